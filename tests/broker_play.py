@@ -11,7 +11,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, Refusal
+from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, PricedRequest, Refusal
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Play(BrokerPlay):
         if worker not in self._connected:
             self.connect(worker)
         wish.setdefault("opens", "lane" not in wish)
-        request = LeaseRequest(next(self._ids), model, **wish)
+        kind = PricedRequest if "most_out" in wish else LeaseRequest
+        request = kind(next(self._ids), model, **wish)
         self.whose[request.request_id] = worker
         self.requests[request.request_id] = request
         self.waiting.add(request.request_id)

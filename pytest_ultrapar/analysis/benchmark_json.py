@@ -97,7 +97,7 @@ def benchmark_json(
     entries: list[Entry] = []
     for suite in suites:
         for model in (None, *models):
-            entries.extend(_entries(suite, mode, model, found[suite, model]))
+            entries.extend(_entries(suite, mode, model, found[suite, model], manifest.currency))
         timed = [each for each in measures if each.timed and each.suite == suite]
         if timed:
             latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
@@ -138,7 +138,7 @@ def _chooser(scope: Scope) -> Callable[[CaseMeasure], bool]:
 
 
 def _entries(
-    suite: str, mode: str, model: str | None, statistics: RunStatistics
+    suite: str, mode: str, model: str | None, statistics: RunStatistics, currency: str
 ) -> Iterator[Entry]:
     if statistics.makespan_s is not None:
         extra = {
@@ -158,6 +158,8 @@ def _entries(
             "tokens_out": statistics.tokens_out,
             "scores": {name: score.mean for name, score in statistics.scores.items()},
         }
+        if statistics.cost is not None:
+            extra |= {"cost": statistics.cost, "currency": currency}
         yield _entry(suite, mode, model, [statistics.makespan_s / statistics.n_timed], extra)
     if mode != "serial":
         yield from _alone(suite, model, statistics)

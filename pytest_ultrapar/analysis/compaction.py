@@ -129,6 +129,7 @@ def compact(
         ][:MOST_NOTES],
         n_ungraded=n_ungraded,
         n_interrupted=len(ungraded) - n_ungraded,
+        cost=tables.prices.cost(),
         damage=history.damage,
         files=[*(path.name for path in files), SUMMARY_FILE],
         **msgspec.structs.asdict(made),

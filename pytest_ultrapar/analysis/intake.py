@@ -228,7 +228,12 @@ class Intake:
         if position is not None and final is not None:
             episode = self._ungraded.pop(position, None) or self.read(position)
         measure = measure_case(
-            case, found.grade, episode, summary_by=self._manifest.summary_by, part=self._part
+            case,
+            found.grade,
+            episode,
+            summary_by=self._manifest.summary_by,
+            part=self._part,
+            cost=None if episode is None else self.tables.prices.of_all(episode.attempts),
         )
         kept = self._kept(case_id)
         rows = CaseRows(

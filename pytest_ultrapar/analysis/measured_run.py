@@ -36,6 +36,7 @@ class CaseRow(NamedTuple):
             measured, and is not of the serial sample. The times of other rows may mean nothing.
         started_at: First lease, UTC.
         scores: Those that it has, by name; empty unless it was graded.
+        cost: In the currency of its run, as far as known.
     """
 
     case_id: str
@@ -51,6 +52,7 @@ class CaseRow(NamedTuple):
     tokens_out: int | None
     worker: str
     scores: Mapping[str, float]
+    cost: float | None = None
 
     @property
     def graded(self) -> bool:
@@ -73,7 +75,7 @@ _COLUMNS = (
     "tokens_out",
     "worker",
 )
-_AMOUNTS = ("n_attempts", "service_s", "duration_s", "tokens_in", "tokens_out")
+_AMOUNTS = ("n_attempts", "service_s", "duration_s", "tokens_in", "tokens_out", "cost")
 _SCORE = "score."
 
 
@@ -171,7 +173,9 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     """
     part = run.manifest.measured_part
     try:
-        raw = read_table(run.directory, "results", _COLUMNS, beginning=_SCORE)
+        # Runs of earlier versions have no such column, and no prices.
+        columns = (*_COLUMNS, *(["cost"] if run.manifest.prices else []))
+        raw = read_table(run.directory, "results", columns, beginning=_SCORE)
         for each in raw:
             _check_row(each)
         rows = {each["case_id"]: _row(each, part) for each in raw}
@@ -278,7 +282,7 @@ def _compaction(directory: Path) -> str:
 
 def _check_row(values: dict[str, Any]) -> None:
     for name in _AMOUNTS:
-        value = values[name]
+        value = values.get(name)
         if value is not None and not 0 <= value < math.inf:
             msg = (
                 f"{name} of case {values['case_id']} is {value:g}, and must be a finite number >= 0"
@@ -311,6 +315,7 @@ def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
         }
         if outcome in GRADED
         else {},
+        cost=values.get("cost"),
     )
 
 

@@ -17,6 +17,7 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.publish import read_whole
 from pytest_ultrapar.records import GRADED, Outcome
+from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_interrupted: Planned cases without a grade whose episode began and did not finish.
         damage: Stretches of the journal that could not be read.
         files: Names of the files written, in the run directory.
+        cost: Of all requests; None where no price is known.
     """
 
     run_id: str
@@ -101,6 +103,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     n_without_request: int = 0
     n_ungraded: int = 0
     n_interrupted: int = 0
+    cost: RunCost | None = None
 
     @property
     def session(self) -> str:

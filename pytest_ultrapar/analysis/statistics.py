@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.timing import (
     MeasuredPart,
@@ -62,6 +63,7 @@ class CaseMeasure(NamedTuple):
         serial_span: When it ran, for a case of the serial sample.
         cluster: `Case.cluster`.
         serial_s: What `with_serial_times` makes of it.
+        cost: Units (`pool.money`) of its requests, as far as known.
     """
 
     case_id: str
@@ -80,6 +82,7 @@ class CaseMeasure(NamedTuple):
     serial_span: Span | None = None
     serial_s: float | None = None
     cluster: str | None = None
+    cost: int | None = None
 
     @property
     def timed(self) -> bool:
@@ -94,6 +97,7 @@ def measure_case(
     *,
     summary_by: Sequence[str],
     part: MeasuredPart = WHOLE_RUN,
+    cost: int | None = None,
 ) -> CaseMeasure:
     """The measure of one graded case.
 
@@ -103,6 +107,7 @@ def measure_case(
         episode: The one it is about, if any.
         summary_by: `model`, `suite`, `repeat` or names of parameters.
         part: Of the run, which counts in the makespan.
+        cost: Units of the episode's requests, as far as known.
     """
     ran = span(episode) if episode is not None else None
     n_attempts = len(episode.attempts) if episode is not None else 0
@@ -123,6 +128,7 @@ def measure_case(
         scores=grade.scores if grade.outcome in GRADED else {},
         serial_span=ran if case.case_id in part.serial_sample else None,
         cluster=case.cluster,
+        cost=cost,
     )
 
 
@@ -454,6 +460,8 @@ class RunStatistics(msgspec.Struct, frozen=True):
         speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode
             `serial`, and with fewer than 3 cases.
         sample: The serial sample that `basis` "sampled" stands on; None without one.
+        cost: Of the graded episodes whose cost is known, in the manifest's currency; None where it
+            is of none.
     """
 
     n_planned: int
@@ -474,6 +482,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
     scores: dict[str, MeanScore]
     speedup_interval: tuple[float, float] | None = None
     sample: SerialSample | None = None
+    cost: float | None = None
 
 
 def run_statistics(
@@ -499,6 +508,7 @@ def run_statistics(
     makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)
+    units = total_tokens(each.cost for each in measures)
     return RunStatistics(
         n_planned=n_planned,
         n_final=len(measures),
@@ -520,6 +530,7 @@ def run_statistics(
         if took is not None and basis != "full"
         else None,
         sample=sample,
+        cost=amount_of(units) if units is not None else None,
     )
 
 

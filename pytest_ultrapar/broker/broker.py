@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
@@ -79,6 +80,7 @@ class LaneBroker:
         known: Iterable[KnownLane] = (),
         days: Mapping[str, Days] | None = None,
         late_s: Promise = never_late_s,
+        budgets: Budgets | None = None,
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
 
@@ -90,6 +92,7 @@ class LaneBroker:
             known: Lanes that are removed or pause when the first worker connects.
             days: What counts units per day, by limit; a limit without holds nobody per day.
             late_s: How late sends may be at first.
+            budgets: What counts money; without, budgets hold nobody.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
@@ -100,6 +103,7 @@ class LaneBroker:
             episode_timeout_s=episode_timeout_s,
             days=days,
             late_s=late_s,
+            budgets=budgets,
         )
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
@@ -216,6 +220,8 @@ class LaneBroker:
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
+        if held.units is not None and lane.tariff is not None:
+            self._table.settle_money(lease_id, held, outcome, feedback)
         self._table.give_back(lane)
         return self._finish(now_s)
 
@@ -440,8 +446,7 @@ class LaneBroker:
                 model = self._table.models[retry.request.model]
                 group = self._groups.get(retry.request.group)
                 lane_set = self._lane_set(model, group, retry.request, now_s)
-                tokens = retry.request.tokens
-                if why := self._scheduler.futile(model.name, lane_set, tokens, now_s):
+                if why := self._scheduler.futile(model.name, lane_set, retry.request, now_s):
                     self._unpark(retry.worker, retry.request.request_id)
                     self._refuse(retry.worker, retry.request, *why)
 
@@ -480,7 +485,7 @@ class LaneBroker:
                 self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))
                 return None
             lane_set = self._table.lane_set(model, fitting, now_s)
-        futile = self._scheduler.futile(model.name, lane_set, request.tokens, now_s)
+        futile = self._scheduler.futile(model.name, lane_set, request, now_s)
         if futile is not None:
             self._refuse(worker, request, *futile)
             return None
@@ -503,6 +508,7 @@ class LaneBroker:
         if failed is not None and not opens:
             # Elsewhere if possible: what failed there seconds ago may well fail again.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
+        prefers = self._scheduler.who_pays(prefers, lane_set, request)
         # A follow-up waits for the seats of its own lane, whatever others have free.
         waits_for = lane_set
         if prefers is not None and prefers.is_up:

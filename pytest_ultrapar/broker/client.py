@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from pytest_ultrapar.broker import wire
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant, Refusal
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant, PricedRequest, Refusal
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ class BrokerClient(asyncio.Protocol):
             return future
         self._leases[request.request_id] = future
         future.add_done_callback(lambda done: self._withdraw(request.request_id, done))
-        self._send(wire.Acquire(request))
+        if isinstance(request, PricedRequest):
+            self._send(wire.AcquirePriced(request))
+        else:
+            self._send(wire.Acquire(request))
         return future
 
     def release(

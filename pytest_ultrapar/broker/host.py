@@ -57,12 +57,21 @@ class BrokerHost:
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
         """
+        self._budgets = None
+        if settings.spending_path is not None:
+            from pytest_ultrapar.broker.budget import (  # noqa: PLC0415 - few runs have a budget
+                Budgets,
+                SpendingFile,
+            )
+
+            self._budgets = Budgets(settings.pool, SpendingFile(Path(settings.spending_path)))
         self.broker = LaneBroker(
             settings.pool,
             episode_timeout_s=settings.episode_timeout_s,
             known=settings.known,
             days=open_days(settings.pool, settings.days, HostDayClock(), clock.now_s()),
             late_s=first_late_s,
+            budgets=self._budgets,
         )
         self._clock = clock
         self._loop = loop
@@ -102,6 +111,8 @@ class BrokerHost:
             self._timer.cancel()
         self._watch.stop()
         self.broker.close(self.now_s())
+        if self._budgets is not None:
+            self._budgets.close()
         if self._history is not None:
             self._history.append(self.broker.take_changes())
             self._history.close()

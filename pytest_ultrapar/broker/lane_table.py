@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
@@ -118,10 +119,11 @@ class LaneTable:
         changed: Lanes to look at again, since something on their path got free. The scheduler
             empties it.
         removed: Lanes that were removed; the scheduler refuses who waits for them and empties it.
-        idle: Limits whose day may be used up, as nothing is in flight on them any more. The
-            scheduler refuses who waits for them in vain and empties it.
+        idle: Limits whose day or money may be used up, as nothing is in flight on them any more.
+            The scheduler refuses who waits for them in vain and empties it.
         episode_timeout_s: How long an episode may last.
         days: What counts units per day, by limit.
+        budgets: What counts money; None where nothing does.
         in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
         progress: How it went so far with each model.
@@ -136,8 +138,11 @@ class LaneTable:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         days: Mapping[str, Days] | None = None,
         late_s: Promise = never_late_s,
+        budgets: Budgets | None = None,
     ) -> None:
         self._wakes = wakes
+        self.budgets = budgets
+        purses = {} if budgets is None else budgets.purses
         self.episode_timeout_s = episode_timeout_s
         self.idle: list[LimitState] = []
         self.days = days or {}
@@ -145,7 +150,7 @@ class LaneTable:
         self.started_s = math.inf
         self.progress = Progress()
         self._limits = {
-            name: LimitState(limit, self.days.get(name, ()), late_s)
+            name: LimitState(limit, self.days.get(name, ()), late_s, purses.get(name))
             for name, limit in pool.limits.items()
         }
         self._touched: list[LimitState] = []
@@ -220,6 +225,16 @@ class LaneTable:
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
         return behind_s
+
+    def settle_money(
+        self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
+    ) -> None:
+        """Count what a lease cost, of which money was reserved."""
+        assert held.units is not None
+        assert self.budgets is not None
+        used, lanes = held.lane.settle_money(held.units, outcome, feedback)
+        self.budgets.settled(lease_id, used)
+        self.look_at(lanes)
 
     def give_back(self, lane: LaneState) -> None:
         """Return the seats of a lease."""
@@ -460,6 +475,8 @@ class LaneTable:
         )
         state = LaneState(lane, model, tuple(path), instance, health)
         state.counted = counted
+        if self.budgets is not None and any(limit.purse for limit in path):
+            state.tariff = self.budgets.tariff(lane)
         for limit in path:
             limit.lanes.append(state)
         model.lanes.append(state)
@@ -476,8 +493,11 @@ class LaneTable:
                 # A limit that was not full kept nobody waiting, so its other lanes need no look.
                 self.changed.update(dict.fromkeys(limit.lanes))
             limit.seats.give_back()
-            if limit.days and not limit.seats.in_flight:
+            if not limit.seats.in_flight and (limit.days or limit.purse):
                 self.idle.append(limit)
+                if limit.purse:
+                    # An opening request that does not fit is served then.
+                    self.look_at(limit.lanes)
         self._touched += lane.path
 
     def _pause(self, lane: LaneState, pause: Pause, now_s: float) -> None:
@@ -538,7 +558,7 @@ def _is_removed_with(lane: Lane, other: Lane, verdict: Removal) -> bool:
 
 def _is_the_runs_own(limit: Limit) -> bool:
     """Whether a limit bounds the run and is not what a provider counts by."""
-    return limit.level in {"pool", "provider"}
+    return limit.level in {"pool", "provider"} or not limit.rows
 
 
 def _set_balance(lanes: list[LaneState]) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment, Group
+    from pytest_ultrapar.broker.budget import Purse, Tariff
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayReservation
     from pytest_ultrapar.broker.headroom import Promise
@@ -115,6 +116,7 @@ class LimitState(Wake):
         tokens: One for each row that counts tokens.
         days: What counts units per day, with its kind; nothing where days are not counted, as in a
             forecast.
+        purse: What it may spend; None where no money is counted.
         headrooms: What is added to each window over which rates and tokens are spaced, with those
             pacers; nothing where sends are never late, as in a play.
         spent_until_s: When the first unit of a day that is used up comes free.
@@ -138,6 +140,7 @@ class LimitState(Wake):
         "lanes",
         "name",
         "pace_ready_s",
+        "purse",
         "rates",
         "ready_s",
         "seats",
@@ -151,9 +154,11 @@ class LimitState(Wake):
         declared: Limit,
         days: Days = (),
         late_s: Promise = never_late_s,
+        purse: Purse | None = None,
     ) -> None:
         super().__init__()
         self.name = declared.name
+        self.purse = purse
         self.declared = declared
         self.seats = Seats(math.inf if declared.workers is None else declared.workers)
         self.controller: AdaptiveController | None = None
@@ -326,6 +331,16 @@ class LimitState(Wake):
                 return True
         return False
 
+    def pays(self, units: int, *, opens: bool) -> bool:
+        """Whether a request that may cost so much can be granted now.
+
+        An opening request may, too, where nothing is in flight whose answer could free money: its
+        costs are a guess, so nothing is reserved for it, and it is decided anew when it is known.
+        """
+        if self.purse is None or units <= self.purse.left:
+            return True
+        return opens and self.purse.left > 0 and not self.seats.in_flight
+
     def free(self) -> None:
         """Be kept for no request any more."""
         self.head_of_line = None
@@ -366,8 +381,8 @@ class LaneState(Wake):
     Attributes:
         path: Every limit a lease takes a unit of.
         seats: Of those of them with a cap; `rated`: those with a rate; `metered`: those of them
-            that count tokens or days; `balance`: the seats that tell this lane from the others of
-            its model, by which requests are spread; `headrooms`: those of all of them.
+            that count tokens, days or money; `balance`: the seats that tell this lane from the
+            others of its model, by which requests are spread; `headrooms`: those of all of them.
         counted: The limit by which the provider counts its requests, as far as the pool says: the
             innermost that is not the run's own. A refusal says something about it. None: there is
             none yet.
@@ -386,6 +401,7 @@ class LaneState(Wake):
             and were granted another lane.
         removed_after_s: When it was removed, seconds after the run's start.
         terms: Its leases that are out.
+        tariff: What requests cost; None where no money is counted.
         started_s: When it was first granted a lease; infinity before.
         service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
         busy_s: Seconds that leases were out which came back.
@@ -427,6 +443,7 @@ class LaneState(Wake):
         "sets",
         "started_s",
         "stealable_s",
+        "tariff",
         "terms",
         "used_order",
         "waited_s",
@@ -447,7 +464,8 @@ class LaneState(Wake):
         instance.lanes.append(self)
         self.health = health
         self.balance: tuple[Seats, ...] = ()
-        self.metered = tuple(limit for limit in path if limit.tokens or limit.days)
+        self.metered = tuple(one for one in path if one.tokens or one.days or one.purse)
+        self.tariff: Tariff | None = None
         self.follow(path)
         self.headrooms = tuple(headroom for limit in path for headroom, _ in limit.headrooms)
         self.terms: LeaseTerms[WorkerState] = LeaseTerms()
@@ -478,7 +496,9 @@ class LaneState(Wake):
         self.path = path
         self.seats = tuple(limit.seats for limit in path if limit.seats.cap < math.inf)
         self.rated = tuple(
-            limit for limit in path if limit.rates or limit.tokens or limit.days or limit.controller
+            one
+            for one in path
+            if one.rates or one.tokens or one.days or one.purse or one.controller
         )
 
     @property
@@ -531,12 +551,55 @@ class LaneState(Wake):
             if kind.counts == "tokens"
         )
 
-    def spent_on(self, tokens: int, until_s: float, now_s: float) -> LimitState | None:
-        """A limit on its path whose day is used up until then (`LimitState.is_spent`)."""
+    def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
+        """A limit on its path whose day (`LimitState.is_spent`) or money is used up until then.
+
+        While requests are in flight there, what they do not use of the latter comes back.
+        """
+        units = self.units(request)
         for limit in self.metered:
-            if limit.days and limit.is_spent(tokens, until_s, now_s):
+            if limit.days and limit.is_spent(request.tokens, until_s, now_s):
+                return limit
+            if not limit.seats.in_flight and not limit.pays(units, opens=request.opens):
                 return limit
         return None
+
+    def units(self, request: LeaseRequest) -> int:
+        """Money that a request may cost here; 0 where none is counted."""
+        return 0 if self.tariff is None else self.tariff.units(request)
+
+    def pays(self, request: LeaseRequest) -> bool:
+        """Whether all its limits have the money for a request now."""
+        units = self.units(request)
+        return all(limit.pays(units, opens=request.opens) for limit in self.metered)
+
+    def pay(self, request: LeaseRequest) -> int | None:
+        """Reserve what a request may cost; None, and nothing reserved, where that is not there."""
+        units = self.units(request)
+        purses = [limit.purse for limit in self.metered if limit.purse is not None]
+        if any(units > purse.left for purse in purses):
+            return None
+        for purse in purses:
+            purse.reserve(units)
+        return units
+
+    def settle_money(
+        self, reserved: int, outcome: LeaseOutcome, feedback: Feedback
+    ) -> tuple[int, list[LaneState]]:
+        """Count what a lease cost in place of what was reserved for it.
+
+        Returns:
+            What it cost, and the lanes of those who wait for money.
+        """
+        assert self.tariff is not None
+        used = self.tariff.charged(outcome, feedback, reserved)
+        lanes: list[LaneState] = []
+        for limit in self.metered:
+            if limit.purse is not None:
+                limit.purse.settle(reserved, used)
+                if limit.head_of_line is not None:
+                    lanes += limit.lanes
+        return used, lanes
 
     @property
     def load(self) -> float:
@@ -747,7 +810,8 @@ class LaneSet:
 
     Attributes:
         lanes: In the order of the pool.
-        is_metered: Whether any of them counts tokens or days; `is_daily`: days.
+        is_metered: Whether any of them counts tokens, days or money; `is_spendable`: days or money;
+            `is_priced`: money.
         n_alive: Lanes that are not removed.
         n_seated: Lanes that are not removed and have a seat free on every limit of their path.
         follow_up_lines: By the lane that their requests want, None for any.
@@ -758,8 +822,9 @@ class LaneSet:
         "_full_s",
         "_full_since_s",
         "follow_up_lines",
-        "is_daily",
         "is_metered",
+        "is_priced",
+        "is_spendable",
         "lanes",
         "members",
         "n_alive",
@@ -771,7 +836,8 @@ class LaneSet:
         self.lanes = lanes
         self.members = frozenset(lanes)
         self.is_metered = any(lane.metered for lane in lanes)
-        self.is_daily = any(limit.days for lane in lanes for limit in lane.metered)
+        self.is_priced = any(lane.tariff is not None for lane in lanes)
+        self.is_spendable = any(one.days or one.purse for lane in lanes for one in lane.metered)
         self.n_alive = sum(not lane.is_removed for lane in lanes)
         self.n_seated = sum(lane.n_full == 0 for lane in lanes)
         self.follow_up_lines: dict[LaneState | None, Line] = {}
@@ -835,17 +901,23 @@ class HeadOfLine:
 def keeps_limits(
     waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float
 ) -> bool:
-    """Whether the tokens of the next request do not fit yet; the limits are kept until they do."""
-    tokens = waiting.request.tokens
+    """Whether the next request does not fit yet; the limits are kept until it does."""
+    request = waiting.request
+    tokens, units = request.tokens, lane.units(request)
     late = False
     for limit in lane.metered:
-        ready_s = max(
-            [pacer.ready_at_s(tokens, now_s) for pacer in limit.tokens]
-            + [
-                ledger.ready_at_s(tokens if kind.counts == "tokens" else 1, now_s)
-                for kind, ledger in limit.days
-            ]
-        )
+        if not limit.pays(units, opens=request.opens):
+            # Until an answer frees some, or nothing is in flight any more.
+            ready_s = math.inf
+        else:
+            ready_s = max(
+                [now_s]
+                + [pacer.ready_at_s(tokens, now_s) for pacer in limit.tokens]
+                + [
+                    ledger.ready_at_s(tokens if kind.counts == "tokens" else 1, now_s)
+                    for kind, ledger in limit.days
+                ]
+            )
         if ready_s > now_s:
             if waiting.head_of_line is None:
                 waiting.head_of_line = HeadOfLine(changed)
@@ -1105,9 +1177,10 @@ class HeldLease:
     Attributes:
         behind_s: How long before the grant the time of the send was.
         probes: The retry budget whose probe it is; None for all other leases.
+        units: Money that is reserved for it; None: none is.
     """
 
-    __slots__ = ("at_grant", "behind_s", "granted_s", "lane", "probes", "reserved")
+    __slots__ = ("at_grant", "behind_s", "granted_s", "lane", "probes", "reserved", "units")
 
     def __init__(
         self,
@@ -1123,6 +1196,7 @@ class HeldLease:
         self.behind_s = behind_s
         self.probes = probes
         self.reserved: Reserved = ()
+        self.units: int | None = None
 
     def sent_late(self, late_s: float) -> None:
         """Its request was sent so long after the grant, which later sends make up for."""

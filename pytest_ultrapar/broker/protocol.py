@@ -99,6 +99,24 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     is_bound: bool = False
 
 
+class PricedRequest(LeaseRequest, frozen=True, array_like=True):
+    """A wish for a lease where a budget counts what it may cost.
+
+    Attributes:
+        most_in: Tokens that the prompt has at most.
+        most_out: Tokens that the answer has: at most, or by estimate where nothing bounds it.
+    """
+
+    most_in: int = 0
+    most_out: int = 0
+
+
+def priced(request: LeaseRequest, most_in: int, most_out: int) -> PricedRequest:
+    """The same wish, where money counts."""
+    wish = msgspec.structs.asdict(request)
+    return PricedRequest(**wish, most_in=most_in, most_out=most_out)
+
+
 class Lease(msgspec.Struct, frozen=True, array_like=True):
     """The right to have one request in flight on one lane.
 
@@ -113,7 +131,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
             free.
         in_flight: Leases out on this lane including this one.
         tokens: What was reserved on the limits that count tokens; 0 where none does. A request that
-            may take more must not be sent on it.
+            may take more must not be sent on it. Where a budget counts, 0 says that nothing was
+            reserved, and that no request must be sent on it.
         is_answering: Whether the lane's instance has answered something lately: a wordless refusal
             is then `congestion`.
     """
@@ -299,8 +318,8 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
     lease: Lease
 
 
-NO_LANE, DAILY_QUOTA = "no_lane", "daily_quota"
-"""Why a request cannot be served: no lane is left, or the day of each is used up."""
+NO_LANE, DAILY_QUOTA, BUDGET = "no_lane", "daily_quota", "budget"
+"""Why a request cannot be served: no lane is left, the day of each is used up, or the money."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -12,7 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, keeps_limits, reserve
-from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
+from pytest_ultrapar.broker.protocol import (
+    BUDGET,
+    DAILY_QUOTA,
+    NO_LANE,
+    Action,
+    Grant,
+    Lease,
+    Refusal,
+)
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
@@ -118,7 +126,10 @@ class Scheduler:
             if waiting is None:
                 break
             served_by = best_lane(waiting, by_model[waiting.model])
-            assert served_by is not None
+            if served_by is None:
+                # It has no money for these lanes, but for one that is not free now.
+                free = [lane for lane in free if lane not in waiting.lane_set.members]
+                continue
             if served_by.metered and keeps_limits(waiting, served_by, self._table.changed, now_s):
                 # The lane is reserved for this request now, so it is not free in the next round.
                 continue
@@ -142,7 +153,7 @@ class Scheduler:
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
     def futile(
-        self, model: str, lane_set: LaneSet, tokens: int, now_s: float
+        self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
         """Why no lane of a set will serve a request as long as an episode may last, and which kind.
 
@@ -150,13 +161,13 @@ class Scheduler:
         """
         if lane_set.n_alive == 0:
             return all_removed(model, lane_set.lanes), NO_LANE
-        if not lane_set.is_daily:
+        if not lane_set.is_spendable:
             return None
         timeout_s = self._table.episode_timeout_s
         found = []
         for lane in lane_set.lanes:
             if not lane.is_removed:
-                limit = lane.spent_on(tokens, now_s + timeout_s, now_s)
+                limit = lane.spent_on(request, now_s + timeout_s, now_s)
                 if limit is None:
                     return None
                 found.append(limit)
@@ -164,7 +175,10 @@ class Scheduler:
             why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
             # Tomorrow is no better: whoever resumes has to mend the memory first.
             return why, NO_LANE
-        return day_spent(found, tokens, timeout_s, now_s), DAILY_QUOTA
+        if poor := next((one for one in found if one.purse is not None), None):
+            assert self._table.budgets is not None
+            return self._table.budgets.used_up(poor.name), BUDGET
+        return day_spent(found, request.tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
         """Refuse who waits in vain, as the day of all its lanes is used up."""
@@ -185,9 +199,33 @@ class Scheduler:
                     continue
                 # The first of a line is who is tried, and mostly all of a line are alike.
                 while len(line) and (
-                    why := self.futile(line.model.name, lane_set, line.first.request.tokens, now_s)
+                    why := self.futile(line.model.name, lane_set, line.first.request, now_s)
                 ):
                     self._refuse(line, line.first, *why)
+                if self._table.budgets is not None and line.prefers is not None:
+                    self._leave_poor_lane(line)
+
+    def who_pays(
+        self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
+    ) -> LaneState | None:
+        """The lane that a request wants, None for any where only others have the money for it."""
+        if self._table.budgets is None or prefers is None or prefers.pays(request):
+            return prefers
+        is_paid = any(lane.is_up and lane.pays(request) for lane in lane_set.lanes)
+        return None if is_paid else prefers
+
+    def _leave_poor_lane(self, line: Line) -> None:
+        """Let any lane serve follow-ups whose own lane has no money for them and none coming."""
+        lane = line.prefers
+        assert lane is not None
+        while len(line) and not lane.pays(line.first.request):
+            if any(one.purse is not None and one.seats.in_flight for one in lane.metered):
+                return
+            waiting = line.first
+            line.leave(waiting)
+            waiting.prefers, waiting.waits_for = None, waiting.lane_set
+            self.enqueue(waiting)
+            self._table.look_at(waiting.lane_set.lanes)
 
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
@@ -203,8 +241,12 @@ class Scheduler:
         worker.leases[self._n_leases] = held
         tokens = 0
         if lane.metered:
-            tokens = request.tokens
-            held.reserved = reserve(lane, tokens, now_s)
+            held.units = lane.pay(request)
+            if held.units is not None:
+                tokens = request.tokens
+                held.reserved = reserve(lane, tokens, now_s)
+                if table.budgets is not None and lane.tariff is not None:
+                    table.budgets.reserved(self._n_leases, lane.lane, held.units)
         send_by_s = lane.send_by_s(now_s - behind_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
@@ -312,6 +354,10 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         None when none of the `free` lanes may serve it.
     """
     prefers = waiting.prefers
+    if waiting.lane_set.is_priced:
+        # A lane that is too dear must not be kept for it: a shared budget would be kept for all.
+        payers = [one for one in waiting.lane_set.lanes if one.is_up and one.pays(waiting.request)]
+        free = [lane for lane in free if lane in payers] if payers else free
     if prefers is not None and prefers.is_up:
         # Not another one, although that may be free now: only this key and server have the
         # conversation so far in their prefix cache.

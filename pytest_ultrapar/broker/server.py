@@ -114,7 +114,7 @@ class BrokerServer:
     ) -> None:
         broker, worker = self._broker, connection.worker
         match message:
-            case wire.Acquire(request):
+            case wire.Acquire(request) | wire.AcquirePriced(request):
                 self._carry_out(broker.request(worker, request, now_s))
             case wire.Release(lease_id, outcome, feedback):
                 self._carry_out(broker.release(worker, lease_id, outcome, feedback, now_s))

@@ -9,6 +9,9 @@ from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
+SPENDING_FILE = "spending.log"
+"""In the run's directory."""
+
 
 class BrokerSettings(msgspec.Struct, frozen=True):
     """What whoever starts a broker says; crosses to its process as JSON and holds no secret.
@@ -20,6 +23,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
         history_path: Where the changes of limits that are estimated go; None for nowhere.
         known: Lanes that are removed or pause when the first worker connects.
         days: What counts units per day.
+        spending_path: Where the run remembers what it spent; None: no budget counts.
     """
 
     pool: Pool
@@ -27,3 +31,4 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     history_path: str | None = None
     known: tuple[KnownLane, ...] = ()
     days: tuple[DailyLimit, ...] = ()
+    spending_path: str | None = None

@@ -18,6 +18,7 @@ from pytest_ultrapar.broker.protocol import (
     Grant,
     LeaseOutcome,
     LeaseRequest,
+    PricedRequest,
     Refusal,
 )
 
@@ -95,6 +96,12 @@ class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
     late_s: float
 
 
+class AcquirePriced(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """A wish for a lease where money counts."""
+
+    request: PricedRequest
+
+
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The handshake is done."""
 
@@ -128,6 +135,7 @@ ClientMessage = (
     | Alive
     | AskSigns
     | SentLate
+    | AcquirePriced
 )
 ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs
 

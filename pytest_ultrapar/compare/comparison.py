@@ -38,6 +38,7 @@ SPEED = (
     "coverage",
     "tokens_in",
     "tokens_out",
+    "cost",
 )
 """What the table of a whole run shows, top down; changes are relative, of coverage the difference.
 """

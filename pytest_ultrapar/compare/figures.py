@@ -145,6 +145,7 @@ def number_of(metric: str) -> Callable[[CaseRow], float | None]:
         "latency.mean": lambda row: row.duration_s if row.timed else None,
         "tokens_in": lambda row: row.tokens_in if row.graded else None,
         "tokens_out": lambda row: row.tokens_out if row.graded else None,
+        "cost": lambda row: row.cost if row.graded else None,
     }
     return numbers[metric]
 
@@ -290,6 +291,9 @@ def change(
         return _kept(pairing)
     if metric in {"efficiency", "speedup", COVERAGE}:
         return _counted(metric, pairing, wanted, relative=relative, filters=filters)
+    if metric == "cost" and pairing.base.manifest.currency != pairing.new.manifest.currency:
+        msg = "the two runs have prices in different currencies"
+        raise NoFigureError(msg)
     if metric == "changed":
         return _changed(pairs, clusters, confidence)
     if metric == "solved_rate":
@@ -560,6 +564,8 @@ def _plain(unit: Unit, value: float) -> str:
             return times(value)
         case "share":
             return f"{value:.3f}"
+        case "money":
+            return f"{value:.3g}"
         case _:
             return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case, Scalar
 
 
-Unit = Literal["per second", "seconds", "share", "factor", "number", "none"]
+Unit = Literal["per second", "seconds", "share", "factor", "number", "money", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ METRICS = (
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
     Metric("tokens_out", "number", "mean completion tokens of an episode"),
+    Metric("cost", "money", "mean cost of an episode, in the currency of its run"),
     Metric(COVERAGE, "share", "graded cases / cases that were to be measured", estimated=False),
     Metric(
         KEPT,
@@ -172,6 +173,7 @@ _FACTORS: dict[Unit, dict[str, float]] = {
     "factor": {"": 1, "x": 1},
     "share": {"": 1},
     "number": {"": 1},
+    "money": {"": 1},
 }
 _EXAMPLES: dict[Unit, str] = {
     "seconds": "2.5s, 300ms or 2min",
@@ -179,6 +181,7 @@ _EXAMPLES: dict[Unit, str] = {
     "factor": "3 or 3x",
     "share": "a share such as 0.98",
     "number": "a number",
+    "money": "an amount such as 0.02",
 }
 
 

@@ -222,7 +222,7 @@ class Coordinator:
 
         if self.config.option.verbose > _SILENT:
             summary = self._finished.summary
-            days = () if summary is None else finish.days_after(self.run, summary)
+            days = () if summary is None else finish.left_after(self.run, summary)
             finish.show(self._finished, terminalreporter, self.run.services.unused_faults(), days)
         else:
             finish.show_failures(self._finished, terminalreporter)

@@ -41,7 +41,7 @@ def show(
         finished: The run.
         reporter: Pytest's.
         unused_faults: What the run's simulated provider was to do wrong and never did.
-        days: `days_after`.
+        days: `left_after`.
     """
     reporter.section("ultrapar")
     if finished.summary is not None:
@@ -145,6 +145,18 @@ def finish(
             else:
                 found += judged.failures
         return FinishedRun(path, manifest, summary, found, gate=judged)
+
+
+def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
+    """What limits per day and budgets have left when a run is over; after `Run.close`."""
+    yield from days_after(run, summary)
+    if run.pool.has_budget:
+        from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
+            spending_after,
+        )
+
+        path, how = run.directory.path, run.how_to_resume()
+        yield from spending_after(run.pool, path, summary, how)
 
 
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:

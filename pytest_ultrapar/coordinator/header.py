@@ -170,6 +170,12 @@ def assignment_lines(
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     text += [f"ultrapar: {line}" for line in day_lines(run.days)]
+    if run.pool.has_budget:
+        from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
+            budget_lines,
+        )
+
+        text += [f"ultrapar: {line}" for line in budget_lines(run.pool, run.directory.path)]
     return text
 
 

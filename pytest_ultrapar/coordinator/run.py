@@ -118,6 +118,8 @@ def make_manifest(
         restricted=restricted,
         serial_sample=serial_sample,
         faults=faults,
+        currency=pool.currency,
+        prices=pool.prices,
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )
@@ -307,6 +309,13 @@ class Run:
         self.manifest = msgspec.structs.replace(
             self.manifest, collected_s=time.monotonic() - self.collecting_since_s
         )
+        if self.options.resume is not None and self.pool.has_budget:
+            from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have one
+                begin_spending,
+            )
+
+            if said := begin_spending(self.directory.path, self.manifest):
+                self.notes.append(said)
         write_manifest(self.directory.path, self.manifest)
         try:
             self.directory.point_latest()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
-from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.broker.settings import SPENDING_FILE, BrokerSettings
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.address import running_simulator
 
@@ -168,6 +168,7 @@ class Services:
             history_path=str(self._directory / HISTORY_NAME),
             known=tuple(known),
             days=self.days,
+            spending_path=str(self._directory / SPENDING_FILE) if self._pool.has_budget else None,
         )
 
     def unused_faults(self) -> tuple[str, ...]:

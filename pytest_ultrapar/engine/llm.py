@@ -32,6 +32,7 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
+    most: tuple[int, int] | None = None
     pieces: None = None
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
@@ -119,13 +120,14 @@ class Llm:
         turn = conversation.n_turns
         conversation.n_turns += 1
         conversation.note(turn, messages)
-        estimates, tokens = self._parts.tokens, 0
+        estimates, tokens, most = self._parts.tokens, 0, None
         if estimates is not None:
             tokens = estimates.of_request(self.model, messages, parameters)
+            most = estimates.most(self.model, messages, parameters)
         task = asyncio.current_task()
         self._chatting.add(task)
         try:
-            reply, _ = await self._sender.answer(turn, _Chat(messages, parameters, tokens))
+            reply, _ = await self._sender.answer(turn, _Chat(messages, parameters, tokens, most))
         finally:
             self._chatting.discard(task)
         if not isinstance(reply, Reply):

@@ -126,6 +126,7 @@ class _Native:
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
+    most: tuple[int, int] | None
     pieces: Pieces | None
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
@@ -303,9 +304,10 @@ class NativeClient:
         messages, bounds = _as_chat(plain)
         if path == "/embeddings":
             bounds = {"max_tokens": 1}
-        parameters, tokens = {**plain, **bounds}, 0
+        parameters, tokens, most = {**plain, **bounds}, 0, None
         if self._parts.tokens is not None:
             tokens = self._parts.tokens.of_request(self._model, messages, parameters)
+            most = self._parts.tokens.most_of(self._model, len(body), parameters)
         sent = {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)}
         # A lane has its own version in its URL.
         own = {_KEY_PARAMETER, "api-version"}
@@ -317,6 +319,7 @@ class NativeClient:
             messages,
             parameters,
             tokens,
+            most,
             Pieces() if is_stream else None,
         )
 

@@ -25,6 +25,7 @@ from pytest_ultrapar.broker.protocol import (
     Lease,
     LeaseOutcome,
     LeaseRequest,
+    priced,
 )
 from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.answers import Answer, Pieces, feedback_from, read_answer
@@ -84,6 +85,8 @@ class Request(Protocol):
 
     Attributes:
         tokens: How many it may take, in and out; 0 where no limit counts them.
+        most: How many it has in and out at most (`TokenEstimates.most`); None where no budget
+            counts them.
         pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
             reach them is not tried again.
     """
@@ -92,6 +95,9 @@ class Request(Protocol):
     def tokens(self) -> int: ...  # noqa: D102
     @property
     def pieces(self) -> Pieces | None: ...  # noqa: D102
+
+    @property
+    def most(self) -> tuple[int, int] | None: ...  # noqa: D102
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
         """Where to send it on a lane, and the body that is sent there.
@@ -165,7 +171,7 @@ class Sender:
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
             t_ready_s = self._parts.clock.now_s()
-            lease = await self._lease(request.tokens, after, bound)
+            lease = await self._lease(request, after, bound)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
             if lease.lane not in on:
@@ -229,11 +235,16 @@ class Sender:
             self._fail(NoLaneError(reason), None)
         return lanes[0] if lanes else None
 
-    async def _lease(self, tokens: int, after: LaneId | None, bound: LaneId | None) -> Lease:
+    async def _lease(self, asked: Request, after: LaneId | None, bound: LaneId | None) -> Lease:
+        tokens, most = asked.tokens, asked.most
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:
-            if not 0 < first.tokens < tokens:
+            # Where money counts, 0 says that nothing was reserved.
+            is_enough = tokens <= first.tokens or (not first.tokens and most is None)
+            if most is not None and self._parts.tokens is not None:
+                is_enough &= self._parts.tokens.fits_first(self._case_id, most)
+            if is_enough:
                 return first
             # What the first request needs was not known when the episode asked for its lease.
             self._parts.port.release(first, "unsent")
@@ -248,6 +259,8 @@ class Sender:
             after=after,
             is_bound=bound is not None,
         )
+        if most is not None:
+            request = priced(request, *most)
         try:
             lease = await acquire_lease(self._parts.port, request)
         except InfraError as error:
@@ -321,6 +334,7 @@ class Sender:
                 retry_after_s=retry_after_s,
                 tokens_in=reply.tokens_in if reply else None,
                 tokens_out=reply.tokens_out if reply else None,
+                cached_tokens=reply.cached_tokens if reply else None,
                 maybe_billed=(
                     result.maybe_billed if isinstance(result, Failure) else result is None
                 ),

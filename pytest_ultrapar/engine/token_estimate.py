@@ -43,7 +43,7 @@ FIRST_SHARE = 0.05
 share of the smallest limit. Dozens of cases ask with it before the first answer tells more. Too
 little costs little: the lease is given back unused, and asked for anew with what is known then."""
 
-_BOUNDS = ("max_completion_tokens", "max_tokens")
+_BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 MOST_TOKENS = 10**9
 """More than any limit allows: what is larger is refused all the same, and fits every message."""
 
@@ -89,31 +89,42 @@ class _Model:
         self.per_byte = High(TOKENS_PER_BYTE)
         self.answer = High(ANSWER_TOKENS)
         self.first = High(0.0)
+        self.first_in, self.first_out = High(0.0), High(0.0)
 
 
 class TokenEstimates:
     """Estimates for the requests of one process; used on the engine's loop."""
 
-    def __init__(self, least: Mapping[str, float]) -> None:
+    def __init__(
+        self, least: Mapping[str, float], bounds: Mapping[str, int | None] | None = None
+    ) -> None:
         """Know nothing yet.
 
         Args:
             least: By model, the smallest limit on tokens among those of its lanes; of models that
                 none binds nothing is reserved.
+            bounds: Of models on a budget, which `least` names as well: how long an answer is at
+                most where the suite does not say; None: nothing bounds it.
         """
         self._least = dict(least)
+        self._bounds = dict(bounds or {})
+        self._asked: dict[str, tuple[int, int]] = {}
         self._models = {model: _Model() for model in least}
 
     @classmethod
     def of(cls, pool: Pool) -> TokenEstimates | None:
-        """Estimates for a pool; None where no limit counts tokens."""
+        """Estimates for a pool; None where no limit counts tokens or money."""
         least: dict[str, float] = {}
+        paid: dict[str, None] = {}
         for lane in pool.lanes:
             for name in lane.limits:
+                if pool.limits[name].budget is not None:
+                    paid[lane.model] = None
+                    least.setdefault(lane.model, math.inf)
                 for kind, amount in pool.limits[name].rows:
                     if kind.counts == "tokens":
                         least[lane.model] = min(amount, least.get(lane.model, math.inf))
-        return cls(least) if least else None
+        return cls(least, {model: _bound(pool, model) for model in paid}) if least else None
 
     def of_first(self, model: str) -> int:
         """Tokens to reserve for the first request of an episode that has not begun.
@@ -127,6 +138,54 @@ class TokenEstimates:
         tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
         return max(1, math.floor(min(least, tokens)))
 
+    def most_of_first(self, model: str, case_id: str) -> tuple[int, int] | None:
+        """As `most`, of the first request of an episode that has not begun; remembered for it."""
+        if model not in self._bounds:
+            return None
+        known = self._models[model]
+        asked = known.first_in.value or FIRST_TOKENS, known.first_out.value or ANSWER_TOKENS
+        self._asked[case_id] = most = math.ceil(asked[0]), math.ceil(asked[1])
+        return most
+
+    def fits_first(self, case_id: str, most: tuple[int, int]) -> bool:
+        """Whether what was asked for an episode's first request is enough for it; asked once."""
+        asked = self._asked.pop(case_id, (0, 0))
+        return most[0] <= asked[0] and most[1] <= asked[1]
+
+    def most(
+        self, model: str, messages: Messages, parameters: Mapping[str, Any]
+    ) -> tuple[int, int] | None:
+        """Tokens in and out that a request has at most; None where no budget counts them.
+
+        A token is a byte of text at least, whatever the tokenizer, so the first is no estimate but
+        for attachments. Nor is the second where the request or the pool bounds its answer.
+        """
+        if model not in self._bounds:
+            return None
+        n_bytes, fixed = _size(messages, parameters)
+        answer, bound = self._answer(model, parameters), self._bounds[model]
+        if bound is not None and not any(name in parameters for name in _BOUNDS):
+            answer = bound * _times(parameters)
+        return min(n_bytes + fixed, MOST_TOKENS), min(answer, MOST_TOKENS)
+
+    def most_of(
+        self, model: str, n_bytes: int, parameters: Mapping[str, Any]
+    ) -> tuple[int, int] | None:
+        """As `most`, of a request that is sent as it is: each byte of its body counts."""
+        if model not in self._bounds:
+            return None
+        return min(n_bytes, MOST_TOKENS), min(self._answer(model, parameters), MOST_TOKENS)
+
+    def _answer(self, model: str, parameters: Mapping[str, Any]) -> int:
+        """Tokens that an answer may have."""
+        answer: float | None = None
+        for name in _BOUNDS:
+            bound = parameters.get(name)
+            if isinstance(bound, int) and bound > 0:
+                answer = bound if answer is None else min(answer, bound)
+        one = self._models[model].answer.value if answer is None else answer
+        return math.ceil(_times(parameters) * one)
+
     def of_request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> int:
         """Tokens, in and out, that a request may take.
 
@@ -136,16 +195,8 @@ class TokenEstimates:
         if known is None:
             return 0
         n_bytes, fixed = _size(messages, parameters)
-        answer: float | None = None
-        for name in _BOUNDS:
-            bound = parameters.get(name)
-            if isinstance(bound, int) and bound > 0:
-                answer = bound if answer is None else min(answer, bound)
-        n = parameters.get("n")
-        times = n if isinstance(n, int) and n > 1 else 1
-        one = known.answer.value if answer is None else answer
-        tokens = math.ceil(n_bytes * known.per_byte.value) + fixed + math.ceil(times * one)
-        return min(tokens, MOST_TOKENS)
+        text = math.ceil(n_bytes * known.per_byte.value)
+        return min(text + fixed + self._answer(model, parameters), MOST_TOKENS)
 
     def learn(
         self,
@@ -167,6 +218,33 @@ class TokenEstimates:
         if is_first and known.answer.is_known:
             # What it would have had to reserve, which is more than it took where `max_tokens` is.
             known.first.add(self.of_request(model, messages, parameters))
+            if (most := self.most(model, messages, parameters)) is not None:
+                known.first_in.add(most[0])
+                known.first_out.add(most[1])
+
+
+def _times(parameters: Mapping[str, Any]) -> int:
+    n = parameters.get("n")
+    return n if isinstance(n, int) and n > 1 else 1
+
+
+def _bound(pool: Pool, model: str) -> int | None:
+    """How long an answer of a model is at most, whichever lane gives it; None: nobody knows."""
+    bounds: list[int | None] = []
+    for provider in pool.providers:
+        for one in provider.models:
+            if one.name != model:
+                continue
+            if any(one.parameters.get(name, name) is None for name in _BOUNDS):
+                # What a suite says of it may not be sent.
+                return None
+            bounds.append(one.max_tokens)
+            if one.max_tokens is None and provider.api == "anthropic":
+                from pytest_ultrapar.apis.anthropic import MAX_TOKENS  # noqa: PLC0415 - with one only
+
+                bounds[-1] = MAX_TOKENS
+    known = [bound for bound in bounds if bound is not None]
+    return max(known) if len(known) == len(bounds) else None
 
 
 def _size(messages: Messages, parameters: Mapping[str, Any]) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from pytest_ultrapar.plan.load import (
 )
 from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.plan.waste import seat_uses
-from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
@@ -131,7 +131,6 @@ def _variance(n: int, sample: Sequence[float]) -> float:
 
 
 _MTOK = 1_000_000
-_FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
 
 
 def prices(
@@ -142,11 +141,7 @@ def prices(
     Where several providers answer for a model, each counts with its share of the requests, and all
     of them need a price.
     """
-    listed = {
-        (provider.name, model.name): (model.price_per_mtok_in, model.price_per_mtok_out)
-        for provider in pool.providers
-        for model in provider.models
-    }
+    listed = {(one.provider, one.model): one for one in pool.prices}
     requests: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for lane in lanes:
         if lane.lane_id in loads:
@@ -156,11 +151,11 @@ def prices(
         whole = sum(by_provider.values())
         per_in = per_out = 0.0
         for provider, n in by_provider.items():
-            own_in, own_out = listed[provider, model]
-            if own_in is None or own_out is None:
+            own = listed.get((provider, model))
+            if own is None:
                 break
-            per_in += own_in * n / whole
-            per_out += own_out * n / whole
+            per_in += own.per_mtok_in * n / whole
+            per_out += own.per_mtok_out * n / whole
         else:
             found[model] = per_in, per_out
     return found
@@ -171,15 +166,24 @@ def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ..
 
     Empty where no model has any of them: the pool then says nothing of prices.
     """
-    said, missing = False, {}
+    known = {(one.provider, one.model) for one in pool.prices}
+    said, missing = bool(known or pool.price_book), {}
     for model in models:
-        own = [one for provider in pool.providers for one in provider.models if one.name == model]
-        silent = tuple(
-            field for field in _FIELDS if any(getattr(one, field) is None for one in own)
-        )
-        said = said or any(getattr(one, field) is not None for one in own for field in _FIELDS)
+        own = [
+            (provider, one)
+            for provider in pool.providers
+            for one in provider.models
+            if one.name == model
+        ]
+        said |= any(one.unpriced != PRICE_FIELDS for _, one in own)
+        silent = {
+            name
+            for provider, one in own
+            if (provider.name, one.name) not in known
+            for name in one.unpriced
+        }
         if silent:
-            missing[model] = silent
+            missing[model] = tuple(name for name in PRICE_FIELDS if name in silent)
     return missing if said else {}
 
 
@@ -339,6 +343,7 @@ class RunPlan:
         cost: Of the models that have a price; None where none has or tokens are not known.
         unpriced: Models without a price and what the pool leaves out of it, where it has any price.
         seats: Which models share seats, and how many.
+        currency: Of `cost`.
     """
 
     mode: str
@@ -354,6 +359,7 @@ class RunPlan:
     cost: Amount | None
     unpriced: Mapping[str, tuple[str, ...]]
     seats: tuple[SeatShare, ...]
+    currency: str
 
     @property
     def chosen(self) -> Prediction:
@@ -409,6 +415,7 @@ def make_plan(
         cost(expected, earlier.episodes, price_of) if price_of else None,
         missing_prices(pool, services),
         seat_shares(pool, lanes),
+        pool.currency,
     )
 
 

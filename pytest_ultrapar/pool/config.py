@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.bounds import REPEATS, WORKERS
+from pytest_ultrapar.pool.bounds import BUDGET, REPEATS, WORKERS
 from pytest_ultrapar.pool.environment import Overrides, Sources, read_environment
-from pytest_ultrapar.pool.fields import Location, check_different, check_word
+from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
     WholePoolTable,
     decode,
@@ -26,7 +27,8 @@ from pytest_ultrapar.pool.limits import (
     one_keys,
     read_amounts,
 )
-from pytest_ultrapar.pool.model import Lane, Limit, Pool, Provider
+from pytest_ultrapar.pool.model import Lane, Limit, Model, Pool, Provider
+from pytest_ultrapar.pool.money import GENAI_PRICES, USD, ModelPrice
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.file import PoolFile, ProviderTable
 
+_CURRENCY = re.compile(r"[A-Z]{3}")
 __all__ = ["Overrides", "check_secrets", "load_pool"]
 
 
@@ -66,6 +69,7 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         REPEATS.check(location.at("pool").at("repeats"), whole.repeats)
     if whole.record is not None:
         check_word(location.at("pool").at("record"), whole.record, Options.record.choices or ())
+    currency, price_book = _money(location.at("pool"), whole)
     prompt_types = check_prompt_types(location, file)
     sources.note("prompt_types", prompt_types)
     if not file.provider:
@@ -82,7 +86,43 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         effective=tuple(sources.effective),
         repeats=whole.repeats,
         record=whole.record,
+        currency=currency,
+        prices=tuple(
+            price
+            for provider in providers
+            for model in provider.models
+            if (price := _price(provider.name, model, sources.file_name)) is not None
+        ),
+        price_book=price_book,
     )
+
+
+def _money(location: Location, whole: WholePoolTable) -> tuple[str, str | None]:
+    """The currency of all prices, and the book for those that the file leaves out.
+
+    Raises:
+        ConfigError: Either is not allowed, or the book is in another currency.
+    """
+    currency, book = whole.currency or USD, whole.prices
+    if not _CURRENCY.fullmatch(currency):
+        location.at("currency").refuse(
+            f'must be the three letters of a currency, such as "{USD}" (got {shown(currency)})'
+        )
+    if book is not None:
+        check_word(location.at("prices"), book, (GENAI_PRICES,))
+        if currency != USD:
+            location.at("currency").refuse(
+                f'= "{currency}" cannot be mixed with prices = "{book}", which are in {USD}'
+            )
+    return currency, book
+
+
+def _price(provider: str, model: Model, origin: str) -> ModelPrice | None:
+    per_in, per_out = model.price_per_mtok_in, model.price_per_mtok_out
+    if per_in is None or per_out is None:
+        return None
+    cached = model.price_per_mtok_cached
+    return ModelPrice(provider, model.name, per_in, per_out, cached, origin=origin)
 
 
 def _build(
@@ -157,4 +197,9 @@ def _add_pool_limit(
     )
     if found is not None:
         amounts["workers"] = WORKERS.check(place, found)
-    book.add("pool", "pool", amounts, str(origin))
+    budget, of_budget, place = book.sources.resolve(
+        Options.budget, amounts.get("budget"), location.at("budget")
+    )
+    if budget is not None:
+        amounts["budget"] = float(BUDGET.check(place, budget))
+    book.add("pool", "pool", amounts, str(origin), str(of_budget))

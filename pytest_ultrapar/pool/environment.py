@@ -293,10 +293,12 @@ class Overrides:
     Attributes:
         max_workers: `--ultrapar-max-workers`, requests in flight over the whole pool.
         rate_mode: `--ultrapar-rate-mode`, `fixed` or `adaptive`.
+        budget: `--ultrapar-budget`, money of the whole run.
     """
 
     max_workers: int | None = None
     rate_mode: str | None = None
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +327,7 @@ class Sources:
     def resolve(
         self, row: Setting[Any], file: str | float | None, place: Location
     ) -> tuple[Any, Origin, Location]:
-        """One of the pool's own settings in force, `max_workers` or `rate_mode`.
+        """One of the pool's own settings in force: `max_workers`, `rate_mode` or `budget`.
 
         Args:
             row: The setting.

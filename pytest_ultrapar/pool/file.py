@@ -140,6 +140,7 @@ class LimitTable(_Amounts, kw_only=True):
     """The bounds that every level may carry, by the words of their kinds; absent is unlimited."""
 
     day: str | None = None
+    budget: Number | None = None
 
 
 class LatencyTable(FileTable, kw_only=True):
@@ -182,6 +183,7 @@ class ModelTable(FileTable, kw_only=True):
     latency_hint_s: Number | None = None
     price_per_mtok_in: Number | None = None
     price_per_mtok_out: Number | None = None
+    price_per_mtok_cached: Number | None = None
     multiply_by_prompt_types: bool = False
     stream: bool | None = None
     max_tokens: int | None = None
@@ -225,6 +227,8 @@ class WholePoolTable(LimitTable, kw_only=True):
     record: str | None = None
     repeats: int | None = None
     prompt_types: int | None = None
+    currency: str | None = None
+    prices: str | None = None
 
 
 class PoolFile(FileTable, kw_only=True):

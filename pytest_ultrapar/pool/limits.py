@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pytest_ultrapar.pool.bounds import PROMPT_TYPES, WORKERS
+from pytest_ultrapar.pool.bounds import BUDGET, PROMPT_TYPES, WORKERS
 from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import Location, check_name, check_zone
 from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
@@ -70,6 +70,8 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
         if not any(LIMIT_KINDS[word].is_daily for word in found):
             location.at("day").refuse("means nothing without rpd or tpd in the same table")
         found["day"] = check_zone(location.at("day"), day)
+    if table is not None and table.budget is not None:
+        found["budget"] = float(BUDGET.check(location.at("budget"), table.budget))
     return found
 
 
@@ -87,7 +89,12 @@ class LimitBook:
     prompt_types: int = 1
 
     def add(
-        self, name: str, level: Level, amounts: Amounts, workers_origin: str | None = None
+        self,
+        name: str,
+        level: Level,
+        amounts: Amounts,
+        workers_origin: str | None = None,
+        budget_origin: str | None = None,
     ) -> None:
         """Make a limit, unless it would bound nothing or is there, as that of a key listed twice.
 
@@ -96,6 +103,7 @@ class LimitBook:
             level: Where it was declared.
             amounts: Its numbers.
             workers_origin: Where `workers` comes from, if not from the file.
+            budget_origin: Where `budget` comes from, likewise.
         """
         if not amounts or name in self.limits:
             return
@@ -104,6 +112,7 @@ class LimitBook:
             origin = workers_origin if kind.word == "workers" else None
             self.sources.note(f"{name} {kind.word}", amount, origin)
         self.sources.note(f"{name} day", limit.day)
+        self.sources.note(f"{name} budget", limit.budget, budget_origin)
 
     def path(self, *names: str) -> tuple[str, ...]:
         """Those of `names` that were made, in the order given."""
@@ -373,7 +382,7 @@ def _amounts(of: Declared, index: int) -> Amounts:
 def _numbers(of: Declared, index: int, amounts: Amounts) -> Iterator[tuple[str, float, Location]]:
     """The numbers of a listing, and where each is said."""
     entry, per_key = of.table.keys[index], of.table.per_key
-    for name in (*LIMIT_KINDS, "day"):
+    for name in (*LIMIT_KINDS, "day", "budget"):
         number = amounts.get(name)
         if number is None:
             continue

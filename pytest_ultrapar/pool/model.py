@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, NewType
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.bounds import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.flow import max_flow
+from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.settings import RateMode
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
@@ -105,6 +106,8 @@ class Limit:
         rpd: Sends per day, >= 1; None is unlimited.
         tpd: Tokens, in and out, per day, >= 1; None is unlimited.
         day: The time zone of whose calendar days `rpd` and `tpd` speak; None: any 24 hours.
+        budget: Money that a run may spend, in the pool's currency, all its sessions together; None
+            is unlimited. Not of `rows`: no provider counts it.
     """
 
     name: str
@@ -116,6 +119,7 @@ class Limit:
     rpd: float | None = None
     tpd: float | None = None
     day: str | None = None
+    budget: float | None = None
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -193,10 +197,19 @@ class Model:
     latency_hint_s: float | None = None
     price_per_mtok_in: float | None = None
     price_per_mtok_out: float | None = None
+    price_per_mtok_cached: float | None = None
     simulation: Simulation = field(default_factory=Simulation)
     stream: bool = False
     max_tokens: int | None = None
     parameters: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Fields that are missing, without which nobody knows what it costs."""
+        return tuple(name for name in PRICE_FIELDS if getattr(self, name) is None)
+
+
+PRICE_FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +314,9 @@ class Pool:
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless command line or environment say otherwise.
         record: What of conversations is kept, likewise.
+        currency: Of all prices, as its three letters.
+        prices: What tokens cost, for each model of each provider whose price is known.
+        price_book: Where prices are looked up that the file leaves out; None: nowhere.
     """
 
     path: str
@@ -312,6 +328,9 @@ class Pool:
     effective: tuple[EffectiveValue, ...] = ()
     repeats: int | None = None
     record: str | None = None
+    currency: str = USD
+    prices: tuple[ModelPrice, ...] = ()
+    price_book: str | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -328,6 +347,11 @@ class Pool:
     def is_simulated(self) -> bool:
         """Whether any answer of this pool comes from the simulated provider."""
         return any(provider.is_simulated for provider in self.providers)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether anything bounds what a run may spend."""
+        return any(limit.budget is not None for limit in self.limits.values())
 
     def lanes_of(self, model: str) -> tuple[Lane, ...]:
         """The lanes that can answer for `model`, in the order of the file."""

@@ -367,9 +367,11 @@ def build_model(
     hint_s = _number(location.at("latency_hint_s"), table.latency_hint_s, DEADLINE_S)
     price_in = _number(location.at("price_per_mtok_in"), table.price_per_mtok_in, PRICE)
     price_out = _number(location.at("price_per_mtok_out"), table.price_per_mtok_out, PRICE)
+    cached = _number(location.at("price_per_mtok_cached"), table.price_per_mtok_cached, PRICE)
     sources.note(f"{label} latency_hint_s", hint_s)
     sources.note(f"{label} price_per_mtok_in", price_in)
     sources.note(f"{label} price_per_mtok_out", price_out)
+    sources.note(f"{label} price_per_mtok_cached", cached)
     simulation = Simulation()
     if provider.api == SIMULATED:
         simulation = build_simulation(location, table, provider_place, provider)
@@ -394,6 +396,7 @@ def build_model(
         latency_hint_s=hint_s,
         price_per_mtok_in=price_in,
         price_per_mtok_out=price_out,
+        price_per_mtok_cached=cached,
         simulation=simulation,
         stream=stream or False,
         max_tokens=max_tokens,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
-from pytest_ultrapar.pool.bounds import PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
+from pytest_ultrapar.pool.bounds import BUDGET, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -240,8 +240,8 @@ class Setting(Generic[T]):
 class Options:
     """The settings in force: command line over environment over pool file over default.
 
-    `max_workers` and `rate_mode` are settled by the pool, which knows its file: None here means as
-    the pool says.
+    `max_workers`, `rate_mode` and `budget` are settled by the pool, which knows its file: None here
+    means as the pool says.
 
     Attributes:
         origin: By name, whence a value is: `default`, `command line --ultrapar-seed`, ...
@@ -332,6 +332,19 @@ class Options:
         between=WORKERS,
         variable="MAX_WORKERS",
         file="workers",
+        is_recorded=False,
+    )
+    budget: Setting[float | None] = Setting(
+        "--ultrapar-budget AMOUNT",
+        "Money that the run may spend, in the pool's currency, all its resumed parts together: "
+        "reserved before a request is sent, so every model needs a price. What does not fit is "
+        "'infra' of kind 'budget'",
+        default=None,
+        kind=float,
+        by_default="as the pool says",
+        between=BUDGET,
+        variable="ULTRAPAR_BUDGET",
+        file="budget",
         is_recorded=False,
     )
     max_attempts: Setting[int] = Setting(

@@ -163,7 +163,7 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         ("service time, one after another", plan.service_s, duration),
     ]
     if plan.cost is not None:
-        ranges.append(("cost, in the currency of the pool's prices", plan.cost, _money))
+        ranges.append((f"cost, in {plan.currency}", plan.cost, _money))
     yield from text_table(
         ["in all", "expected", "from", "to"],
         [[name, *_shown(amount, form)] for name, amount, form in ranges],

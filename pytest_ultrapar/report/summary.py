@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
 
 if TYPE_CHECKING:
@@ -412,6 +413,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             if n is not None
         ]
         yield ", ".join([counted(statistics.n_attempts, "request"), *tokens])
+        yield from _cost(summary)
         if (first := summary.first_token) is not None:
             yield (
                 f"first token of {counted(first.n, 'stream')} after p50 {duration(first.p50_s)},"
@@ -428,6 +430,27 @@ def _speed(summary: RunSummary) -> Iterator[str]:
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
                 "billed"
             )
+
+
+def _cost(summary: RunSummary) -> Iterator[str]:
+    cost = summary.cost
+    if cost is None:
+        return
+    shown = {model: money(amount, cost.currency) for model, amount in cost.by_model.items()}
+    models = [f"{visible(model)} {text}" for model, text in shown.items()]
+    of_models = f" ({', '.join(models)})" if len(models) > 1 else ""
+    graded = summary.statistics
+    per_case = ""
+    if graded.cost is not None and graded.n_graded:
+        per_case = f", {money(graded.cost / graded.n_graded, cost.currency)} per graded case"
+    yield (
+        f"cost {money(cost.total, cost.currency)}{of_models}{per_case}, by prices of "
+        f"{visible(', '.join(cost.origins))}"
+    )
+    if cost.n_unknown:
+        named = ", ".join(map(visible, filter(None, cost.unpriced)))
+        why = f"no price is known of {named}" if named else "their answers do not say all tokens"
+        yield f"cost of {counted(cost.n_unknown, 'request')} more is not known: {why}"
 
 
 def _between(interval: tuple[float, float] | None) -> str:

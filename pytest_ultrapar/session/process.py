@@ -31,6 +31,15 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             path = pool_path(config)
             assert path is not None
             pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
+        has_money = pool.price_book is not None or pool.has_budget
+        if has_money and not hasattr(config, "workerinput"):
+            from pytest_ultrapar.pool.price_book import (  # noqa: PLC0415 - few pools have one
+                check_budgets,
+                with_book_prices,
+            )
+
+            pool = with_book_prices(pool)
+            check_budgets(pool)
         options = read_options(config, pool)
         found = config.stash[_settings_key] = (options, pool)
     return found

@@ -38,7 +38,7 @@ def read_overrides(config: pytest.Config) -> Overrides:
         ConfigError: A value is not allowed.
     """
     said = settle(_given(config), {})
-    return Overrides(max_workers=said.max_workers, rate_mode=said.rate_mode)
+    return Overrides(max_workers=said.max_workers, rate_mode=said.rate_mode, budget=said.budget)
 
 
 def read_options(config: pytest.Config, pool: Pool) -> Options:

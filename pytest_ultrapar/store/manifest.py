@@ -14,6 +14,7 @@ from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
+from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.timing import MeasuredPart
@@ -81,6 +82,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             the speed-up of the others is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
+        currency: Of all prices.
+        prices: What tokens cost, as far as known, each with who says so.
         faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
@@ -123,6 +126,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     serial_sample: tuple[str, ...] = ()
     pool_lanes: tuple[Lane, ...] = ()
     pool_limits: tuple[Limit, ...] = ()
+    currency: str = USD
+    prices: tuple[ModelPrice, ...] = ()
     faults: str | None = None
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
@@ -197,8 +202,8 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     """What keeps `new` from finishing `old`: one sentence each, empty when it may.
 
     The cases, their seeds and the models that answer must be the same, and what all rows of the
-    run have in common: mode and storage format. Limits, keys, instances, policy and the number of
-    workers may differ: no case depends on them.
+    run have in common: mode, currency and storage format. Limits, keys, instances, policy and the
+    number of workers may differ: no case depends on them.
     """
     differences = []
     if old.seed != new.seed:
@@ -220,6 +225,8 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
         differences += answers_differ(old.answered_by, new.answered_by)
     if old.mode != new.mode:
         differences.append(f"the mode was {old.mode} and is {new.mode} now")
+    if old.prices and new.prices and old.currency != new.currency:
+        differences.append(f"prices were in {old.currency} and are in {new.currency} now")
     if old.storage_format != new.storage_format:
         then, now = old.storage_format, new.storage_format
         differences.append(f"the tables were {then} and would be {now} now")

@@ -14,6 +14,7 @@ import msgspec
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME, read_changes
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import publish, temporary_for
+from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.parquet import ParquetTable, Rows, arrow_column, arrow_schema
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
@@ -89,6 +90,7 @@ class TableSet:
 
     Attributes:
         n_maybe_billed: Requests so far that brought no answer and may have been billed.
+        prices: What its requests cost so far.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class TableSet:
         self._grades: list[Grade] = []
         self._n_characters = 0
         self.n_maybe_billed = 0
+        self.prices = Prices(manifest)
 
     def _rows(self, columns: Sequence[Column]) -> Rows:
         return Rows(arrow_schema(columns, simulated=self._manifest.simulated))
@@ -118,8 +121,9 @@ class TableSet:
     def add_episode(self, episode: EpisodeEnded) -> EpisodeRows:
         """Take the requests and the conversation of one episode, graded or not."""
         begin = self._attempts.n
-        for row in attempt_rows(self._manifest, episode):
+        for row in attempt_rows(self._manifest, episode, self.prices):
             self._attempts.add(row)
+        self.prices.add(episode.attempts)
         self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
         messages = self._messages(episode)
         n_characters = sum(len(message.content) for message in messages)
@@ -146,7 +150,13 @@ class TableSet:
             had_episode: Whether there was one.
         """
         row = result_row(
-            self._manifest, case, grade, episode, had_episode=had_episode, params=self._params
+            self._manifest,
+            case,
+            grade,
+            episode,
+            had_episode=had_episode,
+            params=self._params,
+            prices=self.prices,
         )
         self._results.add(row)
         self._grades.append(grade)

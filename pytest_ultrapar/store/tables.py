@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import LimitChange, LimitRecord
+from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import (
     NO_COLUMN,
     Attempt,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_ultrapar.records import Scalar
+    from pytest_ultrapar.store.cost import Prices
 
 
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
@@ -143,6 +145,17 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = ""
 
 
+class Charged(msgspec.Struct, frozen=True):
+    """What requests cost, as `results` and `attempts` have it.
+
+    Attributes:
+        cost: What it cost in the manifest's `currency`, without requests that got no answer; null
+            where a price is not known or an answer does not say how many tokens it took.
+    """
+
+    cost: float | None = None
+
+
 _UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
 
 
@@ -174,7 +187,7 @@ ATTEMPTS_COLUMNS = _with(
     *columns_of(EpisodeEnded, "worker"),
     *columns_of(Manifest, "mode"),
     after="key",
-)
+) + columns_of(Charged)
 """Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host."""
 TRANSCRIPTS_COLUMNS = (
     *columns_of(Manifest, "run_id"),
@@ -200,6 +213,7 @@ _RESULTS_AFTER = (
     *columns_of(Grade, "worker"),
     *columns_of(Case, "seed"),
     *columns_of(Grade, "error"),
+    *columns_of(Charged),
 )
 
 
@@ -279,8 +293,8 @@ def _reader(columns: Iterable[Column], *records: type[msgspec.Struct]) -> Callab
 
 
 _before = _reader(_RESULTS_BEFORE, Manifest, Case, Grade)
-_after = _reader(_RESULTS_AFTER, Spent, Case, Grade)
-_attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt)
+_after = _reader(_RESULTS_AFTER, Spent, Case, Grade, Charged)
+_attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged)
 _message = _reader(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
 _limit = _reader(LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange)
 
@@ -293,6 +307,7 @@ def result_row(
     *,
     had_episode: bool,
     params: Sequence[Column],
+    prices: Prices,
 ) -> Row:
     """The row of `results` for one graded case, without scores: at the end it is known of which.
 
@@ -300,8 +315,10 @@ def result_row(
     of its grade, and the names of its lane are empty. All of that is null where there was an
     episode and its record cannot be read any more.
     """
+    units = None
     if episode is not None:
         spent = _spent(episode)
+        units = prices.of_all(episode.attempts)
         # In a resumed run another worker may have graded it, and it is the requests that count.
         grade = msgspec.structs.replace(grade, worker=episode.worker)
     elif had_episode:
@@ -311,13 +328,21 @@ def result_row(
     return (
         *_before(manifest, case, grade),
         *(fit(case.params.get(each.name.partition(".")[2]), each.kind) for each in params),
-        *_after(spent, case, grade),
+        *_after(spent, case, grade, _charged(units)),
     )
 
 
-def attempt_rows(manifest: Manifest, episode: EpisodeEnded) -> Iterator[Row]:
+def _charged(units: int | None) -> Charged:
+    return _UNKNOWN if units is None else Charged(amount_of(units))
+
+
+_UNKNOWN = Charged()
+
+
+def attempt_rows(manifest: Manifest, episode: EpisodeEnded, prices: Prices) -> Iterator[Row]:
     """The rows of `attempts` for one episode, in the order sent."""
-    return (_attempt(manifest, episode, each) for each in episode.attempts)
+    for each in episode.attempts:
+        yield _attempt(manifest, episode, each, _charged(prices.of(each)))
 
 
 def transcript_rows(

@@ -28,7 +28,7 @@ REFUSED = [
         simulated("per_keys = { workers = 3 }"),
         (
             "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
-            "api_version, base_url, ca_file, client_cert, client_key, day, keys, latency, "
+            "api_version, base_url, budget, ca_file, client_cert, client_key, day, keys, latency, "
             "max_tokens, metrics_url, model, name, parameters, per_key, per_key_model, proxy, "
             "proxy_env, qps, rate_mode, rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, "
             "trust_env, workers)"
@@ -39,9 +39,9 @@ REFUSED = [
         simulated("zzz = 3"),
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
-            "ca_file, client_cert, client_key, day, keys, latency, max_tokens, metrics_url, "
-            "model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, "
-            "rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
+            "budget, ca_file, client_cert, client_key, day, keys, latency, max_tokens, "
+            "metrics_url, model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, "
+            "rate_mode, rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
         ),
         id="unknown_far",
     ),
@@ -49,7 +49,7 @@ REFUSED = [
         simulated("per_key = { worker = 3 }"),
         (
             "provider[0].per_key.worker is not a known field; did you mean workers? "
-            "(allowed: day, qps, rpd, rpm, tpd, tpm, workers)"
+            "(allowed: budget, day, qps, rpd, rpm, tpd, tpm, workers)"
         ),
         id="unknown_lim",
     ),
@@ -64,7 +64,7 @@ REFUSED = [
     pytest.param(
         simulated(keys='[{name="key0", enviroment="A"}]'),
         (
-            "provider[0].keys[0].enviroment is not a known field (allowed: day, env, name, "
+            "provider[0].keys[0].enviroment is not a known field (allowed: budget, day, env, name, "
             "qps, rpd, rpm, tpd, tpm, workers)"
         ),
         id="unknown_key",
@@ -79,7 +79,8 @@ REFUSED = [
         "provider[0].model[0].per_model is not a known field; did you mean per_key_model of the "
         "provider? (allowed: api_name, family, instances, keys, latency, latency_hint_s, "
         "max_tokens, multiply_by_prompt_types, name, parameters, per_instance, per_lane, persona, "
-        "ports, ports_env, price_per_mtok_in, price_per_mtok_out, skill, stream)",
+        "ports, ports_env, price_per_mtok_cached, price_per_mtok_in, price_per_mtok_out, skill, "
+        "stream)",
         id="field_of_the_provider",
     ),
     pytest.param(

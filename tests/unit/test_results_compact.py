@@ -98,6 +98,7 @@ def test_compact_results_schema_is_the_contract(run):
         ("worker", string, False),
         ("seed", pa.int64(), False),
         ("error", string, True),
+        ("cost", double, True),
     ]
     assert [(each.name, each.type, each.nullable) for each in schema] == expected
     for name in ("results", "attempts", "transcripts"):

@@ -1,0 +1,276 @@
+"""Budgets: what a run may spend, held as any other limit, over all of its sessions.
+
+Guarantee: what was spent and what is reserved for requests without an answer are together never
+more than the budget, as long as no request costs more than was reserved for it. What a request may
+cost is a bound where it says `max_tokens`; without, it is an estimate, and one that turns out
+larger passes the budget by so much, once for each request in flight.
+
+**When nobody answers**, a request may have been billed: what was reserved for it counts as spent.
+
+**Over crashes.** Each reservation is in a file of the run's directory before its lease is granted,
+and each correction follows it. So whoever reads the file after a kill finds at least what was
+spent: reservations that nothing corrected were in flight. A write is one call without a sync, so it
+outlives every process, and not the machine: what was written in its last seconds may go with it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.protocol import PricedRequest
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.pool.money import amount_of, budget_units, money
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
+    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.pool.money import ModelPrice
+
+
+class Purse:
+    """What one limit may spend, in units (`pool.money`).
+
+    Attributes:
+        amount: The budget.
+        spent: By requests that are over, those of earlier sessions among them.
+        reserved: For those that are not.
+    """
+
+    __slots__ = ("amount", "reserved", "spent")
+
+    def __init__(self, amount: int, spent: int = 0) -> None:
+        self.amount = amount
+        self.spent = spent
+        self.reserved = 0
+
+    @property
+    def left(self) -> int:
+        """What may still be reserved; below 0 where requests cost more than was reserved."""
+        return self.amount - self.spent - self.reserved
+
+    def reserve(self, units: int) -> None:
+        """Set apart what a request may cost.
+
+        Raises:
+            ValueError: So much is not left.
+        """
+        if units > self.left:
+            msg = f"{units} units do not fit into {self.left}"
+            raise ValueError(msg)
+        self.reserved += units
+
+    def settle(self, reserved: int, used: int) -> None:
+        """Count what a request cost in place of what was reserved for it."""
+        self.reserved -= reserved
+        self.spent += used
+
+
+class Budgets:
+    """The purses of a run by limit, its prices, and the file in which spending is remembered.
+
+    Attributes:
+        purses: Of the limits that have a budget.
+        currency: Of all of them.
+    """
+
+    def __init__(self, pool: Pool, file: SpendingFile | None = None) -> None:
+        """Begin with what earlier sessions have spent.
+
+        Args:
+            pool: Its limits and prices; each lane below a budget has a price.
+            file: Of the run; None remembers nothing, for plays and tests.
+        """
+        self.currency = pool.currency
+        spent = spent_by_limit(pool, file.spent if file is not None else {})
+        self.purses = {
+            name: Purse(budget_units(limit.budget), spent.get(name, 0))
+            for name, limit in pool.limits.items()
+            if limit.budget is not None
+        }
+        self._prices = {(one.provider, one.model): one for one in pool.prices}
+        self._file = file
+
+    def tariff(self, lane: Lane) -> Tariff:
+        """What requests cost on a lane."""
+        return Tariff(self._prices[lane.provider, lane.model])
+
+    def reserved(self, lease_id: int, lane: Lane, units: int) -> None:
+        """Remember a reservation, before its lease goes out."""
+        if self._file is not None:
+            self._file.reserved(lease_id, lane.lane_id, units)
+
+    def settled(self, lease_id: int, units: int) -> None:
+        """Remember what became of it."""
+        if self._file is not None:
+            self._file.settled(lease_id, units)
+
+    def used_up(self, limit: str) -> str:
+        """Why a request is refused, the same sentence for all of a limit."""
+        purse = self.purses[limit]
+        whole = money(amount_of(purse.amount), self.currency)
+        return (
+            f"the budget of {limit} ({whole}) has no room for the request; with more money, "
+            "--ultrapar-resume finishes the case"
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+NEVER_BILLED = frozenset(
+    (
+        "unsent",
+        "connect",
+        "tls",
+        "rate",
+        "congestion",
+        "quota",
+        "daily_quota",
+        "auth",
+        "forbidden",
+        "not_found",
+        "bad_request",
+    )
+)
+"""Outcomes that say that the provider did no work: nothing was sent, or it refused to begin."""
+
+
+class Tariff:
+    """What requests cost on one lane."""
+
+    __slots__ = ("_price",)
+
+    def __init__(self, price: ModelPrice) -> None:
+        self._price = price
+
+    def units(self, request: LeaseRequest) -> int:
+        """What a request may cost at most, or by estimate."""
+        if not isinstance(request, PricedRequest):
+            return 0
+        return self._price.cost(request.most_in, request.most_out)
+
+    def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
+        """What a lease that came back has cost: by its answer, else all that was reserved.
+
+        Cached tokens count as any others: nobody tells the broker how many there were.
+        """
+        if outcome in NEVER_BILLED:
+            return 0
+        if feedback.tokens is None or feedback.tokens_out is None:
+            return reserved
+        return self._price.cost(feedback.tokens - feedback.tokens_out, feedback.tokens_out)
+
+
+def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
+    """Units by limit.
+
+    Args:
+        pool: As it is now.
+        spent: By lane, of which some may be gone: they count for the pool, for their provider and
+            for their key as far as those are called as before.
+    """
+    paths = {lane.lane_id: lane.limits for lane in pool.lanes}
+    found: dict[str, int] = {}
+    for lane_id, units in spent.items():
+        path = paths.get(lane_id)  # type: ignore[call-overload]
+        if path is None:
+            provider, _, key = lane_id.partition("/")[0], "", lane_id.rpartition("/")[2]
+            path = ("pool", provider, f"{provider}/{key}")
+        for name in path:
+            found[name] = found.get(name, 0) + units
+    return found
+
+
+class SpendingFile:
+    """The reservations of a run and what became of them, a line each, appended.
+
+    `begin`, then of each lease `reserve ID UNITS LANE` and `settle ID UNITS`; `earlier UNITS LANE`
+    is what sessions without a budget had spent. Ids are of one session, so each begins anew.
+
+    Attributes:
+        spent: By lane, when it was opened.
+    """
+
+    def __init__(self, path: Path, earlier: Mapping[str, int] | None = None) -> None:
+        """Open it for a session.
+
+        Args:
+            path: Where it is, or will be.
+            earlier: What sessions before the first one here had spent, by lane.
+
+        Raises:
+            ResultsError: It cannot be read or written.
+        """
+        self._path = path
+        try:
+            is_new = not path.exists()
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._failed(error) from error
+        if is_new:
+            for lane_id, units in (earlier or {}).items():
+                self._write(f"earlier {units} {lane_id}\n")
+        self.spent = read_spending(path)
+        # A line that a crash cut off ends here.
+        self._write("\nbegin\n")
+
+    def reserved(self, lease_id: int, lane_id: str, units: int) -> None:
+        """Append a reservation."""
+        self._write(f"reserve {lease_id} {units} {lane_id}\n")
+
+    def settled(self, lease_id: int, units: int) -> None:
+        """Append what became of one."""
+        self._write(f"settle {lease_id} {units}\n")
+
+    def close(self) -> None:
+        """Write no more."""
+        os.close(self._fd)
+
+    def _write(self, line: str) -> None:
+        data = line.encode()
+        try:
+            if os.write(self._fd, data) == len(data):
+                return
+        except OSError as error:
+            raise self._failed(error) from error
+        raise self._failed(OSError(0, "the disk is full"))
+
+    def _failed(self, error: OSError) -> ResultsError:
+        return ResultsError(f"{self._path}: what is spent cannot be kept: {error.strerror}")
+
+
+def read_spending(path: Path) -> dict[str, int]:
+    """Units by lane that a run has spent: reservations that nothing settled count in full.
+
+    Raises:
+        ResultsError: It cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        msg = f"{path}: what was spent cannot be read: {error.strerror}"
+        raise ResultsError(msg) from error
+    spent: dict[str, int] = {}
+    open_leases: dict[str, tuple[str, int]] = {}
+    # What stands after the last end of a line was never granted, or stays as it was reserved.
+    for line in lines[:-1]:
+        match line.split(" "):
+            case ["begin"]:
+                open_leases = {}
+            case ["earlier", units, lane_id] if units.isdecimal():
+                spent[lane_id] = spent.get(lane_id, 0) + int(units)
+            case ["reserve", lease_id, units, lane_id] if units.isdecimal():
+                spent[lane_id] = spent.get(lane_id, 0) + int(units)
+                open_leases[lease_id] = lane_id, int(units)
+            case ["settle", lease_id, units] if lease_id in open_leases and units.isdecimal():
+                lane_id, reserved = open_leases.pop(lease_id)
+                spent[lane_id] += int(units) - reserved
+    return spent

@@ -1,0 +1,128 @@
+"""Prices of a price book, for models whose price the pool file leaves out.
+
+Looked up once, by the coordinating process. The book is a package with its data in it: nothing is
+fetched, and its version says which prices those are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.money import GENAI_PRICES, ModelPrice, Tier
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Model, Pool, Provider
+
+
+def with_book_prices(pool: Pool) -> Pool:
+    """The pool with the prices of the book that it names; a price of the pool's own wins.
+
+    Raises:
+        ConfigError: The book is not installed.
+    """
+    if pool.price_book is None:
+        return pool
+    try:
+        from genai_prices.data_snapshot import (  # noqa: PLC0415 - 0.3 s, and an extra
+            get_snapshot,
+        )
+    except ImportError as error:
+        msg = (
+            f'{pool.path}: pool.prices = "{pool.price_book}" needs the package {GENAI_PRICES}: pip '
+            "install 'pytest-ultrapar[prices]'"
+        )
+        raise ConfigError(msg) from error
+    book, origin = get_snapshot(), f"{GENAI_PRICES} {metadata.version(GENAI_PRICES)}"
+    known = {(one.provider, one.model): one for one in pool.prices}
+    found = []
+    for provider in pool.providers:
+        for model in provider.models:
+            own = known.get((provider.name, model.name))
+            found.append(own or _price(book, provider, model, origin))
+    return replace(pool, prices=tuple(one for one in found if one is not None))
+
+
+def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPrice | None:  # noqa: ANN401 - of a package that need not be there
+    """What the book says of a model; None where it does not know it, or its instances differ.
+
+    A server is known by its address alone: one of a vendor's API that somebody else runs has other
+    prices, or none.
+    """
+    found: set[tuple[Tier, ...]] = set()
+    for instance in model.instances:
+        if not instance.base_url:
+            return None
+        try:
+            _, listed = book.find_provider_model(instance.api_name, None, None, instance.base_url)
+        except LookupError:
+            return None
+        found.add(_tiers(listed.get_prices(datetime.now(UTC))))
+    if len(found) != 1 or not (tiers := found.pop()):
+        return None
+    first, *others = tiers
+    own = model.price_per_mtok_in, model.price_per_mtok_out, model.price_per_mtok_cached
+    if any(one is not None for one in own):
+        # One half of a price from here and one from there: that of the pool is for any length.
+        others, origin = [], f"{provider.name}/{model.name} of the pool, else {origin}"
+    said = (first.per_mtok_in, first.per_mtok_out, first.per_mtok_cached)
+    per_in, per_out, cached = (
+        listed if one is None else one for one, listed in zip(own, said, strict=True)
+    )
+    assert per_in is not None
+    assert per_out is not None
+    return ModelPrice(
+        provider.name, model.name, per_in, per_out, cached, tuple(others), origin=origin
+    )
+
+
+def _tiers(price: Any) -> tuple[Tier, ...]:  # noqa: ANN401 - as above
+    """The prices by length of the prompt, the first from 0 on; none where one is missing."""
+    parts = [
+        getattr(price, name, None) for name in ("input_mtok", "output_mtok", "cache_read_mtok")
+    ]
+    if parts[0] is None or parts[1] is None:
+        return ()
+    starts = {0} | {tier.start for part in parts for tier in getattr(part, "tiers", ())}
+    tiers = []
+    for start in sorted(starts):
+        per_in, per_out, cached = (_at(part, start) for part in parts)
+        assert per_in is not None
+        assert per_out is not None
+        tiers.append(Tier(start, per_in, per_out, cached))
+    return tuple(tiers)
+
+
+def _at(part: Any, start: int) -> float | None:  # noqa: ANN401 - as above
+    """A price for prompts of more than `start` tokens: a number, or a base with tiers."""
+    if part is None:
+        return None
+    price = getattr(part, "base", part)
+    for tier in getattr(part, "tiers", ()):
+        if tier.start <= start:
+            price = tier.price
+    return float(price)
+
+
+def check_budgets(pool: Pool) -> None:
+    """Make sure that the price of everything below a budget is known.
+
+    Raises:
+        ConfigError: One is not; the message names the model and what to write.
+    """
+    priced = {(one.provider, one.model) for one in pool.prices}
+    models = {(of.name, model.name): model for of in pool.providers for model in of.models}
+    for lane in pool.lanes:
+        place = lane.provider, lane.model
+        limits = [name for name in lane.limits if pool.limits[name].budget is not None]
+        if limits and place not in priced:
+            fields = " and ".join(models[place].unpriced)
+            msg = (
+                f"{pool.path}: the budget of {limits[0]} needs the price of the model "
+                f'"{lane.model}" of provider "{lane.provider}": {fields} is not known; write it, '
+                f'or have it looked up with prices = "{GENAI_PRICES}" in [pool]'
+            )
+            raise ConfigError(msg)

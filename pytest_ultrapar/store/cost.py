@@ -1,0 +1,118 @@
+"""What requests cost, by the prices in the manifest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.pool.money import amount_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.pool.money import ModelPrice
+    from pytest_ultrapar.records import Attempt
+    from pytest_ultrapar.store.manifest import Manifest
+
+
+class RunCost(msgspec.Struct, frozen=True):
+    """What all requests of a run cost, those of episodes that do not count among them.
+
+    Attributes:
+        currency: Of all amounts.
+        total: Of the requests whose cost is known.
+        by_model: The same for each model that was asked.
+        n_unknown: Answered requests whose cost is not known: no price, or an answer that does not
+            say how many tokens it took.
+        unpriced: The models without a price among them.
+        origins: Who says what the prices are.
+    """
+
+    currency: str
+    total: float
+    by_model: dict[str, float]
+    n_unknown: int
+    unpriced: list[str]
+    origins: list[str]
+
+
+class Prices:
+    """What requests of a run cost, and what they cost so far.
+
+    A run that was finished later counts as a whole by the prices of its last session: the prices
+    are the manifest's, and the tables are made anew.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Know the prices.
+
+        Args:
+            manifest: Of the run.
+        """
+        self._currency = manifest.currency
+        self._listed = {(one.provider, one.model): one for one in manifest.prices}
+        self._model_of = {(one.provider, one.instance): one.model for one in manifest.pool_lanes}
+        self._units: dict[str, int] = {}
+        self._unknown: dict[str, int] = {}
+        self._unpriced: dict[str, None] = {}
+
+    def of(self, attempt: Attempt) -> int | None:
+        """Units (`pool.money`) of one request; None where nobody knows.
+
+        What was refused costs nothing; what brought no answer may have cost something.
+        """
+        price = self._price(attempt)
+        if price is None:
+            return None
+        if attempt.tokens_in is None or attempt.tokens_out is None:
+            return None if _may_cost(attempt) else 0
+        return price.cost(attempt.tokens_in, attempt.tokens_out, attempt.cached_tokens or 0)
+
+    def of_all(self, attempts: Iterable[Attempt]) -> int | None:
+        """Units of the requests of an episode that were answered; None where one is not known."""
+        if not self._listed:
+            return None
+        whole = 0
+        for attempt in attempts:
+            units = self.of(attempt)
+            if units is None and not (attempt.maybe_billed and self._price(attempt)):
+                return None
+            whole += units or 0
+        return whole
+
+    def add(self, attempts: Iterable[Attempt]) -> None:
+        """Count requests."""
+        for attempt in attempts if self._listed else ():
+            model = self._model(attempt)
+            units = self.of(attempt)
+            if units is not None:
+                self._units[model] = self._units.get(model, 0) + units
+            elif _may_cost(attempt) and not attempt.maybe_billed:
+                self._unknown[model] = self._unknown.get(model, 0) + 1
+                if self._price(attempt) is None:
+                    self._unpriced[model] = None
+
+    def cost(self) -> RunCost | None:
+        """What was counted; None where no price is known."""
+        if not self._listed:
+            return None
+        return RunCost(
+            currency=self._currency,
+            total=amount_of(sum(self._units.values())),
+            by_model={model: amount_of(units) for model, units in sorted(self._units.items())},
+            n_unknown=sum(self._unknown.values()),
+            unpriced=sorted(self._unpriced),
+            origins=list(dict.fromkeys(one.origin for one in self._listed.values())),
+        )
+
+    def _model(self, attempt: Attempt) -> str:
+        # Empty for an instance that only an earlier session's pool had.
+        return self._model_of.get((attempt.provider, attempt.instance), "")
+
+    def _price(self, attempt: Attempt) -> ModelPrice | None:
+        return self._listed.get((attempt.provider, self._model(attempt)))
+
+
+def _may_cost(attempt: Attempt) -> bool:
+    return attempt.outcome == "ok" or attempt.maybe_billed

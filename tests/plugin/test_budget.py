@@ -1,0 +1,186 @@
+"""What whole runs spend, judged by what the server was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from pytest_ultrapar.broker.budget import read_spending
+from pytest_ultrapar.pool.money import UNITS, ModelPrice
+from tests.light import PYTEST
+from tests.scripted_server import WORDS
+
+PRICE = ModelPrice("p", "m", 3.0, 11.0)
+PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\n"
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def bounded(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=100)).text
+
+@prefetch
+async def native(llm, prompt) -> str:
+    import httpx
+
+    client = llm.httpx_client(httpx)
+    asked = {{
+        "model": llm.model,
+        "messages": [{{"role": "user", "content": prompt}}],
+        "max_tokens": 100,
+    }}
+    answer = await client.post("https://pool.invalid/chat/completions", json=asked)
+    return answer.json()["choices"][0]["message"]["content"]
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it({fixture}, prompt, grade): grade("solved")
+"""
+
+
+def write(project, n: int = 40, *, prices: str = PRICES, fixture: str = "bounded") -> list[str]:
+    project.write_pool()
+    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
+        pool.write(prices)
+    draw = random.Random(1)
+    prompts = [f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}" for n in range(n)]
+    project.pytester.path.joinpath("test_suite.py").write_text(
+        SUITE.format(prompts=prompts, fixture=fixture)
+    )
+    return prompts
+
+
+def cost_of(prompts: list[str]) -> int:
+    """Units, by what the server says it took for each."""
+    return sum(PRICE.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project, workers):
+    prompts = write(project)
+    whole = cost_of(prompts) / UNITS
+    budget = round(0.6 * whole, 6)
+    first = project.run(workers, "--ultrapar-budget", str(budget))
+    assert first.ret == 1
+    spent = cost_of(project.server.prompts)
+    # Two requests are at most what is too little for one.
+    assert (budget - 2 * PRICE.cost(60, 100) / UNITS) * UNITS < spent <= budget * UNITS
+    rows = project.rows()
+    assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
+    assert sum(row["cost"] for row in rows if row["cost"] is not None) == pytest.approx(
+        spent / UNITS
+    )
+    first.stdout.fnmatch_lines(
+        ["budget of pool: * of * USD spent*", "*ended without money: raise the budget and go on*"]
+    )
+    more = round(1.5 * whole, 6)
+    second = project.run(workers, "--ultrapar-budget", str(more), "--ultrapar-resume", "latest")
+    assert second.ret == 0
+    assert sorted(project.server.prompts) == sorted(prompts)
+    assert sum(read_spending(project.directory / "spending.log").values()) == cost_of(prompts)
+
+
+@pytest.mark.parametrize(
+    ("prices", "said", "message"),
+    [
+        (
+            "price_per_mtok_in = 3\n",
+            ["--ultrapar-budget", "5"],
+            '*the budget of pool needs the price of the model "m" of provider "p": '
+            "price_per_mtok_out is not known; write it*",
+        ),
+        (PRICES, ["--ultrapar-budget=-1"], "*--ultrapar-budget must be > 0 (got -1.0)*"),
+        (PRICES, ["--ultrapar-budget", "nan"], "*--ultrapar-budget must be a number (got nan)*"),
+        (
+            PRICES + '[pool]\nbudget = 1\nprices = "genai-prices"\ncurrency = "EUR"\n',
+            [],
+            '*pool.currency = "EUR" cannot be mixed with prices = "genai-prices"*in USD*',
+        ),
+        (PRICES + "[pool]\nbudget = -1\n", [], "*pool.budget must be > 0 (got -1)*"),
+        (PRICES + "[pool]\nbudget = nan\n", [], "*pool.budget must be a number (got nan)*"),
+    ],
+    ids=["no price", "negative", "nan", "currencies", "negative in pool", "nan in pool"],
+)
+def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, said, message):
+    write(project, 2, prices=prices)
+    run = project.run_here("-n0", *said)
+    assert run.ret == 4
+    run.stderr.fnmatch_lines([message])
+    assert project.server.prompts == []
+
+
+def test_variable_says_the_budget_as_well(project, monkeypatch):
+    monkeypatch.setenv("ULTRAPAR_BUDGET", "-3")
+    write(project, 2)
+    run = project.run_here("-n0")
+    assert run.ret == 4
+    run.stderr.fnmatch_lines(["*environment: ULTRAPAR_BUDGET must be > 0 (got -3.0)*"])
+
+
+@pytest.mark.slow
+def test_killed_run_has_spent_what_was_in_flight(project):
+    prompts = write(project)
+
+    async def slowly(peer, asked) -> None:
+        await asyncio.sleep(0.15)
+        await WORDS["use"](peer, asked)
+
+    project.server.faults["use"] = slowly
+    budget = round(0.8 * cost_of(prompts) / UNITS, 6)
+    killed = subprocess.Popen(
+        [*PYTEST, "-q", "-n2", "--ultrapar-pool", "pool.toml", "--ultrapar-budget", str(budget)],
+        cwd=project.pytester.path,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert project.server.wait_for(lambda seen: len(seen) >= 8)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    spending = project.directory / "spending.log"
+    until_s = time.monotonic() + 10
+    while (text := spending.read_text()) != spending.read_text() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    asked = list(project.server.prompts)
+    before = sum(read_spending(spending).values())
+    assert cost_of(asked) <= before <= budget * UNITS
+    assert text.count("reserve") > text.count("settle"), "nothing was in flight"
+
+    del project.server.faults["use"]
+    again = project.run("-n2", "--ultrapar-budget", str(budget), "--ultrapar-resume", "latest")
+    assert again.ret == 1
+    assert cost_of(project.server.prompts) <= budget * UNITS
+    assert before <= sum(read_spending(spending).values()) <= budget * UNITS
+
+
+def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
+    prompts = write(project, 10)
+    broken = {"on": True}
+    project.server.weather = lambda asked: (
+        WORDS["drop"] if broken["on"] and asked.nth and asked.words.endswith(" 9") else None
+    )
+    assert project.run("-n0", "--ultrapar-max-attempts", "1").ret == 1
+    spent = cost_of(prompts[:9])
+    broken["on"] = False
+    budget = f"{spent / UNITS + 0.000001:.9f}"
+    again = project.run("-n0", "--ultrapar-budget", budget, "--ultrapar-resume", "latest")
+    assert again.ret == 1
+    again.stdout.fnmatch_lines(["*the run began without a budget*1 request whose cost is not*"])
+    assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
+    assert len(project.server.prompts) == 10
+
+
+def test_requests_of_an_http_client_count_as_well(project):
+    prompts = write(project, 20, fixture="native")
+    budget = round(0.7 * cost_of(prompts) / UNITS, 6)
+    run = project.run("-n0", "--ultrapar-budget", str(budget))
+    assert run.ret == 1
+    assert 0 < cost_of(project.server.prompts) <= budget * UNITS
+    rows = project.rows()
+    assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
+    assert any(row["outcome"] == "solved" for row in rows)

@@ -1,0 +1,409 @@
+"""Budgets on the broker's limits: never more than that is spent, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pytest_ultrapar.broker.budget import Budgets, SpendingFile, read_spending, spent_by_limit
+from pytest_ultrapar.broker.protocol import BUDGET, Feedback
+from pytest_ultrapar.pool.model import Limit, Pool
+from pytest_ultrapar.pool.money import UNITS, ModelPrice
+from tests.broker_play import Play
+from tests.pools import lane, pool
+
+DEAR, CHEAP = ModelPrice("p", "m", 2.0, 10.0), ModelPrice("q", "m", 0.5, 1.5)
+SILENT = ("timeout", "transport", "overload", "malformed", "cancelled")
+REFUSED = ("rate", "connect", "bad_request", "unsent")
+
+
+def priced_pool(
+    whole: float | None, of_p: float | None = None, of_key: float | None = None, **own: object
+) -> Pool:
+    """A lane of a dear provider and one of a cheap one, below budgets of pool, provider and key."""
+    limits = [
+        Limit("pool", "pool", budget=whole, **own),
+        Limit("p", "provider", budget=of_p),
+        Limit("q/k", "key", budget=of_key),
+    ]
+    dear = lane("a", "k", "pool", "p")
+    cheap = replace(
+        lane("b", "k", "pool", "q/k"), lane_id="q/b/k", provider="q", orphan_grace_s=1.0
+    )
+    return replace(pool([dear, cheap], *limits), prices=(DEAR, CHEAP))
+
+
+def price_of(lane_id: str) -> ModelPrice:
+    return DEAR if lane_id.startswith("p/") else CHEAP
+
+
+class Judge:
+    """What was spent, by books of its own: the most that every lease may cost until it is over."""
+
+    def __init__(self, what: Pool, directory: Path) -> None:
+        self.pool = what
+        self.path = directory / "spending.log"
+        self.most: dict[int, int] = {}
+        self.whose: dict[int, str] = {}
+        self.spent: dict[str, int] = {"p/a/k": 0, "q/b/k": 0}
+        self.begin()
+
+    def begin(self) -> None:
+        self.file = SpendingFile(self.path)
+        self.budgets = Budgets(self.pool, self.file)
+        self.play = Play(self.pool, self.granted, now_s=0.0, budgets=self.budgets)
+
+    def granted(self, request_id: int) -> None:
+        request, lease = self.play.requests[request_id], self.play.leases[request_id]
+        price = price_of(lease.lane)
+        most = price.cost(request.most_in, request.most_out) if lease.tokens else 0
+        self.most[request_id], self.whose[request_id] = most, lease.lane
+
+    def over(self, request_id: int, used: int) -> None:
+        self.most.pop(request_id)
+        self.spent[self.whose.pop(request_id)] += used
+
+    def by_limit(self) -> dict[str, int]:
+        lanes = dict(self.spent)
+        for request_id, most in self.most.items():
+            lanes[self.whose[request_id]] += most
+        return spent_by_limit(self.pool, lanes)
+
+    def check(self) -> None:
+        for name, units in self.by_limit().items():
+            budget = self.pool.limits[name].budget
+            assert budget is None or units <= budget * UNITS, name
+            if budget is not None:
+                purse = self.budgets.purses[name]
+                assert purse.spent + purse.reserved == units, name
+
+    def answer(self, request_id: int, outcome: str, n_in: int, n_out: int) -> None:
+        """Give a lease back; one without money is never sent on."""
+        if not self.play.leases[request_id].tokens:
+            outcome = "unsent"
+        used = price_of(self.whose[request_id]).cost(n_in, n_out)
+        if outcome == "ok":
+            feedback = Feedback(tokens=n_in + n_out, tokens_out=n_out)
+        else:
+            feedback = Feedback()
+            used = self.most[request_id] if outcome in SILENT else 0
+        self.over(request_id, used)
+        self.play.answer(request_id, outcome, feedback)
+
+
+class Spending(RuleBasedStateMachine):
+    """Requests of all kinds on lanes of different prices, answers, lost workers, crashes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+
+    @initialize(
+        whole=st.sampled_from([0.001, 0.004, 0.02]),
+        of_p=st.none() | st.sampled_from([0.0005, 0.01]),
+        of_key=st.none() | st.sampled_from([0.0002, 0.002]),
+        workers=st.none() | st.just(2),
+    )
+    def start(
+        self, whole: float, of_p: float | None, of_key: float | None, workers: int | None
+    ) -> None:
+        what = priced_pool(whole, of_p, of_key, workers=workers)
+        self.judge = Judge(what, Path(self.directory.name))
+
+    @property
+    def out(self) -> list[int]:
+        return sorted(self.judge.play.leases)
+
+    @rule(
+        worker=st.sampled_from(["gw0", "gw1"]),
+        most_in=st.integers(1, 300),
+        most_out=st.integers(0, 300),
+        kind=st.sampled_from(["opens", "follows", "p/a/k", "q/b/k"]),
+        case=st.integers(0, 9**9),
+    )
+    def ask(self, worker: str, most_in: int, most_out: int, kind: str, case: int) -> None:
+        self.judge.play.ask(
+            worker,
+            tokens=most_in + most_out,
+            most_in=most_in,
+            most_out=most_out,
+            opens=kind == "opens",
+            lane=kind if "/" in kind else None,
+            case_id=str(case),
+        )
+
+    @precondition(lambda self: self.out)
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from(["ok", "ok", "ok", *SILENT, *REFUSED]),
+        share=st.floats(0, 1),
+    )
+    def answer(self, data: st.DataObject, outcome: str, share: float) -> None:
+        request_id = data.draw(st.sampled_from(self.out))
+        request = self.judge.play.requests[request_id]
+        self.judge.answer(
+            request_id, outcome, int(request.most_in * share), int(request.most_out * share)
+        )
+
+    @rule(worker=st.sampled_from(["gw0", "gw1"]))
+    def die(self, worker: str) -> None:
+        if any(self.judge.play.whose[n] == worker for n in self.judge.play.requests):
+            lost = [n for n in self.out if self.judge.play.whose[n] == worker]
+            for request_id in lost:
+                self.judge.over(request_id, self.judge.most[request_id])
+            if worker in self.judge.play._connected:
+                self.judge.play.leave(worker)
+
+    @rule(seconds=st.floats(0, 5))
+    def wait(self, seconds: float) -> None:
+        self.judge.play.wait(seconds)
+
+    @rule()
+    def crash(self) -> None:
+        """All processes die; a resumed run counts what was in flight in full."""
+        for request_id in self.out:
+            self.judge.over(request_id, self.judge.most[request_id])
+        self.judge.file.close()
+        self.judge.begin()
+
+    @invariant()
+    def never_more_than_the_budget(self) -> None:
+        if hasattr(self, "judge"):
+            self.judge.check()
+            in_file = spent_by_limit(self.judge.pool, read_spending(self.judge.path))
+            assert {name: n for name, n in in_file.items() if n} == {
+                name: n for name, n in self.judge.by_limit().items() if n
+            }
+
+    def teardown(self) -> None:
+        if hasattr(self, "judge"):
+            play = self.judge.play
+            for _ in range(10_000):
+                if self.out:
+                    request = play.requests[self.out[0]]
+                    self.judge.answer(self.out[0], "ok", request.most_in, request.most_out)
+                    self.judge.check()
+                elif play.waiting and play.next_s() < 1e8:
+                    play.step()
+                else:
+                    break
+            assert play.waiting == set()
+            assert play.kinds <= {BUDGET, "no_lane"}
+            self.judge.file.close()
+        self.directory.cleanup()
+
+
+TestSpending = Spending.TestCase
+
+
+def first(play: Play, **wish: object) -> int:
+    return play.ask(tokens=1, **{"most_in": 0, "most_out": 100, **wish})
+
+
+def dear_play(budget: float) -> Play:
+    what = priced_pool(budget)
+    what = replace(what, lanes=what.lanes[:1])
+    return Play(what, budgets=Budgets(what))
+
+
+def test_request_that_does_not_fit_waits_for_an_answer_and_is_then_refused():
+    play = dear_play(0.0015)
+    one, two = first(play, opens=False), first(play, opens=False)
+    assert (play.lane(one), play.lane(two)) == ("p/a/k", None)
+    play.answer(one, "ok", Feedback(tokens=50, tokens_out=50))
+    assert play.lane(two) == "p/a/k"
+    three = first(play, opens=False)
+    assert three in play.waiting
+    play.answer(two, "timeout", Feedback())
+    # 50 tokens out and 100 that may have been billed: nothing is left.
+    assert (play.waiting, play.kinds) == (set(), {BUDGET})
+    assert play.refused[three].startswith("the budget of pool (0.00150 USD) has no room")
+
+
+def test_money_that_an_answer_frees_is_used_while_others_are_in_flight():
+    play = dear_play(0.0025)
+    one, _, waits = (first(play, opens=False) for _ in range(3))
+    assert waits in play.waiting
+    play.answer(one, "ok", Feedback(tokens=10, tokens_out=10))
+    assert play.lane(waits) == "p/a/k"
+
+
+def test_refused_requests_cost_nothing():
+    play = dear_play(0.001)
+    for outcome in ("rate", "bad_request", "connect", "unsent"):
+        request_id = first(play, opens=False)
+        play.wait(60.0)
+        assert play.lane(request_id) == "p/a/k", outcome
+        play.answer(request_id, outcome, Feedback())
+        play.wait(60.0)
+
+
+def test_opening_request_that_is_a_bad_guess_is_no_refusal():
+    play = dear_play(0.0005)
+    opening = first(play, opens=True, case_id="a")
+    assert play.leases[opening].tokens == 0
+    play.back(opening, "unsent")
+    request = first(play, opens=False, case_id="a", most_out=50)
+    assert play.leases[request].tokens == 1
+
+
+def test_answer_larger_than_its_reservation_counts_and_ends_the_spending():
+    play = dear_play(0.0015)
+    request = first(play, opens=False)
+    play.answer(request, "ok", Feedback(tokens=200, tokens_out=200))
+    assert play.broker._table.budgets.purses["pool"].left == -0.0005 * UNITS
+    first(play, opens=False)
+    assert play.kinds == {BUDGET}
+
+
+def test_follow_up_goes_to_a_lane_that_still_has_money():
+    what = priced_pool(1.0, of_p=0.0015)
+    play = Play(what, budgets=Budgets(what))
+    one = first(play, opens=False, lane="p/a/k")
+    waits = first(play, opens=False, lane="p/a/k")
+    assert play.lane(waits) == "q/b/k"
+    play.back(waits)
+    play.answer(one, "timeout", Feedback())
+    assert play.lane(first(play, opens=False, lane="p/a/k")) == "q/b/k"
+    assert not play.refused
+
+
+def test_line_of_a_lane_without_money_moves_on():
+    what = priced_pool(None, of_p=0.001, of_key=0.0003)
+    play = Play(what, budgets=Budgets(what))
+    dear = first(play, opens=False, lane="p/a/k")
+    cheap = [first(play, opens=False, lane="q/b/k") for _ in range(2)]
+    waiting = first(play, opens=False, lane="p/a/k")
+    assert waiting in play.waiting
+    play.answer(dear, "timeout", Feedback())
+    assert waiting in play.waiting
+    for request_id in cheap:
+        play.answer(request_id, "ok", Feedback(tokens=1, tokens_out=1))
+    assert play.lane(waiting) == "q/b/k"
+
+
+def test_torn_line_of_a_crash_is_no_obstacle(tmp_path):
+    path = tmp_path / "spending.log"
+    file = SpendingFile(path, {"p/a/k": 7})
+    file.reserved(1, "p/a/k", 100)
+    file.reserved(2, "p/a/k", 10)
+    file.settled(1, 30)
+    file.close()
+    with path.open("a") as torn:
+        torn.write("settle 2")
+    again = SpendingFile(path)
+    assert again.spent == {"p/a/k": 47}
+    again.reserved(2, "p/a/k", 5)
+    again.settled(2, 1)
+    again.close()
+    assert read_spending(path) == {"p/a/k": 48}
+
+
+def test_spending_of_lanes_that_are_gone_counts_for_their_provider_and_key():
+    what = priced_pool(1.0, 1.0, 1.0)
+    assert spent_by_limit(what, {"p/gone/k": 1, "q/gone/k": 2, "x/y/z": 4}) == {
+        "pool": 7,
+        "p": 1,
+        "p/k": 1,
+        "q": 2,
+        "q/k": 2,
+        "x": 4,
+        "x/z": 4,
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_run_in_virtual_time_spends_no_more_than_its_budget_and_is_finished_with_more(
+    seed, tmp_path
+):
+    """A run of 200 cases at random prices; each session has more money than the one before."""
+    rng = random.Random(seed)
+    prices = [
+        ModelPrice(name, "m", rng.choice([0.05, 0.15, 2.5]), rng.choice([0.4, 1.1, 15.0]))
+        for name in "pq"
+    ]
+    need = 200 * max(price.cost(120, 80) for price in prices) / UNITS
+    open_cases = {str(n): rng.randint(1, 3) for n in range(200)}
+    true_spent, budget, n_sessions = 0, need * rng.uniform(0.1, 0.6), 0
+    while open_cases:
+        n_sessions += 1
+        what = replace(priced_pool(round(budget, 6), workers=rng.randint(1, 20)), prices=prices)
+        file = SpendingFile(tmp_path / "spending.log")
+        spent = Session(what, file, open_cases, rng).run(true_spent)
+        true_spent = spent
+        assert true_spent <= round(budget, 6) * UNITS
+        file.close()
+        budget *= 2
+    assert n_sessions > 1
+
+
+class Session:
+    """A session of a run: episodes of up to three requests, as engines ask for them."""
+
+    def __init__(
+        self, what: Pool, file: SpendingFile, open_cases: dict[str, int], rng: random.Random
+    ) -> None:
+        self.rng, self.open_cases, self.turns = rng, open_cases, {}
+        self.price = {
+            lane.lane_id: price for lane, price in zip(what.lanes, what.prices, strict=True)
+        }
+        self.budgets = Budgets(what, file)
+        self.play = Play(what, self.granted, now_s=0.0, budgets=self.budgets)
+        self.spent = 0
+
+    def run(self, spent: int) -> int:
+        self.spent = spent
+        for case_id in list(self.open_cases):
+            self.ask(case_id, opens=True)
+        while self.play.next_s() < 1e8:
+            self.play.step()
+        assert not self.play.waiting
+        assert self.play.kinds <= {BUDGET}
+        purse = self.budgets.purses["pool"]
+        # Requests that got no answer count in full, whatever they really cost.
+        assert self.spent <= purse.spent <= purse.amount
+        assert purse.reserved == 0
+        return self.spent
+
+    def ask(self, case_id: str, *, opens: bool = False) -> None:
+        if opens:
+            self.play.ask(opens=True, case_id=case_id, tokens=1, most_in=120, most_out=80)
+            return
+        n_in, n_out = self.rng.randint(10, 120), self.rng.randint(1, 80)
+        self.play.ask(opens=False, case_id=case_id, tokens=1, most_in=n_in, most_out=n_out)
+
+    def granted(self, request_id: int) -> None:
+        self.play.later(self.rng.uniform(0.1, 3), self.over, request_id)
+
+    def over(self, request_id: int) -> None:
+        request, lease = self.play.requests[request_id], self.play.leases[request_id]
+        case_id = request.case_id
+        if not lease.tokens:
+            self.play.back(request_id, "unsent")
+            self.ask(case_id)
+            return
+        n_in = self.rng.randint(1, request.most_in)
+        n_out = self.rng.randint(0, request.most_out)
+        used = self.price[lease.lane].cost(n_in, n_out)
+        outcome = self.rng.choices(["ok", "timeout", "rate"], [8, 1, 1])[0]
+        if outcome == "ok":
+            self.spent += used
+            self.play.answer(request_id, "ok", Feedback(tokens=n_in + n_out, tokens_out=n_out))
+        else:
+            # Billed, and nobody knows.
+            self.spent += used if outcome == "timeout" else 0
+            self.play.answer(request_id, outcome, Feedback())
+            self.ask(case_id)
+            return
+        done = self.turns[case_id] = self.turns.get(case_id, 0) + 1
+        if done >= self.open_cases[case_id]:
+            del self.open_cases[case_id]
+            self.play.end(case_id)
+        else:
+            self.ask(case_id)
