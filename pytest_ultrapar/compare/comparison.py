@@ -6,17 +6,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.measured_run import read_rows
-from pytest_ultrapar.analysis.paired import (
+from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
     Equivalence,
     Look,
-    benjamini_hochberg,
     equivalence,
     graded_pairs,
     rate_look,
     score_look,
 )
+from pytest_ultrapar.analysis.measured_run import read_rows
+from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.statistics import cell_value
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from pytest_ultrapar.analysis.equivalence import Equivalence, equivalence
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
-from pytest_ultrapar.analysis.paired import (
-    CONFIDENCE,
-    NOTHING_KNOWN,
-    Equivalence,
-    Interval,
-    equivalence,
-)
+from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
 from pytest_ultrapar.child import Child, answer_parent, output_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.paired import RATE_MARGIN, SCORE_MARGIN_LEAST, SCORE_MARGIN_SD
+from pytest_ultrapar.analysis.equivalence import RATE_MARGIN, SCORE_MARGIN_LEAST, SCORE_MARGIN_SD
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
 from pytest_ultrapar.compare.figures import (
     NONE,
@@ -20,8 +20,8 @@ from pytest_ultrapar.report.text import counted, markdown_table, text_table, vis
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from pytest_ultrapar.analysis.equivalence import Look
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
-    from pytest_ultrapar.analysis.paired import Look
     from pytest_ultrapar.compare.comparison import Cell, Comparison
     from pytest_ultrapar.compare.gate import GateResult, Judged
     from pytest_ultrapar.compare.rules import Form
