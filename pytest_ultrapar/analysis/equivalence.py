@@ -10,19 +10,24 @@ import msgspec
 
 from pytest_ultrapar.analysis.paired import (
     CONFIDENCE,
+    Interval,
+    clustered_mean_interval,
     mcnemar,
-    mean_interval,
     possible_change,
     possible_range,
     rate_difference,
+)
+from pytest_ultrapar.analysis.repetitions import (
+    Repetition,
+    cell_change,
+    clusters_of,
+    with_dependence,
 )
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import GRADED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_ultrapar.records import Outcome
 
     Pair = tuple["Answer", "Answer"]
 
@@ -37,22 +42,12 @@ SCORE_MARGIN_LEAST = 0.01
 ALL_MODELS = ""
 
 
-class Answer(Protocol):
+class Answer(Repetition, Protocol):
     """A graded case, as a row of `results` or as a measure."""
-
-    @property
-    def case_id(self) -> str:
-        """The case."""
-        ...
 
     @property
     def model(self) -> str:
         """Who answered."""
-        ...
-
-    @property
-    def outcome(self) -> Outcome:
-        """Its grade."""
         ...
 
     @property
@@ -69,13 +64,13 @@ class Look(msgspec.Struct, frozen=True):
 
     Attributes:
         model: Name of the model; empty for all together.
-        figure: `solved_rate` or `score.<name>`.
-        n: Pairs of cases, both graded.
+        figure: `solved_rate`, `score.<name>` or a figure of cells, such as `pass@5`.
+        n: Pairs of cases, both graded; of a figure of cells, cells.
         base: The figure in the baseline.
         low: Of the difference, new - base; holds together with those of all other looks.
         margin: Differences up to here are taken as none.
-        n_gained: Cases solved in the new run alone; 0 for scores.
-        chance: McNemar's p-value; None for scores.
+        n_gained: Cases solved in the new run alone; 0 for other figures than the solved rate.
+        chance: McNemar's p-value; None for other figures than the solved rate.
     """
 
     model: str
@@ -177,7 +172,15 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
     n = len(pairs)
     gained = sum(_solved(new) and not _solved(base) for base, new in pairs)
     lost = sum(_solved(base) and not _solved(new) for base, new in pairs)
-    low, high = rate_difference(n, gained, lost, confidence=confidence)
+    low, high = with_dependence(
+        rate_difference(n, gained, lost, confidence=confidence),
+        [
+            (cluster, float(_solved(new)) - _solved(base))
+            for cluster, (base, new) in zip(_clusters(pairs), pairs, strict=True)
+        ],
+        ends=Interval(-1.0, 1.0),
+        confidence=confidence,
+    )
     return Look(
         model=model,
         figure="solved_rate",
@@ -197,15 +200,15 @@ def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
 ) -> Look:
     """The mean of a score in both runs, of the pairs that have it in both; at least one."""
-    both = [
-        (base.scores[name], new.scores[name])
-        for base, new in pairs
-        if name in base.scores and name in new.scores
-    ]
+    scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
+    both = [(base.scores[name], new.scores[name]) for base, new in scored]
     n = len(both)
     values = [value for pair in both for value in pair]
-    low, high = mean_interval(
-        [new - base for base, new in both], ends=possible_change(values), confidence=confidence
+    changes = [new - base for base, new in both]
+    low, high = clustered_mean_interval(
+        list(zip(_clusters(scored), changes, strict=True)),
+        ends=possible_change(values),
+        confidence=confidence,
     ).known
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
@@ -221,6 +224,30 @@ def score_look(
             SCORE_MARGIN_SD * spread, SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
         ),
     )
+
+
+def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
+    """A figure of cells in both runs; None where no cell has enough graded repetitions.
+
+    Args:
+        model: Its name.
+        figure: As of `cell_share`.
+        pairs: All common cases, graded or not.
+    """
+    change = cell_change(figure, pairs)
+    if change is None:
+        return None
+    low, high = change.interval.known
+    return Look(model, figure, change.n, change.base, change.new, low, high, RATE_MARGIN)
+
+
+def _clusters(pairs: Sequence[Pair]) -> list[str]:
+    """Repetitions of a cell are one cluster; those of marks count in rules alone."""
+    rows = [base for base, _ in pairs]
+    return [
+        cluster if row.cluster is None else row.case_id
+        for row, cluster in zip(rows, clusters_of(rows), strict=True)
+    ]
 
 
 def _common_scores(pairs: Iterable[Pair]) -> set[str]:

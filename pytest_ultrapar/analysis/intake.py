@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.analysis.statistics import measure_case
 from pytest_ultrapar.errors import ResultsError
@@ -71,6 +72,7 @@ class Intake:
         self._manifest = read_manifest(run_dir)
         self.cases = read_cases(run_dir)
         self._planned = {case.case_id: case for case in self.cases}
+        self._cells = cells_of(self.cases)
         self._part = self._manifest.measured_part
         self._journal = GrowingJournal(run_dir / "journal")
         self._reader = JournalReader(run_dir / "journal")
@@ -204,7 +206,12 @@ class Intake:
         if position is not None and final is not None:
             episode = self._ungraded.pop(position, None) or self.read(position)
         measure = measure_case(
-            case, found.grade, episode, summary_by=self._manifest.summary_by, part=self._part
+            case,
+            found.grade,
+            episode,
+            summary_by=self._manifest.summary_by,
+            part=self._part,
+            cell=self._cells[case_id],
         )
         kept = self._kept(case_id)
         rows = CaseRows(

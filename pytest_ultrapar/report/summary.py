@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.run_summary import Cell
+from pytest_ultrapar.analysis.run_summary import Cell, CellFigure
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
@@ -276,6 +276,11 @@ SIMULATED = (
 _MOST_SHOWN = 200
 _COUNTED = "n: graded cases, each in the suite that asked it; "
 _INTERVAL = "95 % interval: of solved, Wilson's, with dependent cases counted as one cluster"
+_REPETITIONS = " and so are the repetitions of a cell, unless a row has one cell alone"
+_LEFT_OUT = (
+    "; n: cells without those of which fewer than {n} repetitions were graded, of majority not more"
+    " than half"
+)
 _SCORES = "; scores: means over the cases that have them"
 _NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
@@ -300,7 +305,7 @@ def summary_lines(
     """
     lines = [SIMULATED] if summary.simulated else []
     if summary.cells:
-        lines += [*_table(summary, width), ""]
+        lines += [*_table(summary, width), *_repetitions(summary, width), ""]
     lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary, lanes)]
     lines += [*lane_lines(lanes), *_unharmed(summary, lanes), *_troubles(summary)]
     lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
@@ -333,7 +338,8 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     n_more = len(summary.cells) - len(cells)
     if n_more:
         lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
-    legend = (_COUNTED if totals or scores else "") + _INTERVAL + (_SCORES if scores else "")
+    interval = _INTERVAL + (_REPETITIONS if summary.n_repetitions > 1 else "")
+    legend = (_COUNTED if totals or scores else "") + interval + (_SCORES if scores else "")
     return [*lines, legend + (_NO_INTERVAL if totals else "")]
 
 
@@ -343,12 +349,45 @@ def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
         *cell.names,
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
-        " to ".join(f"{bound * 100:.1f}" for bound in cell.interval) if cell.interval else "-",
+        _bounds(cell.interval) if cell.interval else "-",
         percent(cell.counts["partial"] / n) if n else "-",
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
         *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
     ]
+
+
+def _repetitions(summary: RunSummary, width: int) -> list[str]:
+    """What repetitions show of each model's cells; nothing where cells have none."""
+    figures = list(dict.fromkeys(one.figure for one in summary.repetitions))
+    if not figures:
+        return []
+    by_model: dict[str, list[CellFigure]] = {}
+    for one in summary.repetitions:
+        by_model.setdefault(one.model, []).append(one)
+    rows = [
+        [visible(model) or "all", str(own[0].n + own[0].n_left_out), *map(_figure_of_cells, own)]
+        for model, own in by_model.items()
+    ]
+    n = summary.n_repetitions
+    left_out = any(one.n_left_out for one in summary.repetitions)
+    return [
+        "",
+        *text_table(["model", "cells", *figures], rows, n_names=1, width=width),
+        f"of {n} repetitions of a cell pass@{n}: one is solved; pass^{n}: all are; majority: more"
+        f" than half; solved above is pass@1{_LEFT_OUT.format(n=n) if left_out else ''}",
+    ]
+
+
+def _figure_of_cells(one: CellFigure) -> str:
+    if one.value is None:
+        return "-"
+    interval = f" ({_bounds(one.interval)})" if one.interval else ""
+    return percent(one.value) + interval + (f", n = {one.n}" if one.n_left_out else "")
+
+
+def _bounds(interval: tuple[float, float]) -> str:
+    return " to ".join(f"{bound * 100:.1f}" for bound in interval)
 
 
 def _outcomes(summary: RunSummary) -> Iterator[str]:
