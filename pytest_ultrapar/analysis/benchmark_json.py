@@ -174,7 +174,7 @@ def _entries(
 def _repetitions(measures: Sequence[CaseMeasure]) -> dict[str, Any]:
     """`repetitions`, by figure; nothing where cells have none."""
     n = n_repetitions(measures)
-    found = [cell_figure("", figure, measures) for figure in ("pass@1", *figures_of_cells(n))]
+    found = [cell_figure("", figure, measures) for figure in figures_of_cells(n)]
     shown = ("value", "interval", "n", "n_left_out")
     figures = {one.figure: {name: getattr(one, name) for name in shown} for one in found}
     return {"repetitions": {"n": n, **figures}} if n > 1 else {}

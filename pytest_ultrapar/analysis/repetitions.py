@@ -202,8 +202,8 @@ _PASS = re.compile(r"pass(?P<how>[@^])(?P<k>[1-9][0-9]{0,5})")
 
 
 def figures_of_cells(n: int) -> tuple[str, ...]:
-    """What is shown of cells of `n` repetitions besides their solved rate, which is pass@1."""
-    return (f"pass@{n}", f"pass^{n}", MAJORITY) if n > 1 else ()
+    """What is shown of cells of `n` repetitions; nothing of one repetition."""
+    return ("pass@1", f"pass@{n}", f"pass^{n}", MAJORITY) if n > 1 else ()
 
 
 def repetitions_of(figure: str) -> int | None:

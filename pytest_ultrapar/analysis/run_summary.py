@@ -176,17 +176,15 @@ def make_cell_figures(measures: Sequence[CaseMeasure]) -> tuple[CellFigure, ...]
     What all models' cells show has no interval: cells of different models may share tasks.
     """
     figures = figures_of_cells(n_repetitions(measures))
-    models = sorted({each.model for each in measures})
-    found = [
-        cell_figure(model, figure, [each for each in measures if each.model == model])
-        for model in models
-        for figure in figures
-    ]
-    if len(models) > 1:
-        found += [
-            msgspec.structs.replace(cell_figure("", figure, measures), interval=None)
-            for figure in figures
-        ]
+    by_model: dict[str, list[CaseMeasure]] = {}
+    for each in measures if figures else ():
+        by_model.setdefault(each.model, []).append(each)
+    found = []
+    for figure in figures:
+        found += [cell_figure(model, figure, own) for model, own in sorted(by_model.items())]
+        if len(by_model) > 1:
+            everything = cell_figure("", figure, measures)
+            found.append(msgspec.structs.replace(everything, interval=None))
     return tuple(found)
 
 

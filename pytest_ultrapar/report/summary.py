@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.run_summary import Cell, CellFigure
+from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
@@ -276,10 +276,12 @@ SIMULATED = (
 _MOST_SHOWN = 200
 _COUNTED = "n: graded cases, each in the suite that asked it; "
 _INTERVAL = "95 % interval: of solved, Wilson's, with dependent cases counted as one cluster"
-_REPETITIONS = " and so are the repetitions of a cell, unless a row has one cell alone"
+_REPETITIONS = (
+    " (the repetitions of a cell, unless the suite's mark says otherwise or the row is of one cell)"
+)
 _LEFT_OUT = (
-    "; n: cells without those of which fewer than {n} repetitions were graded, of majority not more"
-    " than half"
+    "; cells are left out where too few repetitions were graded: fewer than the figure names, of"
+    " majority not more than half"
 )
 _SCORES = "; scores: means over the cases that have them"
 _NO_INTERVAL = "; no interval for all, whose cases may share tasks"
@@ -359,31 +361,28 @@ def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
 
 def _repetitions(summary: RunSummary, width: int) -> list[str]:
     """What repetitions show of each model's cells; nothing where cells have none."""
-    figures = list(dict.fromkeys(one.figure for one in summary.repetitions))
-    if not figures:
+    if not summary.repetitions:
         return []
-    by_model: dict[str, list[CellFigure]] = {}
-    for one in summary.repetitions:
-        by_model.setdefault(one.model, []).append(one)
     rows = [
-        [visible(model) or "all", str(own[0].n + own[0].n_left_out), *map(_figure_of_cells, own)]
-        for model, own in by_model.items()
+        [
+            one.figure,
+            visible(one.model) or "all",
+            f"{one.n} of {one.n + one.n_left_out}" if one.n_left_out else str(one.n),
+            percent(one.value) if one.value is not None else "-",
+            _bounds(one.interval) if one.interval else "-",
+        ]
+        for one in summary.repetitions
     ]
     n = summary.n_repetitions
     left_out = any(one.n_left_out for one in summary.repetitions)
     return [
         "",
-        *text_table(["model", "cells", *figures], rows, n_names=1, width=width),
-        f"of {n} repetitions of a cell pass@{n}: one is solved; pass^{n}: all are; majority: more"
-        f" than half; solved above is pass@1{_LEFT_OUT.format(n=n) if left_out else ''}",
+        *text_table(
+            ["figure", "model", "cells", "mean", "95 % interval"], rows, n_names=2, width=width
+        ),
+        f"pass@{n}: of {n} repetitions of a cell one is solved; pass^{n}: all are; majority: more"
+        f" than half are{_LEFT_OUT if left_out else ''}",
     ]
-
-
-def _figure_of_cells(one: CellFigure) -> str:
-    if one.value is None:
-        return "-"
-    interval = f" ({_bounds(one.interval)})" if one.interval else ""
-    return percent(one.value) + interval + (f", n = {one.n}" if one.n_left_out else "")
 
 
 def _bounds(interval: tuple[float, float]) -> str:

@@ -64,24 +64,27 @@ def test_end_table_has_the_interval_over_cells(run):
 
 
 def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
-    lines = summary_lines(run.summary, (), directory="out", width=200)
-    at = next(i for i, line in enumerate(lines) if line.startswith("model") and "cells" in line)
-    assert lines[at].split() == ["model", "cells", "pass@3", "pass^3", "majority"]
-    alpha, beta, everything, legend = lines[at + 1 : at + 5]
+    lines = summary_lines(run.summary, (), directory="out", width=80)
+    at = next(i for i, line in enumerate(lines) if line.startswith("figure"))
+    assert lines[at].split() == ["figure", "model", "cells", "mean", "95", "%", "interval"]
+    shown = {
+        tuple(line.split()[:2]): " ".join(line.split()[2:]) for line in lines[at + 1 : at + 13]
+    }
+    assert list(shown)[::3] == [
+        (figure, "alpha") for figure in ("pass@1", "pass@3", "pass^3", "majority")
+    ]
     # alpha: of six cells one has two grades only; the partial ones are not solved.
     found = cell_share("pass@3", rows_of(run, "alpha"))
     low, high = found.interval
-    assert alpha.split()[:2] == ["alpha", "6"]
-    assert f"80.0 % ({low * 100:.1f} to {high * 100:.1f}), n = 5" in alpha
-    assert "20.0 %" in alpha
-    assert "50.0 %" in alpha
-    assert beta.split()[:2] == ["beta", "6"]
-    assert everything.split()[:2] == ["all", "12"]
-    assert "(" not in everything
-    assert "n = 10" in everything
-    assert "majority: more than half; solved above is pass@1" in legend
-    assert "fewer than 3 repetitions were graded" in legend
-    assert "repetitions of a cell" in next(line for line in lines if "Wilson's" in line)
+    assert shown["pass@3", "alpha"] == f"5 of 6 80.0 % {low * 100:.1f} to {high * 100:.1f}"
+    assert shown["pass^3", "alpha"].startswith("5 of 6 20.0 %")
+    assert shown["majority", "alpha"].startswith("6 50.0 %")
+    assert shown["pass@1", "beta"].startswith("5 of 6 46.7 %")
+    assert shown["majority", "all"] == "11 of 12 45.5 % -"
+    legend = lines[at + 13]
+    assert "pass@3: of 3 repetitions of a cell one is solved; pass^3: all are; majority" in legend
+    assert "cells are left out where too few repetitions were graded" in legend
+    assert any("repetitions of a cell" in line and "Wilson's" in line for line in lines)
 
 
 def test_run_without_repetitions_says_nothing_of_them(tmp_path):
