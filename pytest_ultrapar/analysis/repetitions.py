@@ -60,13 +60,16 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
     """The cell of each case, by case id: a text that all its repetitions share, and no others."""
     found: dict[str, str] = {}
     seen: Counter[tuple[str, int]] = Counter()
+    # One object for each text: 20,000 of them are compared often.
+    texts: dict[str, str] = {}
     for case in cases:
         name = f"{case.test} {case.model} {sorted(case.params.items())!r}"
         # A parameter stands in `params` by its name where it is no plain value, so two questions
         # may look alike; then they have the same repetitions, too.
         question = seen[name, case.repeat]
         seen[name, case.repeat] += 1
-        found[case.case_id] = f"{name} {question}"
+        text = f"{name} {question}"
+        found[case.case_id] = texts.setdefault(text, text)
     return found
 
 
@@ -359,10 +362,10 @@ def _groups(rows: Iterable[Repetition]) -> dict[str, str]:
         return name
 
     first: dict[str, str] = {}
-    for row in rows:
-        cell = led(_cell(row))
-        if row.cluster is not None:
-            leader[cell] = led(first.setdefault(row.cluster, cell))
+    for name, cluster in dict.fromkeys((_cell(row), row.cluster) for row in rows):
+        cell = led(name)
+        if cluster is not None:
+            leader[cell] = led(first.setdefault(cluster, cell))
     return {cell: led(cell) for cell in list(leader)}
 
 
