@@ -172,8 +172,8 @@ def interval_over_clusters(
         Biometrics 48 (1992) 577-585; E. L. Korn, B. I. Graubard, Confidence intervals for
         proportions with small expected number of positive counts estimated from survey data,
         Survey Methodology 24 (1998) 193-201; E. Miller, Adding error bars to evals, arXiv
-        2411.00640 (2024), section 2.2: questions that depend on each other. L. Kish, Survey
-        sampling (1965), 8.2: numbers of clusters of unequal weight. The average is our own.
+        2411.00640 (2024), clustered standard errors. L. Kish, Survey sampling (1965): how many
+        clusters of equal weight those of unequal weight are worth. The average is our own.
     """
     total = math.fsum(weight for weight, _ in clusters)
     value = math.fsum(weight * share for weight, share in clusters) / total
@@ -193,11 +193,14 @@ def interval_over_clusters(
 
 
 def _spread(amounts: Sequence[float]) -> float:
-    """Over how many clusters an amount is spread: their number where each has the same.
+    """Over how many clusters an amount above 0 is spread: their number where each has the same.
 
     Source: L. Kish, as above.
     """
-    return math.fsum(amounts) ** 2 / math.fsum(amount**2 for amount in amounts)
+    most = max(amounts)  # of which all are parts, since a chance of 1e-200 squared is 0
+    return math.fsum(amount / most for amount in amounts) ** 2 / math.fsum(
+        (amount / most) ** 2 for amount in amounts
+    )
 
 
 MAJORITY = "majority"
@@ -243,7 +246,7 @@ def pass_all(k: int, n: int, c: int) -> float:
     An unbiased estimate of `p^k`.
 
     Source: S. Yao et al., tau-bench: a benchmark for tool-agent-user interaction in real-world
-        domains, arXiv 2406.12045 (2024), section 3.
+        domains, arXiv 2406.12045 (2024).
     """
     return math.comb(c, k) / math.comb(n, k)
 

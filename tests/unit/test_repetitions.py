@@ -212,6 +212,13 @@ def test_cells_of_one_mind_count_once_each():
     assert (share.low, share.high) == wilson_interval(20, 20)
 
 
+def test_chances_too_small_to_be_squared_have_an_interval():
+    found = rows("s" * 350 + "u" * 350, "s" * 351 + "u" * 349, "u" * 700)
+    share = cell_share("pass^350", found)
+    assert 0 < share.value < 1e-200
+    assert 0 <= share.interval.low <= share.value < share.interval.high < 1
+
+
 def drawn(draw, n_cells, n_repeats, share, correlation):
     """Solved repetitions of each cell, in `DRAWS` runs: beta-binomial."""
     spread = (1 - correlation) / correlation
