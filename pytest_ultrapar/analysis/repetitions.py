@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_ultrapar.analysis.paired import (
     CONFIDENCE,
+    NOTHING_KNOWN,
     Interval,
     Share,
     clustered_mean_interval,
@@ -288,7 +289,9 @@ class CellShare(NamedTuple):
         value: Mean over the cells that it counts.
         n: These cells, at least one.
         n_left_out: Cells of which too few repetitions were graded.
-        interval: Of `value`, for other cells of the kind; of one cell alone, for that cell.
+        interval: Of `value`, for other cells of the kind; of one cell alone, for that cell. Where a
+            mark names clusters, for other draws of these cells, and infinite for `majority` and for
+            k above half of the repetitions: no interval that was tried holds there.
     """
 
     value: float
@@ -334,12 +337,23 @@ def _interval_of_cells(
     if len(known) == 1 and figure != MAJORITY:
         ((cell, value),) = known.items()
         return _interval_of_one(figure, tallies[cell], value, confidence)
-    own: dict[str, list[float]] = defaultdict(list)
-    groups = _groups(rows)
-    for cell, value in known.items():
-        own[groups[cell]].append(value)
-    parts = [(len(values), math.fsum(values) / len(values)) for values in own.values()]
-    return interval_over_clusters(parts, sum(tallies[cell].n_graded for cell in known), confidence)
+    counted = [row for row in rows if row.outcome in GRADED and _cell(row) in known]
+    if all(row.cluster is None for row in counted):
+        parts = [(1.0, value) for value in known.values()]
+        return interval_over_clusters(parts, len(counted), confidence)
+    if not _draws_tell(figure, (tallies[cell] for cell in known)):
+        return NOTHING_KNOWN
+    mean = math.fsum(known.values()) / len(known)
+    moves = _moves(figure, ((_cell(row), row.outcome) for row in counted), tallies, known)
+    low, high = clustered_mean_interval(
+        [
+            (cluster, mean + len(counted) * moved)
+            for cluster, moved in zip(clusters_of(counted), moves, strict=True)
+        ],
+        ends=Interval(0.0, 1.0),
+        confidence=confidence,
+    )
+    return max(0.0, low), min(1.0, high)
 
 
 def _interval_of_one(
@@ -354,22 +368,38 @@ def _interval_of_one(
     return min(low, value), max(high, value)
 
 
-def _groups(rows: Iterable[Repetition]) -> dict[str, str]:
-    """One of the cells that depend on each other, for each cell: they share a mark's cluster."""
-    leader: dict[str, str] = {}
+def _draws_tell(figure: str, cells: Iterable[_Tally]) -> bool:
+    """Whether repetitions that draw anew tell how sure a figure is: k is half of them at most."""
+    k = repetitions_of(figure)
+    return figure != MAJORITY and all(2 * (k or 1) <= cell.n_graded for cell in cells)
 
-    def led(name: str) -> str:
-        while (above := leader.setdefault(name, name)) != name:
-            leader[name] = leader[above]
-            name = above
-        return name
 
-    first: dict[str, str] = {}
-    for name, cluster in dict.fromkeys((_cell(row), row.cluster) for row in rows):
-        cell = led(name)
-        if cluster is not None:
-            leader[cell] = led(first.setdefault(cluster, cell))
-    return {cell: led(cell) for cell in list(leader)}
+def _moves(
+    figure: str,
+    repetitions: Iterable[tuple[str, Outcome]],
+    tallies: Mapping[str, _Tally],
+    known: Mapping[str, float],
+) -> list[float]:
+    """How far each repetition moves a mean over cells, to first order; their sum is 0.
+
+    Where repetitions draw anew, they are what there is to sample. One moves its cell's figure by
+    the slope of `1 - (1 - p)^k`, or of `p^k`, at the cell's share of solved ones.
+
+    Source: as the delete-one jackknife of a U-statistic; W. Hoeffding, A class of statistics with
+        asymptotically normal distribution, Ann. Math. Stat. 19 (1948) 293-325 (projection).
+    """
+    k = repetitions_of(figure) or 1
+    mean = math.fsum(known.values()) / len(known)
+    found = []
+    for cell, outcome in repetitions:
+        if cell not in known or outcome not in GRADED:
+            found.append(0.0)
+            continue
+        _, n, c = tallies[cell]
+        slope = k * (1 - c / n if "@" in figure else c / n) ** (k - 1)
+        moved = known[cell] - mean + slope * (float(outcome == "solved") - c / n)
+        found.append(moved / (len(known) * n))
+    return found
 
 
 class CellChange(NamedTuple):
@@ -421,7 +451,6 @@ def cell_change(
             known[cell] = base, new
     if not known:
         return None
-    groups = _groups(base for base, _ in pairs)
     base, new = (math.fsum(values) / len(known) for values in zip(*known.values(), strict=True))
     if len(known) == 1 and figure != MAJORITY:
         (cell,) = known
@@ -431,12 +460,13 @@ def cell_change(
         ]
         interval = difference_interval(base, intervals[0], new, intervals[1])
     else:
-        low, high = clustered_mean_interval(
-            [(groups[cell], late - early) for cell, (early, late) in known.items()],
-            ends=Interval(-1.0, 1.0),
-            confidence=confidence,
-        )
-        interval = Interval(max(-1.0, low), min(1.0, high))
+        changes = {cell: late - early for cell, (early, late) in known.items()}
+        counted = [both for both in pairs if _cell(both[0]) in known and _graded_in_one(*both)]
+        values = list(changes.items())
+        if any(row.cluster is not None for row, _ in counted):
+            values = _changes_by_draw(figure, counted, tallies, known)
+        low, high = clustered_mean_interval(values, ends=Interval(-1.0, 1.0), confidence=confidence)
+        interval = Interval(max(-1.0, low), min(1.0, high)) if values else NOTHING_KNOWN
     return CellChange(
         base,
         new,
@@ -445,3 +475,29 @@ def cell_change(
         interval,
         all(early == late for early, late in known.values()),
     )
+
+
+def _changes_by_draw(
+    figure: str,
+    pairs: Sequence[tuple[Repetition, Repetition]],
+    tallies: tuple[Mapping[str, _Tally], Mapping[str, _Tally]],
+    known: Mapping[str, tuple[float, float]],
+) -> list[tuple[str, float]]:
+    """Of each repetition its cluster and how far it moved the figure; empty if they do not tell."""
+    if not all(_draws_tell(figure, (own[cell] for cell in known)) for own in tallies):
+        return []
+    moves = []
+    for turn, own in enumerate(tallies):
+        repetitions = ((_cell(both[0]), both[turn].outcome) for both in pairs)
+        values = {cell: both[turn] for cell, both in known.items()}
+        moves.append(_moves(figure, repetitions, own, values))
+    change = math.fsum(late - early for early, late in known.values()) / len(known)
+    clusters = clusters_of([base for base, _ in pairs])
+    return [
+        (cluster, change + len(pairs) * (after - before))
+        for cluster, before, after in zip(clusters, *moves, strict=True)
+    ]
+
+
+def _graded_in_one(base: Repetition, new: Repetition) -> bool:
+    return base.outcome in GRADED or new.outcome in GRADED

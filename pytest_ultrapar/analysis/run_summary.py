@@ -199,7 +199,8 @@ def cell_figure(model: str, figure: str, measures: Sequence[CaseMeasure]) -> Cel
     share = cell_share(figure, measures)
     if share is None:
         return CellFigure(model, figure, 0, len({each.cell for each in measures}), None)
-    bounds = (share.interval.low, share.interval.high)
+    low, high = share.interval.known
+    bounds = (low, high) if low is not None and high is not None else None
     return CellFigure(model, figure, share.n, share.n_left_out, share.value, bounds)
 
 

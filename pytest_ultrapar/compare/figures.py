@@ -195,7 +195,15 @@ def _of_cells(metric: str, own: Sequence[CaseRow], confidence: float) -> Figure:
     if share is None:
         raise NoFigureError(_too_few(metric))
     figure = _single(share.value, share.n, share.interval)
-    return figure._replace(left_out=left_out(metric, share.n, share.n_left_out))
+    return figure._replace(
+        left_out=left_out(metric, share.n, share.n_left_out), unknown=_NO_INTERVAL
+    )
+
+
+_NO_INTERVAL = (
+    "no interval: the suite's mark says that each repetition draws anew, and then k must be at most"
+    " half of the repetitions"
+)
 
 
 def _too_few(metric: str) -> str:
@@ -426,7 +434,11 @@ def _cells_changed(
         msg = f"{_too_few(metric)} in both runs"
         raise NoFigureError(msg)
     figure = _figure(found.base, found.new, found.n, found.interval, relative=relative)
-    return figure._replace(alike=found.alike, left_out=left_out(metric, found.n, found.n_left_out))
+    return figure._replace(
+        alike=found.alike,
+        left_out=left_out(metric, found.n, found.n_left_out),
+        unknown=_NO_INTERVAL if any(base.cluster is not None for base, _ in pairs) else "",
+    )
 
 
 def _speed(metric: str, pairing: Pairing, *, relative: bool) -> Figure:

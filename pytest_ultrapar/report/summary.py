@@ -283,6 +283,9 @@ _LEFT_OUT = (
     "; cells are left out where too few repetitions were graded: fewer than the figure names, of"
     " majority not more than half"
 )
+_UNSURE = (
+    "; no interval where the suite's mark says that each repetition draws anew and k is above half"
+)
 _SCORES = "; scores: means over the cases that have them"
 _NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
@@ -375,13 +378,14 @@ def _repetitions(summary: RunSummary, width: int) -> list[str]:
     ]
     n = summary.n_repetitions
     left_out = any(one.n_left_out for one in summary.repetitions)
+    unsure = any(one.model and one.n and one.interval is None for one in summary.repetitions)
     return [
         "",
         *text_table(
             ["figure", "model", "cells", "mean", "95 % interval"], rows, n_names=2, width=width
         ),
         f"pass@{n}: of {n} repetitions of a cell one is solved; pass^{n}: all are; majority: more"
-        f" than half are{_LEFT_OUT if left_out else ''}",
+        f" than half are{_LEFT_OUT if left_out else ''}{_UNSURE if unsure else ''}",
     ]
 
 

@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betaln, comb
 
-from pytest_ultrapar.analysis.paired import Interval, clustered_share
+from pytest_ultrapar.analysis.paired import (
+    NOTHING_KNOWN,
+    Interval,
+    clustered_share,
+    mean_interval,
+)
 from pytest_ultrapar.analysis.repetitions import (
     MAJORITY,
     cell_change,
@@ -174,8 +179,43 @@ def test_what_a_mark_says_goes_before_the_cell():
     assert clusters_of(marked) == ["task0", "task1", "task2"] * 2
     share = share_of(marked, solved(marked))
     assert share == clustered_share(zip("abcabc", solved(marked), strict=True))
-    # For pass@k the two cells share tasks, so they are one cluster.
-    assert cell_share("pass@2", marked).interval == Interval(*wilson_interval(1, 1))
+
+
+def test_draws_of_a_marked_suite_say_how_sure_small_k_is():
+    marked = rows("ssuu", "susu", "uuus", clusters=["task{}"] * 3)
+    once, twice = (cell_share(f"pass@{k}", marked) for k in (1, 2))
+    values = [sum(word[at] == "s" for word in ("ssuu", "susu", "uuus")) / 3 for at in range(4)]
+    assert once.value == pytest.approx(sum(values) / 4)
+    low, high = mean_interval(values, ends=Interval(0.0, 1.0))
+    assert once.interval.low <= max(0.0, low)
+    assert once.interval.high >= min(1.0, high)
+    assert 0 <= twice.interval.low < twice.value < twice.interval.high <= 1
+    for figure in ("pass@3", "pass^4", MAJORITY):
+        assert cell_share(figure, marked).interval == NOTHING_KNOWN
+        change = cell_change(figure, list(zip(marked, marked[::-1], strict=True)))
+        assert change.interval == NOTHING_KNOWN
+    change = cell_change("pass@2", list(zip(marked, marked[::-1], strict=True)))
+    assert change.interval.low < change.new - change.base < change.interval.high
+
+
+@pytest.mark.parametrize("figure", ["pass@2", "pass^2"])
+def test_interval_of_draws_holds_the_truth(figure):
+    """Two questions of five kinds each, eight tasks of each kind: 300 runs, 2 ms each."""
+    draw, n_held = np.random.default_rng(20), 0
+    levels = np.linspace(0.2, 0.8, 10).reshape(5, 2, 1)
+    for _ in range(300):
+        luck = draw.random((5, 1, 8))
+        # Half of the time the luck of the common task decides, else its own.
+        own = draw.random((5, 2, 8))
+        chosen = np.where(draw.random((5, 2, 8)) < 0.5, luck, own) < levels
+        found = [
+            Row(f"{kind}{cell}{at}", OUTCOMES[0 if hit else 2], f"{kind}{cell}", f"{kind}{at}")
+            for (kind, cell, at), hit in np.ndenumerate(chosen)
+        ]
+        low, high = cell_share(figure, found).interval
+        truth = levels**2 if "^" in figure else 1 - (1 - levels) ** 2
+        n_held += low <= truth.mean() <= high
+    assert n_held / 300 >= 0.93
 
 
 # -- intervals -------------------------------------------------------------------------------------

@@ -257,8 +257,13 @@ def test_marked_suite_keeps_its_clusters(tmp_path):
     given = {model: [draw.choice(["solved", "unsolved"]) for _ in range(30)] for model in "ab"}
     marked = write_run(tmp_path / "marked", given, clustered=True, repeats=3)
     plain = write_run(tmp_path / "plain", given, clustered=True)
-    found, expected = (
-        judged("solved_rate[model=a]>=0.5", find_measured_run(str(path)))
-        for path in (marked, plain)
-    )
-    assert (found.low, found.high) == (expected.low, expected.high)
+    runs = [find_measured_run(str(path)) for path in (marked, plain)]
+    for rule in ("solved_rate>=0.5", "solved_rate[model=a]>=0.5"):
+        found, expected = (judged(rule, run) for run in runs)
+        assert (found.low, found.high) == (expected.low, expected.high)
+    assert judged("pass@1>=0.01", runs[0]).verdict == "pass"
+    found = judged("pass@3>=0.5", runs[0])
+    assert found.verdict == "undecided"
+    assert "each repetition draws anew" in found.note
+    lines = summary_lines(runs[0].summary, (), directory="out", width=80)
+    assert any("k is above half" in line for line in lines)
