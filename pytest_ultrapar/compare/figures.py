@@ -201,8 +201,8 @@ def _of_cells(metric: str, own: Sequence[CaseRow], confidence: float) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the suite's mark says that each repetition draws anew, and then k must be at most"
-    " half of the repetitions"
+    "no interval: the suite's mark says that each repetition draws anew, and then only pass@k and"
+    " pass^k with k up to half of the repetitions have one"
 )
 
 
@@ -564,8 +564,8 @@ SERVICE_MEANS = (
     " ratio of each case's two times"
 )
 CELL_FIGURES = (
-    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), whose"
-    " repetitions depend on each other"
+    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), each with"
+    " all of its repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
     "estimated": "serial times estimated from its own service times, usually too high",
