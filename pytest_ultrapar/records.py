@@ -44,8 +44,8 @@ class Case(msgspec.Struct, frozen=True):
         seed: The case's own, made of the run's seed and the case id; from 0 to 2^63 - 1.
         skipped: Why a mark keeps the episode from starting, else None.
         cluster: What it shares with the cases that depend on it, as text: the values of the
-            parameters that the mark's `cluster` names, and the repetition. None: it depends on no
-            other case.
+            parameters that the mark's `cluster` names, and the repetition. None where no mark
+            names any: then it depends on the repetitions of its cell alone.
     """
 
     index: int

@@ -11,7 +11,9 @@ from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 from pytest_benchmark.stats import Stats
 from pytest_benchmark.utils import get_commit_info
 
+from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.analysis.run_speeds import part_speed
+from pytest_ultrapar.analysis.run_summary import cell_figure
 from pytest_ultrapar.analysis.statistics import RESOLUTION_S, RunStatistics, run_statistics
 
 if TYPE_CHECKING:
@@ -97,7 +99,9 @@ def benchmark_json(
     entries: list[Entry] = []
     for suite in suites:
         for model in (None, *models):
-            entries.extend(_entries(suite, mode, model, found[suite, model], manifest.currency))
+            own = [each for each in measures if is_of((suite, model), each.suite, each.model)]
+            more = _repetitions(own) | _cost(found[suite, model], manifest.currency)
+            entries.extend(_entries(suite, mode, model, found[suite, model], more))
         timed = [each for each in measures if each.timed and each.suite == suite]
         if timed:
             latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
@@ -137,8 +141,16 @@ def _chooser(scope: Scope) -> Callable[[CaseMeasure], bool]:
     return lambda each: is_of(scope, each.suite, each.model)
 
 
+def _cost(statistics: RunStatistics, currency: str) -> dict[str, Any]:
+    return {} if statistics.cost is None else {"cost": statistics.cost, "currency": currency}
+
+
 def _entries(
-    suite: str, mode: str, model: str | None, statistics: RunStatistics, currency: str
+    suite: str,
+    mode: str,
+    model: str | None,
+    statistics: RunStatistics,
+    more: dict[str, Any],
 ) -> Iterator[Entry]:
     if statistics.makespan_s is not None:
         extra = {
@@ -157,12 +169,20 @@ def _entries(
             "tokens_in": statistics.tokens_in,
             "tokens_out": statistics.tokens_out,
             "scores": {name: score.mean for name, score in statistics.scores.items()},
+            **more,
         }
-        if statistics.cost is not None:
-            extra |= {"cost": statistics.cost, "currency": currency}
         yield _entry(suite, mode, model, [statistics.makespan_s / statistics.n_timed], extra)
     if mode != "serial":
         yield from _alone(suite, model, statistics)
+
+
+def _repetitions(measures: Sequence[CaseMeasure]) -> dict[str, Any]:
+    """`repetitions`, by figure; nothing where cells have none."""
+    n = n_repetitions(measures)
+    found = [cell_figure("", figure, measures) for figure in figures_of_cells(n)]
+    shown = ("value", "interval", "n", "n_left_out")
+    figures = {one.figure: {name: getattr(one, name) for name in shown} for one in found}
+    return {"repetitions": {"n": n, **figures}} if n > 1 else {}
 
 
 def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator[Entry]:

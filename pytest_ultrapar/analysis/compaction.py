@@ -21,12 +21,14 @@ from pytest_ultrapar.analysis.benchmark_json import benchmark_json
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.process import unheard
+from pytest_ultrapar.analysis.repetitions import n_repetitions
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (
     MOST_NOTES,
     SUMMARY_FILE,
     RunSummary,
     count_kinds,
+    make_cell_figures,
     make_cells,
     make_notes,
     read_summary,
@@ -115,6 +117,8 @@ def compact(
         statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
+        n_repetitions=n_repetitions(measures) or 1,
+        repetitions=make_cell_figures(measures),
         resumed=manifest.resumed,
         regraded=manifest.regraded,
         n_requests=tables.n_requests,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.analysis.statistics import measure_case
 from pytest_ultrapar.errors import ResultsError
@@ -77,6 +78,7 @@ class Intake:
         self._manifest = read_manifest(run_dir)
         self.cases = read_cases(run_dir)
         self._planned = {case.case_id: case for case in self.cases}
+        self._cells = cells_of(self.cases)
         self._part = self._manifest.measured_part
         self._journal = GrowingJournal(run_dir / "journal")
         self._reader = JournalReader(run_dir / "journal")
@@ -234,6 +236,7 @@ class Intake:
             summary_by=self._manifest.summary_by,
             part=self._part,
             cost=None if episode is None else self.tables.prices.of_all(episode.attempts),
+            cell=self._cells[case_id],
         )
         kept = self._kept(case_id)
         rows = CaseRows(

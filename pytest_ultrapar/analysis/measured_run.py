@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
 from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary, read_summary
@@ -37,6 +38,8 @@ class CaseRow(NamedTuple):
         started_at: First lease, UTC.
         scores: Those that it has, by name; empty unless it was graded.
         cost: In the currency of its run, as far as known.
+        cell: As `cells_of` calls it; empty where it shares it with no other case.
+        cluster: `Case.cluster`.
     """
 
     case_id: str
@@ -53,6 +56,8 @@ class CaseRow(NamedTuple):
     worker: str
     scores: Mapping[str, float]
     cost: float | None = None
+    cell: str = ""
+    cluster: str | None = None
 
     @property
     def graded(self) -> bool:
@@ -178,7 +183,12 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         raw = read_table(run.directory, "results", columns, beginning=_SCORE)
         for each in raw:
             _check_row(each)
-        rows = {each["case_id"]: _row(each, part) for each in raw}
+        cells, clusters = cells_of(run.cases), {case.case_id: case.cluster for case in run.cases}
+        rows = {
+            key: _row(each, part)._replace(cell=cells.get(key, ""), cluster=clusters.get(key))
+            for each in raw
+            if (key := each["case_id"])
+        }
         run_ids = {each["run_id"] for each in raw}
     except (ResultsError, TypeError, ValueError) as error:
         where = "" if isinstance(error, ResultsError) else f"the results of {run.directory}: "

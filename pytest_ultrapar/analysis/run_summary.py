@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.paired import clustered_share
 from pytest_ultrapar.analysis.performance import Performance
+from pytest_ultrapar.analysis.repetitions import (
+    cell_share,
+    figures_of_cells,
+    n_repetitions,
+    share_of,
+)
 from pytest_ultrapar.analysis.statistics import (
     MeanScore,
     RunStatistics,
@@ -21,7 +26,7 @@ from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.statistics import CaseMeasure
@@ -48,6 +53,25 @@ class Cell(msgspec.Struct, frozen=True):
     n_graded: int
     counts: dict[str, int]
     scores: dict[str, MeanScore]
+    interval: tuple[float, float] | None = None
+
+
+class CellFigure(msgspec.Struct, frozen=True):
+    """A figure over cells and their repetitions.
+
+    Attributes:
+        model: Whose cells; empty for those of all models.
+        figure: `pass@K`, `pass^K` or `majority`.
+        n: Cells that it counts; `n_left_out` others have too few graded repetitions.
+        value: None where `n` is 0.
+        interval: Bounds at 95 %; None without one.
+    """
+
+    model: str
+    figure: str
+    n: int
+    n_left_out: int
+    value: float | None
     interval: tuple[float, float] | None = None
 
 
@@ -81,6 +105,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         damage: Stretches of the journal that could not be read.
         files: Names of the files written, in the run directory.
         cost: Of all requests; None where no price is known.
+        n_repetitions: Of a cell, the most that any has among the cases with a final grade.
+        repetitions: Figures of the cells of each model and of all, where cells have repetitions.
     """
 
     run_id: str
@@ -104,6 +130,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     n_ungraded: int = 0
     n_interrupted: int = 0
     cost: RunCost | None = None
+    n_repetitions: int = 1
+    repetitions: tuple[CellFigure, ...] = ()
 
     @property
     def session(self) -> str:
@@ -138,19 +166,49 @@ def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
     """One cell for each combination of names that occurs, sorted by names."""
     by_names: dict[tuple[str, ...], list[CaseMeasure]] = {}
     for each in measures:
-        by_names.setdefault(each.cell, []).append(each)
+        by_names.setdefault(each.names, []).append(each)
     cells = []
     for names, part in sorted(by_names.items()):
         counts = count_outcomes(part)
-        n_graded = sum(counts[outcome] for outcome in GRADED)
-        share = clustered_share(
-            (each.cluster or each.case_id, each.outcome == "solved")
-            for each in part
-            if each.outcome in GRADED
-        )
+        graded = [each for each in part if each.outcome in GRADED]
+        share = share_of(graded, [each.outcome == "solved" for each in graded])
         interval = (share.low, share.high) if share is not None else None
-        cells.append(Cell(names, len(part), n_graded, counts, mean_scores(part), interval))
+        cells.append(Cell(names, len(part), len(graded), counts, mean_scores(part), interval))
     return cells
+
+
+def make_cell_figures(measures: Sequence[CaseMeasure]) -> tuple[CellFigure, ...]:
+    """What repetitions show of each model's cells, and of all; nothing where there are none.
+
+    What all models' cells show has no interval: cells of different models may share tasks.
+    """
+    figures = figures_of_cells(n_repetitions(measures))
+    by_model: dict[str, list[CaseMeasure]] = {}
+    for each in measures if figures else ():
+        by_model.setdefault(each.model, []).append(each)
+    found = []
+    for figure in figures:
+        found += [cell_figure(model, figure, own) for model, own in sorted(by_model.items())]
+        if len(by_model) > 1:
+            everything = cell_figure("", figure, measures)
+            found.append(msgspec.structs.replace(everything, interval=None))
+    return tuple(found)
+
+
+def cell_figure(model: str, figure: str, measures: Sequence[CaseMeasure]) -> CellFigure:
+    """A figure of some cells.
+
+    Args:
+        model: How to call whose cells they are.
+        figure: As of `cell_share`.
+        measures: All repetitions of the cells that have a final grade.
+    """
+    share = cell_share(figure, measures)
+    if share is None:
+        return CellFigure(model, figure, 0, len({each.cell for each in measures}), None)
+    low, high = share.interval.known
+    bounds = (low, high) if low is not None and high is not None else None
+    return CellFigure(model, figure, share.n, share.n_left_out, share.value, bounds)
 
 
 def count_kinds(grades: Iterable[Grade]) -> dict[str, int]:

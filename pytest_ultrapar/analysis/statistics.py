@@ -55,7 +55,8 @@ class CaseMeasure(NamedTuple):
     """One graded case.
 
     Attributes:
-        cell: The case's values of the names that the summary counts by, as text.
+        names: The case's values of the names that the summary counts by, as text.
+        cell: As `repetitions.cells_of` calls it; empty where it shares it with no other case.
         span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
             makespan (its episode is of an earlier, interrupted part of the run, or of the serial
             sample).
@@ -69,7 +70,7 @@ class CaseMeasure(NamedTuple):
     case_id: str
     suite: str
     model: str
-    cell: tuple[str, ...]
+    names: tuple[str, ...]
     outcome: Outcome
     completed: bool
     span: Span | None
@@ -83,6 +84,7 @@ class CaseMeasure(NamedTuple):
     serial_s: float | None = None
     cluster: str | None = None
     cost: int | None = None
+    cell: str = ""
 
     @property
     def timed(self) -> bool:
@@ -98,6 +100,7 @@ def measure_case(
     summary_by: Sequence[str],
     part: MeasuredPart = WHOLE_RUN,
     cost: int | None = None,
+    cell: str = "",
 ) -> CaseMeasure:
     """The measure of one graded case.
 
@@ -108,6 +111,7 @@ def measure_case(
         summary_by: `model`, `suite`, `repeat` or names of parameters.
         part: Of the run, which counts in the makespan.
         cost: Units of the episode's requests, as far as known.
+        cell: As `repetitions.cells_of` calls it.
     """
     ran = span(episode) if episode is not None else None
     n_attempts = len(episode.attempts) if episode is not None else 0
@@ -116,7 +120,7 @@ def measure_case(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
-        cell=tuple(cell_value(case, name) for name in summary_by),
+        names=tuple(cell_value(case, name) for name in summary_by),
         outcome=grade.outcome,
         completed=is_completed(grade.outcome, n_attempts),
         span=ran if is_measured else None,
@@ -129,6 +133,7 @@ def measure_case(
         serial_span=ran if case.case_id in part.serial_sample else None,
         cluster=case.cluster,
         cost=cost,
+        cell=cell,
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, is_of
+from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
 from pytest_ultrapar.analysis.statistics import (
@@ -70,6 +71,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
     cases = {case.case_id: case for case in read_cases(directory)}
     history = read_history(directory / "journal")
     reader = JournalReader(directory / "journal")
+    cells = cells_of(cases.values())
     measures: dict[str, CaseMeasure] = {}
     try:
         for case_id, case in cases.items():
@@ -84,6 +86,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
                 episode if isinstance(episode, EpisodeEnded) else None,
                 summary_by=manifest.summary_by,
                 part=part,
+                cell=cells[case_id],
             )
     finally:
         reader.close()

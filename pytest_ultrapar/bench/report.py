@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.paired import changed, equivalence, graded_pairs
+from pytest_ultrapar.analysis.equivalence import changed, equivalence, graded_pairs
 from pytest_ultrapar.bench.merged import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME

@@ -6,17 +6,19 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.measured_run import read_rows
-from pytest_ultrapar.analysis.paired import (
+from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
     Equivalence,
     Look,
-    benjamini_hochberg,
+    cell_look,
     equivalence,
     graded_pairs,
     rate_look,
     score_look,
 )
+from pytest_ultrapar.analysis.measured_run import read_rows
+from pytest_ultrapar.analysis.paired import benjamini_hochberg
+from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.analysis.statistics import cell_value
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
@@ -72,8 +74,8 @@ class Comparison:
 
     Attributes:
         figures: Of `SPEED`, those that both runs have.
-        looks: Solved rate and scores of all models together and of each, with plain 95 %
-            intervals.
+        looks: Solved rate, figures of cells where these have repetitions, and scores of all models
+            together and of each, with plain 95 % intervals.
         cells: Those with a solved rate that is not the baseline's, most certain first.
         n_cells: All that have a graded pair.
     """
@@ -113,7 +115,7 @@ def _compare(pairing: Pairing) -> Comparison:
     return Comparison(
         pairing=pairing,
         figures=figures,
-        looks=tuple(_looks(graded)),
+        looks=tuple(_looks(pairing)),
         answers=equivalence(pairing.base_rows.values(), pairing.new_rows.values()),
         cells=tuple(
             sorted(
@@ -125,16 +127,24 @@ def _compare(pairing: Pairing) -> Comparison:
     )
 
 
-def _looks(graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Look]:
+def _looks(pairing: Pairing) -> list[Look]:
+    everything = [(base, pairing.new_rows[key]) for key, base in pairing.base_rows.items()]
     groups: dict[str, list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
-    for both in graded:
+    for both in everything:
         groups[both[0].model].append(both)
     groups = dict(sorted(groups.items()))
     if len(groups) > 1:
-        groups[ALL_MODELS] = list(graded)
+        groups[ALL_MODELS] = everything
     looks = []
-    for model, pairs in groups.items():
+    for model, own in groups.items():
+        pairs = [(base, new) for base, new in own if base.graded and new.graded]
+        if not pairs:
+            continue
         looks.append(rate_look(model, pairs))
+        n = n_repetitions(base for base, _ in own)
+        # The first is pass@1, of which the solved rate says the same.
+        cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
+        looks += [look for look in cell_looks if look is not None]
         names = sorted({name for base, new in pairs for name in base.scores.keys() & new.scores})
         looks += [score_look(model, pairs, name) for name in names]
     return looks

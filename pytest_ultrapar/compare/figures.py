@@ -11,7 +11,6 @@ from pytest_ultrapar.analysis.paired import (
     NOTHING_KNOWN,
     Interval,
     clustered_mean_interval,
-    clustered_share,
     difference_interval,
     possible_change,
     possible_range,
@@ -19,6 +18,16 @@ from pytest_ultrapar.analysis.paired import (
     rate_difference,
     ratio_interval,
     typical_ratio,
+)
+from pytest_ultrapar.analysis.repetitions import (
+    MAJORITY,
+    cell_change,
+    cell_share,
+    clusters_of,
+    n_repetitions,
+    repetitions_of,
+    share_of,
+    with_dependence,
 )
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import part_speed
@@ -35,14 +44,13 @@ from pytest_ultrapar.report.text import counted, duration, rate, times
 from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
     from pytest_ultrapar.analysis.run_speeds import PartSpeed, RunSpeeds
     from pytest_ultrapar.analysis.statistics import Basis
     from pytest_ultrapar.compare.pairing import Pairing
     from pytest_ultrapar.compare.rules import Form, Unit
-    from pytest_ultrapar.records import Case
 
     Filters = tuple[tuple[str, str], ...]
     Pair = tuple[CaseRow, CaseRow]
@@ -65,6 +73,7 @@ class Figure(NamedTuple):
         alike: Of a change: whether every pair has the same figure in both runs.
         unknown: Why nothing is known of the interval; empty if it is known, or the count is all
             that there is to say.
+        left_out: Which cells a figure of cells does not count, and why; empty where it counts all.
     """
 
     value: float
@@ -74,6 +83,7 @@ class Figure(NamedTuple):
     new: float
     alike: bool = False
     unknown: str = ""
+    left_out: str = ""
 
 
 class NoFigureError(Exception):
@@ -112,7 +122,9 @@ def figure_of_run(
         case _ if metric == COVERAGE:
             return _coverage(run, own, wanted)
         case "solved_rate":
-            return _solved_rate(run, own, confidence)
+            return _solved_rate(own, confidence)
+        case _ if repetitions_of(metric) is not None:
+            return _of_cells(metric, own, confidence)
         case _ if metric in QUANTILES:
             durations = [row.duration_s for row in own if row.timed]
             if not durations:
@@ -121,15 +133,14 @@ def figure_of_run(
             return _single(value, len(durations), interval)
         case _:
             number = number_of(metric)
-            known = {row.case_id: each for row in own if (each := number(row)) is not None}
-            values = list(known.values())
+            known = [(row, each) for row in own if (each := number(row)) is not None]
+            values = [each for _, each in known]
             if not values:
                 raise NoFigureError(missing(metric))
-            ends = possible_range(values)
-            clusters = clusters_of(run.cases)
+            clusters = clusters_of([row for row, _ in known])
             interval = clustered_mean_interval(
-                [(clusters[case_id], each) for case_id, each in known.items()],
-                ends=ends,
+                list(zip(clusters, values, strict=True)),
+                ends=possible_range(values),
                 confidence=confidence,
             )
             return _single(mean(values), len(values), interval)
@@ -170,20 +181,54 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def clusters_of(cases: Iterable[Case]) -> dict[str, str]:
-    """The cluster of each case, by its id; one that depends on no other is a cluster itself."""
-    return {case.case_id: case.cluster or case.case_id for case in cases}
-
-
-def _solved_rate(run: MeasuredRun, own: Sequence[CaseRow], confidence: float) -> Figure:
-    clusters = clusters_of(run.cases)
-    share = clustered_share(
-        ((clusters[row.case_id], row.outcome == "solved") for row in own if row.graded),
-        confidence=confidence,
-    )
+def _solved_rate(own: Sequence[CaseRow], confidence: float) -> Figure:
+    graded = [row for row in own if row.graded]
+    share = share_of(graded, [row.outcome == "solved" for row in graded], confidence=confidence)
     if share is None:
         raise NoFigureError(UNGRADED)
     return _single(share.value, share.n, Interval(share.low, share.high))
+
+
+def _of_cells(metric: str, own: Sequence[CaseRow], confidence: float) -> Figure:
+    if n_repetitions(own) == 1:
+        return _solved_rate(own, confidence)
+    share = cell_share(metric, own, confidence=confidence)
+    if share is None:
+        raise NoFigureError(_too_few(metric))
+    figure = _single(share.value, share.n, share.interval)
+    return figure._replace(
+        left_out=left_out(metric, share.n, share.n_left_out), unknown=_NO_INTERVAL
+    )
+
+
+_NO_INTERVAL = (
+    "no interval: the suite's mark says that each repetition draws anew, and then only pass@k and"
+    " pass^k with k up to half of the repetitions have one"
+)
+
+
+def _too_few(metric: str) -> str:
+    if metric == MAJORITY:
+        return "of none of its cells more than half of the repetitions were graded"
+    return f"none of its cells has {counted(repetitions_of(metric) or 1, 'graded repetition')}"
+
+
+def left_out(metric: str, n: int, n_left_out: int) -> str:
+    """What is not in a figure of cells, a sentence; empty where all cells are.
+
+    Args:
+        metric: The figure.
+        n: Cells that it counts.
+        n_left_out: Cells that it does not.
+    """
+    if not n_left_out:
+        return ""
+    few = (
+        "not more than half of their repetitions were graded"
+        if metric == MAJORITY
+        else f"they have fewer than {counted(repetitions_of(metric) or 1, 'graded repetition')}"
+    )
+    return f"{n_left_out:,} of {counted(n + n_left_out, 'cell')} left out, since {few}"
 
 
 def _single(value: float, n: int, interval: Interval | None) -> Figure:
@@ -284,7 +329,6 @@ def change(
     pairs = [
         (row, pairing.new_rows[key]) for key, row in pairing.base_rows.items() if key in wanted
     ]
-    clusters = clusters_of(pairing.cases)
     if metric in {"throughput", "makespan"}:
         return _speed(metric, pairing, relative=relative)
     if metric == KEPT:
@@ -295,12 +339,14 @@ def change(
         msg = "the two runs have prices in different currencies"
         raise NoFigureError(msg)
     if metric == "changed":
-        return _changed(pairs, clusters, confidence)
+        return _changed(pairs, confidence)
     if metric == "solved_rate":
-        return _solved(pairs, clusters, relative=relative, confidence=confidence)
+        return _solved(pairs, relative=relative, confidence=confidence)
+    if repetitions_of(metric) is not None:
+        return _cells_changed(metric, pairs, relative=relative, confidence=confidence)
     if metric in QUANTILES:
         return _quantile(QUANTILES[metric], pairs, relative=relative, confidence=confidence)
-    return _mean(metric, pairs, clusters, relative=relative, confidence=confidence)
+    return _mean(metric, pairs, relative=relative, confidence=confidence)
 
 
 def _figure(
@@ -350,10 +396,11 @@ def _both_graded(pairs: Sequence[Pair]) -> list[Pair]:
     return graded
 
 
-def _changed(pairs: Sequence[Pair], clusters: Mapping[str, str], confidence: float) -> Figure:
+def _changed(pairs: Sequence[Pair], confidence: float) -> Figure:
     graded = _both_graded(pairs)
-    share = clustered_share(
-        ((clusters[base.case_id], base.outcome != new.outcome) for base, new in graded),
+    share = share_of(
+        [base for base, _ in graded],
+        [base.outcome != new.outcome for base, new in graded],
         confidence=confidence,
     )
     if share is None or not share.value:
@@ -361,27 +408,41 @@ def _changed(pairs: Sequence[Pair], clusters: Mapping[str, str], confidence: flo
     return Figure(share.value, share.n, Interval(share.low, share.high), None, share.value)
 
 
-def _solved(
-    pairs: Sequence[Pair], clusters: Mapping[str, str], *, relative: bool, confidence: float
-) -> Figure:
+def _solved(pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
     graded = _both_graded(pairs)
     n = len(graded)
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
     gained, lost = solved.count((False, True)), solved.count((True, False))
     kept = solved.count((True, True))
-    interval = rate_difference(n, gained, lost, confidence=confidence)
-    if len({clusters[base.case_id] for base, _ in graded}) < n:
-        low, high = clustered_mean_interval(
-            [
-                (clusters[base.case_id], float(after) - before)
-                for (base, _), (before, after) in zip(graded, solved, strict=True)
-            ],
-            ends=Interval(-1.0, 1.0),
-            confidence=confidence,
-        )
-        interval = Interval(min(interval.low, low), max(interval.high, high))
+    clusters = clusters_of([base for base, _ in graded])
+    interval = with_dependence(
+        rate_difference(n, gained, lost, confidence=confidence),
+        [
+            (cluster, float(after) - before)
+            for cluster, (before, after) in zip(clusters, solved, strict=True)
+        ],
+        ends=Interval(-1.0, 1.0),
+        confidence=confidence,
+    )
     figure = _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
     return figure._replace(alike=not gained + lost)
+
+
+def _cells_changed(
+    metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float
+) -> Figure:
+    if n_repetitions(base for base, _ in pairs) == 1:
+        return _solved(pairs, relative=relative, confidence=confidence)
+    found = cell_change(metric, pairs, confidence=confidence)
+    if found is None:
+        msg = f"{_too_few(metric)} in both runs"
+        raise NoFigureError(msg)
+    figure = _figure(found.base, found.new, found.n, found.interval, relative=relative)
+    return figure._replace(
+        alike=found.alike,
+        left_out=left_out(metric, found.n, found.n_left_out),
+        unknown=_NO_INTERVAL if any(base.cluster is not None for base, _ in pairs) else "",
+    )
 
 
 def _speed(metric: str, pairing: Pairing, *, relative: bool) -> Figure:
@@ -453,26 +514,29 @@ def _quantile(share: float, pairs: Sequence[Pair], *, relative: bool, confidence
 def _mean(
     metric: str,
     pairs: Sequence[Pair],
-    clusters: Mapping[str, str],
     *,
     relative: bool,
     confidence: float,
 ) -> Figure:
     number = number_of(metric)
-    known = {
-        base.case_id: (early, late)
+    known = [
+        (base, (early, late))
         for base, new in pairs
         if (early := number(base)) is not None and (late := number(new)) is not None
-    }
-    both = list(known.values())
+    ]
+    both = [values for _, values in known]
     if not both:
         raise NoFigureError(missing(metric))
     before, after = [early for early, _ in both], [late for _, late in both]
     alike = before == after
     base_mean, new_mean = mean(before), mean(after)
     if not relative:
+        clusters = clusters_of([row for row, _ in known])
         interval = clustered_mean_interval(
-            [(clusters[case_id], late - early) for case_id, (early, late) in known.items()],
+            [
+                (cluster, late - early)
+                for cluster, (early, late) in zip(clusters, both, strict=True)
+            ],
             ends=possible_change([*before, *after]),
             confidence=confidence,
         )
@@ -502,6 +566,10 @@ NONE = "-"
 SERVICE_MEANS = (
     "service: time without waiting for limits; geometric means, so that its change is the typical"
     " ratio of each case's two times"
+)
+CELL_FIGURES = (
+    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), each with"
+    " all of its repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
     "estimated": "serial times estimated from its own service times, usually too high",

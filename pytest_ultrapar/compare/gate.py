@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from pytest_ultrapar.analysis.equivalence import Equivalence, equivalence
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
-from pytest_ultrapar.analysis.paired import (
-    CONFIDENCE,
-    NOTHING_KNOWN,
-    Equivalence,
-    Interval,
-    equivalence,
-)
+from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
+from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
 from pytest_ultrapar.child import Child, answer_parent, output_of
 from pytest_ultrapar.compare.figures import (
+    CELL_FIGURES,
     SERVICE_MEANS,
     Figure,
     NoFigureError,
@@ -46,11 +44,12 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.settings import Undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.records import Case
 
 
 ALIKE = (
@@ -76,6 +75,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         n_to_decide: Of an undecided rule: about so many cases would decide it; None where no number
             would, or nothing is known.
         note: A sentence, perhaps empty.
+        left_out: Which cells its figure does not count, and why; perhaps empty.
     """
 
     rule: Rule
@@ -90,6 +90,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 0
     n_to_decide: int | None = None
     note: str = ""
+    left_out: str = ""
 
     @property
     def failed(self) -> bool:
@@ -160,6 +161,7 @@ def judge(
     elif not rules:
         rules = default_rules(pairing)
     check_filters(rules, run.cases)
+    check_repetitions(rules, run.cases, baseline.cases if baseline is not None else ())
     check_scores(rules, run.summary.statistics.scores, run=f"run {run.run_id}")
     judged = []
     for rule in rules:
@@ -307,6 +309,37 @@ def default_rules(pairing: Pairing) -> list[Rule]:
     return [*map(parse_rule, DEFAULT_RULES), *of_models]
 
 
+def check_repetitions(
+    rules: Iterable[Rule], cases: Sequence[Case], baseline: Sequence[Case] = ()
+) -> None:
+    """Make sure that no rule takes more repetitions of a cell than there are.
+
+    Args:
+        rules: The rules, with filters that fit.
+        cases: The planned cases of the run that is judged.
+        baseline: Those of the run that it is compared with.
+
+    Raises:
+        ConfigError: One does.
+    """
+    theirs = {case.case_id for case in baseline}
+    for rule in rules:
+        k = repetitions_of(rule.metric)
+        if k is None:
+            continue
+        own, where = selected(rule, cases), "the run has"
+        if rule.needs_baseline:
+            own, where = own & theirs, "the run and its baseline have in common"
+        cells = cells_of(case for case in cases if case.case_id in own)
+        n = max(Counter(cells.values()).values(), default=0)
+        if own and k > n:
+            msg = (
+                f"gate rule {rule.text!r}: {rule.metric} takes {k:,} repetitions of a cell, and"
+                f" {where} {n:,} (--ultrapar-repeats)"
+            )
+            raise ConfigError(msg)
+
+
 def _change(rule: Rule, pairing: Pairing) -> Figure:
     return change(
         rule.metric,
@@ -342,6 +375,7 @@ def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
         n=figure.n,
         n_to_decide=_n_to_decide(figure, interval, rule.bound) if too_few else None,
         note=note,
+        left_out=figure.left_out,
     )
 
 
@@ -393,6 +427,8 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     notes = [_judged_mode(run.manifest.mode)] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
+    if any(repetitions_of(each.rule.metric) is not None for each in judged):
+        notes.append(CELL_FIGURES)
     if any(each.rule.metric == "speedup" for each in judged):
         notes += speedup_notes(measured)
     if any(each.rule.metric == "service" and each.form == "relative" for each in judged):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.paired import RATE_MARGIN, SCORE_MARGIN_LEAST, SCORE_MARGIN_SD
+from pytest_ultrapar.analysis.equivalence import RATE_MARGIN, SCORE_MARGIN_LEAST, SCORE_MARGIN_SD
+from pytest_ultrapar.analysis.repetitions import repetitions_of
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
 from pytest_ultrapar.compare.figures import (
+    CELL_FIGURES,
     NONE,
     SERVICE_MEANS,
     figure_text,
@@ -20,8 +22,8 @@ from pytest_ultrapar.report.text import counted, markdown_table, text_table, vis
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from pytest_ultrapar.analysis.equivalence import Look
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
-    from pytest_ultrapar.analysis.paired import Look
     from pytest_ultrapar.compare.comparison import Cell, Comparison
     from pytest_ultrapar.compare.gate import GateResult, Judged
     from pytest_ultrapar.compare.rules import Form
@@ -96,8 +98,12 @@ def every_look(looks: Sequence[Look]) -> tuple[Look, ...]:
 
 
 def telling_looks(looks: Sequence[Look]) -> tuple[Look, ...]:
-    """Solved rates, and scores that changed beyond chance: with an interval that leaves 0 out."""
-    return tuple(look for look in looks if look.figure == "solved_rate" or _moved(look))
+    """Solved rates, figures of cells, and scores whose interval of the change leaves 0 out."""
+    return tuple(
+        look
+        for look in looks
+        if look.figure == "solved_rate" or repetitions_of(look.figure) is not None or _moved(look)
+    )
 
 
 def _moved(look: Look) -> bool:
@@ -253,6 +259,11 @@ def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
         n_names=2,
         notes=(
             *(hidden if n_hidden else ()),
+            *(
+                [CELL_FIGURES]
+                if any(repetitions_of(look.figure) is not None for look in looks)
+                else []
+            ),
             "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
             " row alone, the verdict at the top for all rows; there changes of a rate up to"
             f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
@@ -370,6 +381,7 @@ def gate_section(result: GateResult) -> Section:
     if result.n_undecided:
         verdicts += f", {result.n_undecided} undecided {_WHAT_BECOMES[result.undecided]}"
     notes = [f"{each.rule.text}: {each.note}" for each in result.judged if each.note]
+    notes += [f"{each.rule.text}: {each.left_out}" for each in result.judged if each.left_out]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
             "undecided: the interval contains the bound, so it may be chance; n to decide: about "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import msgspec
 
+from pytest_ultrapar.analysis.repetitions import MAJORITY, repetitions_of
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Metric:
 
 
 SCORE = "score."
+PASS_AT, PASS_ALL = "pass@", "pass^"
 POINT = ".point"
 """After a metric's name: the figure itself decides, whatever its interval."""
 SAME_ANSWERS = "same_answers"
@@ -110,6 +112,19 @@ METRICS = (
         estimated=False,
     ),
     Metric("solved_rate", "share", "solved cases / graded cases"),
+    Metric(
+        f"{PASS_AT}K",
+        "share",
+        "of K repetitions of a cell (a test with its parameters and model) one is solved: mean over"
+        " cells with at least K graded repetitions, pass@3",
+    ),
+    Metric(f"{PASS_ALL}K", "share", "the same for all K being solved, pass^3"),
+    Metric(
+        MAJORITY,
+        "share",
+        "cells of which more than half of the graded repetitions are solved / cells of which more"
+        " than half were graded",
+    ),
     Metric(f"{SCORE}NAME", "number", "mean of a score of the suite over graded cases"),
     Metric("changed", "share", "cases whose outcome differs from the baseline's", paired=True),
     Metric(
@@ -123,9 +138,14 @@ METRICS = (
 
 
 def find_metric(name: str) -> Metric | None:
-    """The metric of that name; any name of a score will do."""
+    """The metric of that name; any name of a score will do, and any number of repetitions."""
     if name.startswith(SCORE) and len(name) > len(SCORE):
         name = f"{SCORE}NAME"
+    if name.startswith((PASS_AT, PASS_ALL)):
+        if repetitions_of(name) is None:
+            return None
+        general = f"{name[: len(PASS_AT)]}K"
+        return next(replace(metric, name=name) for metric in METRICS if metric.name == general)
     return next((metric for metric in METRICS if metric.name == name), None)
 
 
@@ -151,6 +171,9 @@ Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAM
 PARAMETER=VALUE; put a value with , or ] or outer spaces in double quotes. All filters of a rule
 must match; values are literal, without patterns. Metrics of the whole run take no filter, speedup
 takes model and suite.
+
+Of repetitions of a cell speak pass@3>=0.8 (of 3, one is solved), pass^3>=0.5 (all 3 are) and
+majority>=0.7 (more than half are), as means over cells; 3 stands for any number that the run has.
 
 A rule fails only with confidence: when the 95 % interval of the figure, or of its change, lies
 entirely beyond the bound. So the bound is the smallest effect that counts. Where the interval
@@ -233,6 +256,9 @@ def parse_rule(text: str) -> Rule:
     name = found["metric"].removesuffix(POINT)
     is_point = found["metric"] != name
     metric = find_metric(name)
+    if metric is None and name.startswith((PASS_AT, PASS_ALL)):
+        form = name[: len(PASS_AT)]
+        _refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
     if metric is None:
         _refuse(plain, f"{name} is not a metric{nearest(name, metric_names())}")
     if is_point and not metric.estimated:

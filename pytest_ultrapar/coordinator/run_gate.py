@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import find_measured_run
-from pytest_ultrapar.compare.gate import judged_by, start_judge
+from pytest_ultrapar.compare.gate import check_repetitions, judged_by, start_judge
 from pytest_ultrapar.compare.pairing import refuse_nothing_common
 from pytest_ultrapar.compare.report import failure_line, gate_section, text_lines
 from pytest_ultrapar.compare.rules import (
@@ -62,11 +62,13 @@ class RunGate:
         """Make sure that rules and baseline fit the planned cases; before any request.
 
         Raises:
-            ConfigError: A filter names nothing of them, or the baseline has none of them.
+            ConfigError: A filter names nothing of them, a rule takes more repetitions than they
+                have, or the baseline has none of them.
         """
         check_filters(self.rules, cases)
-        if self.baseline is not None:
-            base = find_measured_run(str(self.baseline))
+        base = find_measured_run(str(self.baseline)) if self.baseline is not None else None
+        check_repetitions(self.rules, cases, base.cases if base is not None else ())
+        if base is not None:
             refuse_nothing_common(base, cases, seed=self.seed, what="--ultrapar-gate: this run")
 
     def start_judge(self) -> Child:

@@ -277,6 +277,16 @@ SIMULATED = (
 _MOST_SHOWN = 200
 _COUNTED = "n: graded cases, each in the suite that asked it; "
 _INTERVAL = "95 % interval: of solved, Wilson's, with dependent cases counted as one cluster"
+_REPETITIONS = (
+    " (the repetitions of a cell, unless the suite's mark says otherwise or the row is of one cell)"
+)
+_LEFT_OUT = (
+    "; cells are left out where too few repetitions were graded: fewer than the figure names, of"
+    " majority not more than half"
+)
+_UNSURE = (
+    "; no interval where the suite's mark says that each repetition draws anew and k is above half"
+)
 _SCORES = "; scores: means over the cases that have them"
 _NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
@@ -301,7 +311,7 @@ def summary_lines(
     """
     lines = [SIMULATED] if summary.simulated else []
     if summary.cells:
-        lines += [*_table(summary, width), ""]
+        lines += [*_table(summary, width), *_repetitions(summary, width), ""]
     lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary, lanes)]
     lines += [*lane_lines(lanes), *_unharmed(summary, lanes), *_troubles(summary)]
     lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
@@ -334,7 +344,8 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     n_more = len(summary.cells) - len(cells)
     if n_more:
         lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
-    legend = (_COUNTED if totals or scores else "") + _INTERVAL + (_SCORES if scores else "")
+    interval = _INTERVAL + (_REPETITIONS if summary.n_repetitions > 1 else "")
+    legend = (_COUNTED if totals or scores else "") + interval + (_SCORES if scores else "")
     return [*lines, legend + (_NO_INTERVAL if totals else "")]
 
 
@@ -344,12 +355,43 @@ def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
         *cell.names,
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
-        " to ".join(f"{bound * 100:.1f}" for bound in cell.interval) if cell.interval else "-",
+        _bounds(cell.interval) if cell.interval else "-",
         percent(cell.counts["partial"] / n) if n else "-",
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
         *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
     ]
+
+
+def _repetitions(summary: RunSummary, width: int) -> list[str]:
+    """What repetitions show of each model's cells; nothing where cells have none."""
+    if not summary.repetitions:
+        return []
+    rows = [
+        [
+            one.figure,
+            visible(one.model) or "all",
+            f"{one.n} of {one.n + one.n_left_out}" if one.n_left_out else str(one.n),
+            percent(one.value) if one.value is not None else "-",
+            _bounds(one.interval) if one.interval else "-",
+        ]
+        for one in summary.repetitions
+    ]
+    n = summary.n_repetitions
+    left_out = any(one.n_left_out for one in summary.repetitions)
+    unsure = any(one.model and one.n and one.interval is None for one in summary.repetitions)
+    return [
+        "",
+        *text_table(
+            ["figure", "model", "cells", "mean", "95 % interval"], rows, n_names=2, width=width
+        ),
+        f"pass@{n}: of {n} repetitions of a cell one is solved; pass^{n}: all are; majority: more"
+        f" than half are{_LEFT_OUT if left_out else ''}{_UNSURE if unsure else ''}",
+    ]
+
+
+def _bounds(interval: tuple[float, float]) -> str:
+    return " to ".join(f"{bound * 100:.1f}" for bound in interval)
 
 
 def _outcomes(summary: RunSummary) -> Iterator[str]:

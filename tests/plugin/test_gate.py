@@ -144,6 +144,58 @@ def test_interrupted_run_is_not_judged(project, outcome):
     assert "rule failed" not in result.stdout.str()
 
 
+REPEATED = """
+@prefetch
+async def turn(llm, case, word) -> int:
+    if word == "pear" and case.repeat == 2:
+        pytest.skip("not this one")
+    await llm.chat([{"role": "user", "content": f"say {word} {case.repeat}"}])
+    return case.repeat
+
+@pytest.mark.parametrize("word", ["pear", "apple", "plum", "fig"])
+def test_it(turn, word, grade):
+    grade("solved" if word == "fig" or turn == 0 else "partial")
+"""
+
+
+def test_gate_judges_repetitions_as_one_measurement(project, workers):
+    project.suite(REPEATED)
+    result = project.run(
+        workers,
+        "--ultrapar-repeats=3",
+        "--ultrapar-gate=pass@3[model=m]>=0.9",
+        "--ultrapar-gate=pass^2.point>=0.5",
+        "--ultrapar-gate=majority.point<=0.25",
+        "--ultrapar-gate=solved_rate.point>=0.5",
+    )
+    said = result.stdout.str()
+    assert result.ret == 1, said
+    assert gate_rows(said) == {
+        "pass@3[model=m]>=0.9": "undecided",
+        "pass^2.point>=0.5": "FAIL",
+        "majority.point<=0.25": "pass",
+        "solved_rate.point>=0.5": "pass",
+    }
+    result.stdout.fnmatch_lines(
+        [
+            "pass@1    m           4   54.2 %  * to *",
+            "pass@3    m      3 of 4  100.0 %  * to *",
+            "pass^3    m      3 of 4   33.3 %  * to *",
+            "majority  m           4   25.0 %  * to *",
+            "*1 of 4 cells left out, since they have fewer than 3 graded repetitions",
+        ]
+    )
+
+
+def test_more_repetitions_than_planned_are_refused_before_any_request(project):
+    project.suite(REPEATED)
+    options = ("--ultrapar-repeats=3", "--ultrapar-gate=pass@4[word=fig]>=0.9")
+    assert (
+        "gate rule 'pass@4[word=fig]>=0.9': pass@4 takes 4 repetitions of a cell, and the run has 3"
+        " (--ultrapar-repeats)"
+    ) in refusal(project, "-n0", *options)
+
+
 BAD_RULES = {
     "syntax": (("--ultrapar-gate=throughput",), "throughput needs a bound"),
     "metric": (("--ultrapar-gate=solvedrate>=0.5",), "did you mean solved_rate?"),

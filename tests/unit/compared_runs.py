@@ -36,6 +36,7 @@ def write_run(
     first: int = 0,
     scores: bool = False,
     clustered: bool = False,
+    repeats: int = 1,
     ended: bool = True,
     **manifest: object,
 ) -> Path:
@@ -50,6 +51,7 @@ def write_run(
         first: Number of the first case.
         scores: Whether graded cases have the score `workflow`: 0.9 if solved, else 0.2.
         clustered: Whether cases of the same number are one cluster, of all models.
+        repeats: Of a cell; cases in turn are the repetitions of one.
         ended: Whether the manifest says when it ended.
         manifest: Other fields of the manifest.
     """
@@ -58,6 +60,7 @@ def write_run(
     for model, own in outcomes.items():
         for number, outcome in enumerate(own, start=first):
             index = len(cases)
+            cell, repeat = divmod(number, repeats)
             cases.append(
                 Case(
                     index,
@@ -65,8 +68,8 @@ def write_run(
                     f"s/{suite}/test_x.py::test[{model}-{number}]",
                     suite,
                     model,
-                    0,
-                    {"flaw": "order" if number % 2 else "drop", "level": number % 3, "deep": True},
+                    repeat,
+                    {"flaw": "order" if cell % 2 else "drop", "level": cell % 3, "deep": True},
                     index,
                     cluster=f"{number}" if clustered else None,
                 )

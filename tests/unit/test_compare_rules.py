@@ -41,6 +41,12 @@ spaces = st.sampled_from(["", " ", "  "])
         ("speedup>=3x", Rule("", "speedup", (), ">=", 3, "absolute")),
         ("makespan<=2min", Rule("", "makespan", (), "<=", 120, "absolute")),
         ("changed<=0.05", Rule("", "changed", (), "<=", 0.05, "absolute")),
+        (
+            "pass@3[model=x]>=0.8",
+            Rule("", "pass@3", (("model", "x"),), ">=", 0.8, "absolute"),
+        ),
+        ("pass^12>=-0.02", Rule("", "pass^12", (), ">=", -0.02, "difference")),
+        ("majority>=-5%", Rule("", "majority", (), ">=", -0.05, "relative")),
         (" same_answers ", Rule("", "same_answers")),
         (
             'same_answers[model="a, b][c"]',
@@ -92,6 +98,12 @@ def test_rule_is_what_it_says(text, rule):
         ("througput>=5", "througput is not a metric; did you mean throughput?"),
         ("Latency.P95<=2s", "did you mean latency.p95?"),
         ("score.>=1", "score. is not a metric; did you mean score.NAME?"),
+        ("pass@0>=0.8", "pass@ takes a whole number of repetitions from 1, such as pass@3"),
+        ("pass^>=0.8", "pass^ takes a whole number of repetitions from 1, such as pass^3"),
+        ("pass@K>=0.8", "pass@ takes a whole number"),
+        ("pass@3>=80%", "pass@3 is a share: write 0.8 for 80%"),
+        ("majority.point", "majority needs a bound"),
+        ("majorities>=0.5", "majorities is not a metric; did you mean majority?"),
         ("throughput[model=m]>=5", "throughput is of the whole run and takes no filter"),
         ("same_answers>=0.9", "same_answers takes no bound"),
         ("changed<=+0.1", "changed already compares both runs"),
@@ -125,9 +137,10 @@ def test_rule_that_is_none_is_refused_with_what_is_allowed(text, says):
 def test_rule_reads_what_was_written(metric, filters, side, number, gap):
     listed = f",{gap}".join(f'{name}{gap}={gap}"{value}"' for name, value in filters.items())
     unit = "s" if metric.unit == "seconds" else ""
-    head = f"{metric.name}[{listed}]" if filters else metric.name
+    name = metric.name.replace("K", "12")
+    head = f"{name}[{listed}]" if filters else name
     rule = parse_rule(f"{head}{gap}{side}{gap}{number}{unit}")
-    assert rule.metric == metric.name
+    assert rule.metric == name
     assert dict(rule.filters) == filters
     assert rule.side == side
     assert rule.bound == pytest.approx(float(number))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Equivalence, equivalence
 from pytest_ultrapar.analysis.measured_run import CaseRow
-from pytest_ultrapar.analysis.paired import ALL_MODELS, Equivalence, equivalence
 from pytest_ultrapar.errors import ConfigError
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -75,7 +75,7 @@ def test_span_ends_with_the_episode_and_not_with_its_last_answer():
 
 
 def test_measure_names_its_cell():
-    assert measure(0, 1).cell == ("m", "2", "order", "")
+    assert measure(0, 1).names == ("m", "2", "order", "")
 
 
 def everything(_):

@@ -1,0 +1,290 @@
+"""Whether two runs gave the same answers, as far as grades tell."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import msgspec
+
+from pytest_ultrapar.analysis.paired import (
+    CONFIDENCE,
+    Interval,
+    clustered_mean_interval,
+    mcnemar,
+    possible_change,
+    possible_range,
+    rate_difference,
+)
+from pytest_ultrapar.analysis.repetitions import (
+    Repetition,
+    cell_change,
+    clusters_of,
+    with_dependence,
+)
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.records import GRADED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Pair = tuple["Answer", "Answer"]
+
+
+Verdict = Literal["same", "different", "undecided"]
+RATE_MARGIN = 0.02
+"""Changes of a solved rate up to here, 2 points, are taken as none."""
+SCORE_MARGIN_SD = 0.1
+"""The same for the mean of a score, in standard deviations of the score."""
+SCORE_MARGIN_LEAST = 0.01
+"""And never less than this part of its largest value: 1 point of a score that goes up to 1."""
+ALL_MODELS = ""
+
+
+class Answer(Repetition, Protocol):
+    """A graded case, as a row of `results` or as a measure."""
+
+    @property
+    def model(self) -> str:
+        """Who answered."""
+        ...
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """Its scores by name."""
+        ...
+
+
+_A = TypeVar("_A", bound=Answer)
+
+
+class Look(msgspec.Struct, frozen=True):
+    """One figure of the answers, looked at in both runs.
+
+    Attributes:
+        model: Name of the model; empty for all together.
+        figure: `solved_rate`, `score.<name>` or a figure of cells, such as `pass@5`.
+        n: Pairs of cases, both graded; of a figure of cells, cells.
+        base: The figure in the baseline.
+        low: Of the difference, new - base; holds together with those of all other looks.
+        margin: Differences up to here are taken as none.
+        n_gained: Cases solved in the new run alone; 0 for other figures than the solved rate.
+        chance: McNemar's p-value; None for other figures than the solved rate.
+    """
+
+    model: str
+    figure: str
+    n: int
+    base: float
+    new: float
+    low: float | None
+    high: float | None
+    margin: float
+    n_gained: int = 0
+    n_lost: int = 0
+    chance: float | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is beyond the margin with confidence."""
+        return (self.low is not None and self.low > self.margin) or (
+            self.high is not None and self.high < -self.margin
+        )
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the difference is within the margin with confidence."""
+        if self.low is None or self.high is None:
+            return False
+        return -self.margin <= self.low and self.high <= self.margin
+
+
+class Equivalence(msgspec.Struct, frozen=True):
+    """What two runs' answers to the same cases have in common.
+
+    Attributes:
+        verdict: `different` where a look differs, `same` where each is within its margin or no
+            grade differs at all, else `undecided`: the cases are too few to tell.
+        n: Pairs of cases that both runs graded.
+        n_changed: Of these, with another outcome or another score.
+        looks: All models together, then each, by name.
+        text: One or two sentences.
+    """
+
+    verdict: Verdict
+    n: int
+    n_changed: int
+    looks: tuple[Look, ...]
+    text: str
+
+
+def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equivalence:
+    """Whether two runs gave the same answers, as far as grades tell.
+
+    Solved rate and every score, over all models together and for each, are compared case by case;
+    95 % intervals that hold for all these looks together (Bonferroni) decide.
+
+    Raises:
+        ConfigError: No case was graded in both.
+    """
+    pairs = graded_pairs(base_rows, new_rows)
+    if not pairs:
+        msg = "no case was graded in both runs"
+        raise ConfigError(msg)
+    by_model: dict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        by_model[pair[0].model].append(pair)
+    parts = dict(sorted(by_model.items())) if len(by_model) > 1 else {}
+    groups = {ALL_MODELS: pairs, **parts}
+    names = {each: sorted(_common_scores(group)) for each, group in groups.items()}
+    n_looks = sum(1 + len(scores) for scores in names.values())
+    confidence = 1 - (1 - CONFIDENCE) / n_looks
+    looks = tuple(
+        look
+        for model, group in groups.items()
+        for look in (
+            rate_look(model, group, confidence),
+            *(score_look(model, group, name, confidence) for name in names[model]),
+        )
+    )
+    n_changed = sum(changed(*pair) for pair in pairs)
+    verdict: Verdict = "undecided"
+    if any(look.differs for look in looks):
+        verdict = "different"
+    elif not n_changed or all(look.is_same for look in looks):
+        verdict = "same"
+    return Equivalence(verdict, len(pairs), n_changed, looks, _text(verdict, n_changed, looks))
+
+
+def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[_A, _A]]:
+    """The cases that both runs graded, in the order of the baseline."""
+    new = {row.case_id: row for row in new_rows if row.outcome in GRADED}
+    return [
+        (row, other)
+        for row in base_rows
+        if row.outcome in GRADED and (other := new.get(row.case_id)) is not None
+    ]
+
+
+def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Look:
+    """The share of solved cases in both runs, of at least one pair."""
+    n = len(pairs)
+    gained = sum(_solved(new) and not _solved(base) for base, new in pairs)
+    lost = sum(_solved(base) and not _solved(new) for base, new in pairs)
+    low, high = with_dependence(
+        rate_difference(n, gained, lost, confidence=confidence),
+        [
+            (cluster, float(_solved(new)) - _solved(base))
+            for cluster, (base, new) in zip(_clusters(pairs), pairs, strict=True)
+        ],
+        ends=Interval(-1.0, 1.0),
+        confidence=confidence,
+    )
+    return Look(
+        model=model,
+        figure="solved_rate",
+        n=n,
+        base=sum(_solved(base) for base, _ in pairs) / n,
+        new=sum(_solved(new) for _, new in pairs) / n,
+        low=low,
+        high=high,
+        margin=RATE_MARGIN,
+        n_gained=gained,
+        n_lost=lost,
+        chance=mcnemar(gained, lost),
+    )
+
+
+def score_look(
+    model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
+) -> Look:
+    """The mean of a score in both runs, of the pairs that have it in both; at least one."""
+    scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
+    both = [(base.scores[name], new.scores[name]) for base, new in scored]
+    n = len(both)
+    values = [value for pair in both for value in pair]
+    changes = [new - base for base, new in both]
+    low, high = clustered_mean_interval(
+        list(zip(_clusters(scored), changes, strict=True)),
+        ends=possible_change(values),
+        confidence=confidence,
+    ).known
+    mean = math.fsum(values) / len(values)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    return Look(
+        model=model,
+        figure=f"score.{name}",
+        n=n,
+        base=math.fsum(base for base, _ in both) / n,
+        new=math.fsum(new for _, new in both) / n,
+        low=low,
+        high=high,
+        margin=max(
+            SCORE_MARGIN_SD * spread, SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
+        ),
+    )
+
+
+def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
+    """A figure of cells in both runs; None where no cell has enough graded repetitions.
+
+    Args:
+        model: Its name.
+        figure: As of `cell_share`.
+        pairs: All common cases, graded or not.
+    """
+    change = cell_change(figure, pairs)
+    if change is None:
+        return None
+    low, high = change.interval.known
+    return Look(model, figure, change.n, change.base, change.new, low, high, RATE_MARGIN)
+
+
+def _clusters(pairs: Sequence[Pair]) -> list[str]:
+    """Repetitions of a cell are one cluster; those of marks count in rules alone."""
+    rows = [base for base, _ in pairs]
+    return [
+        cluster if row.cluster is None else row.case_id
+        for row, cluster in zip(rows, clusters_of(rows), strict=True)
+    ]
+
+
+def _common_scores(pairs: Iterable[Pair]) -> set[str]:
+    return {name for base, new in pairs for name in base.scores.keys() & new.scores.keys()}
+
+
+def _solved(row: Answer) -> bool:
+    return row.outcome == "solved"
+
+
+def changed(base: Answer, new: Answer) -> bool:
+    """Whether outcome or scores of a case differ."""
+    return base.outcome != new.outcome or dict(base.scores) != dict(new.scores)
+
+
+def _distance(look: Look) -> float:
+    """How far the interval is beyond the margin on either side, by its own width."""
+    if look.low is None or look.high is None:
+        return -math.inf
+    beyond = max(look.low - look.margin, -look.margin - look.high)
+    width = look.high - look.low
+    if width > 0:
+        return beyond / width
+    return math.inf if beyond > 0 else -math.inf
+
+
+def _text(verdict: Verdict, n_changed: int, looks: Sequence[Look]) -> str:
+    n = looks[0].n
+    have = "case has" if n == 1 else "cases have"
+    if not n_changed:
+        return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
+    worst = max(looks, key=_distance)
+    of = f" of {worst.model}" if worst.model else ""
+    change = f"{worst.figure}{of} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"
+    said = f"{n_changed:,} of {n:,} {have} other grades; "
+    if verdict == "different":
+        return f"{said}{change}, beyond what is taken as none ({worst.margin:.3f})"
+    if verdict == "same":
+        return f"{said}no figure moved by more than is taken as none"
+    return f"{said}no significant change; closest to significance: {change}"

@@ -1,0 +1,269 @@
+"""What runs with repetitions show: end table, benchmark file, comparison and gate."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from pytest_ultrapar.analysis.equivalence import equivalence
+from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.analysis.repetitions import cell_share, share_of
+from pytest_ultrapar.analysis.statistics import wilson_interval
+from pytest_ultrapar.compare.comparison import compare_runs
+from pytest_ultrapar.compare.gate import check_repetitions, judge
+from pytest_ultrapar.compare.report import comparison_sections, gate_section, text_lines
+from pytest_ultrapar.compare.rules import parse_rule
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.summary import summary_lines
+from tests.unit.compared_runs import write_run
+
+LETTERS = dict(
+    zip("spuiek", ("solved", "partial", "unsolved", "infra", "error", "skipped"), strict=True)
+)
+REPEATS = 3
+ALPHA = ("sss", "ssu", "uuu", "suu", "ssi", "pps")
+BETA = ("sss", "sss", "uuu", "uus", "uuu", "iii")
+
+
+def outcomes(cells):
+    return [LETTERS[letter] for word in cells for letter in word]
+
+
+def written(path, alpha=ALPHA, beta=BETA, **options):
+    given = {"alpha": outcomes(alpha), "beta": outcomes(beta)}
+    write_run(path, given, repeats=REPEATS, **options)
+    return find_measured_run(str(path))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("repeated") / "run", summary_by=("model",))
+
+
+def judged(rule, run, base=None):
+    (found,) = judge([parse_rule(rule)], run, base).judged
+    return found
+
+
+def rows_of(run, model):
+    return [row for row in read_rows(run).values() if row.model == model]
+
+
+# -- the run itself --------------------------------------------------------------------------------
+
+
+def test_end_table_has_the_interval_over_cells(run):
+    graded = [row for row in rows_of(run, "alpha") if row.graded]
+    share = share_of(graded, [row.outcome == "solved" for row in graded])
+    (alpha, _) = run.summary.cells
+    assert alpha.interval == (share.low, share.high)
+    low, high = wilson_interval(9, 17)
+    assert share.low < low < high < share.high
+
+
+def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
+    lines = summary_lines(run.summary, (), directory="out", width=80)
+    at = next(i for i, line in enumerate(lines) if line.startswith("figure"))
+    assert lines[at].split() == ["figure", "model", "cells", "mean", "95", "%", "interval"]
+    shown = {
+        tuple(line.split()[:2]): " ".join(line.split()[2:]) for line in lines[at + 1 : at + 13]
+    }
+    assert list(shown)[::3] == [
+        (figure, "alpha") for figure in ("pass@1", "pass@3", "pass^3", "majority")
+    ]
+    # alpha: of six cells one has two grades only; the partial ones are not solved.
+    found = cell_share("pass@3", rows_of(run, "alpha"))
+    low, high = found.interval
+    assert shown["pass@3", "alpha"] == f"5 of 6 80.0 % {low * 100:.1f} to {high * 100:.1f}"
+    assert shown["pass^3", "alpha"].startswith("5 of 6 20.0 %")
+    assert shown["majority", "alpha"].startswith("6 50.0 %")
+    assert shown["pass@1", "beta"].startswith("5 of 6 46.7 %")
+    assert shown["majority", "all"] == "11 of 12 45.5 % -"
+    legend = lines[at + 13]
+    assert "pass@3: of 3 repetitions of a cell one is solved; pass^3: all are; majority" in legend
+    assert "cells are left out where too few repetitions were graded" in legend
+    assert any("repetitions of a cell" in line and "Wilson's" in line for line in lines)
+
+
+def test_run_without_repetitions_says_nothing_of_them(tmp_path):
+    path = write_run(tmp_path / "run", {"alpha": outcomes(ALPHA)})
+    run = find_measured_run(str(path))
+    assert (run.summary.n_repetitions, run.summary.repetitions) == (1, ())
+    text = "\n".join(summary_lines(run.summary, (), directory="out", width=200))
+    assert "pass@" not in text
+    assert "repetitions" not in text
+    assert run.summary.cells[0].interval is not None
+    for entry in json.loads((path / "benchmark.json").read_text())["benchmarks"]:
+        assert "repetitions" not in entry["extra_info"]
+    # With one repetition these are the solved rate, to the last digit.
+    rate = judged("solved_rate>=0.5", run)
+    for metric in ("pass@1", "pass^1", "majority"):
+        found = judged(f"{metric}>=0.5", run)
+        assert (found.value, found.low, found.high, found.n) == (
+            rate.value,
+            rate.low,
+            rate.high,
+            rate.n,
+        )
+
+
+def test_benchmark_file_has_each_figure_with_its_cells(run):
+    entries = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
+    (own,) = (
+        entry["extra_info"]["repetitions"]
+        for entry in entries
+        if entry["name"].endswith("alpha]") and "serial" not in entry["name"]
+    )
+    assert list(own) == ["n", "pass@1", "pass@3", "pass^3", "majority"]
+    assert own["n"] == REPEATS
+    found = cell_share("pass@3", rows_of(run, "alpha"))
+    assert own["pass@3"] == {
+        "value": found.value,
+        "interval": list(found.interval),
+        "n": 5,
+        "n_left_out": 1,
+    }
+    assert own["pass@1"]["n"] == 6
+
+
+# -- gates -----------------------------------------------------------------------------------------
+
+
+def test_gate_judges_figures_of_cells(run):
+    found = judged("pass@2[model=alpha]>=0.2", run)
+    expected = cell_share("pass@2", rows_of(run, "alpha"))
+    assert (found.verdict, found.value, found.n) == ("pass", expected.value, 6)
+    assert (found.low, found.high) == expected.interval
+    assert judged("pass^3[model=beta]>=0.99", run).verdict == "FAIL"
+    assert judged("majority>=0.5", run).verdict == "undecided"
+    assert judged("majority.point>=0.6", run).verdict == "FAIL"
+
+
+def test_gate_says_which_cells_it_left_out(run):
+    result = judge([parse_rule("pass@3>=0.1"), parse_rule("majority>=0.1")], run, None)
+    text = "\n".join(text_lines([gate_section(result)]))
+    assert (
+        "pass@3>=0.1: 2 of 12 cells left out, since they have fewer than 3 graded repetitions"
+    ) in text
+    assert (
+        "majority>=0.1: 1 of 12 cells left out, since not more than half of their repetitions"
+        " were graded"
+    ) in text
+    assert "n counts cells" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("pass@4>=0.8", "pass@4 takes 4 repetitions of a cell, and the run has 3"),
+        ("pass^9[model=beta]>=-0.1", "and the run and its baseline have in common 3"),
+        ("pass@2[repeat=1]>=0.5", "and the run has 1 (--ultrapar-repeats)"),
+    ],
+)
+def test_more_repetitions_than_there_are_are_refused(run, tmp_path, rule, says):
+    base = written(tmp_path / "base")
+    with pytest.raises(ConfigError) as refused:
+        judge([parse_rule(rule)], run, base)
+    assert str(refused.value).startswith(f"gate rule {rule!r}: ")
+    assert says in str(refused.value)
+
+
+def test_rules_are_checked_by_planned_cases_before_a_run(run):
+    check_repetitions([parse_rule("pass@3>=0.8"), parse_rule("majority>=0.5")], run.cases)
+    with pytest.raises(ConfigError, match="the run has 3"):
+        check_repetitions([parse_rule("pass@5>=0.8")], run.cases)
+
+
+def test_figure_of_no_cell_fails_the_rule(tmp_path):
+    run = written(tmp_path / "run", alpha=("sui", "sii"), beta=("uii", "iis"))
+    found = judged("pass@3>=0.1", run)
+    assert (found.verdict, found.note) == (
+        "no figure",
+        "none of its cells has 3 graded repetitions",
+    )
+    found = judged("majority[model=beta]>=0.1", run)
+    assert "of none of its cells more than half" in found.note
+
+
+def test_single_cell_is_judged_by_its_repetitions(tmp_path):
+    path = write_run(tmp_path / "run", {"alpha": outcomes(["ssssssssuu"])}, repeats=10)
+    found = judged("solved_rate>=0.1", find_measured_run(str(path)))
+    assert (found.low, found.high) == wilson_interval(8, 10)
+
+
+# -- two runs --------------------------------------------------------------------------------------
+
+BETTER = ("sss", "sss", "suu", "ssu", "sss", "sss")
+
+
+@pytest.fixture(scope="module")
+def better(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("better") / "run", alpha=BETTER)
+
+
+def test_gate_compares_figures_of_cells_pair_by_pair(run, better):
+    found = judged("pass@3[model=alpha]>=-0.1", better, run)
+    # The cell with an unanswered repetition is in neither figure.
+    assert (found.base, found.new, found.n) == (0.8, 1.0, 5)
+    assert found.low < 0.2 < found.high
+    assert found.left_out.startswith("1 of 6 cells left out")
+    assert judged("majority[model=beta]>=-0.1", better, run).verdict == "pass"
+    relative = judged("pass@3[model=alpha]>=-10%", better, run)
+    assert relative.value == pytest.approx(0.25)
+
+
+def test_comparison_lists_figures_of_cells_and_their_n(run, better):
+    (comparison,) = compare_runs(run, [better])
+    looks = {(look.model, look.figure): look for look in comparison.looks}
+    assert {figure for model, figure in looks if model == "alpha"} == {
+        "solved_rate",
+        "pass@3",
+        "pass^3",
+        "majority",
+    }
+    look = looks["alpha", "pass@3"]
+    assert (look.base, look.new, look.n) == (0.8, 1.0, 5)
+    found = judged("pass@3[model=alpha]>=-0.1", better, run)
+    assert (look.low, look.high) == (found.low, found.high)
+    text = "\n".join(text_lines(comparison_sections(run, [comparison])))
+    assert "n counts cells" in text
+    assert "pass^3" in text
+
+
+def test_change_of_a_rate_allows_for_repetitions_in_every_table(tmp_path):
+    """Half of 20 cells got worse in all ten repetitions, so 20 cells changed and not 200 cases."""
+    worse = ["s" * 10] * 10 + ["u" * 10] * 10
+    runs = []
+    for name, cells in (("base", ["s" * 10] * 20), ("new", worse)):
+        path = write_run(tmp_path / name, {"alpha": outcomes(cells)}, repeats=10)
+        runs.append(find_measured_run(str(path)))
+    base, new = runs
+    found = judged("solved_rate>=-0.35", new, base)
+    assert found.verdict == "undecided"
+    (comparison,) = compare_runs(base, [new])
+    (look,) = (look for look in comparison.looks if look.figure == "solved_rate")
+    assert (look.low, look.high) == pytest.approx((found.low, found.high))
+    assert look.high - look.low > 0.4
+    of_answers = equivalence(read_rows(base).values(), read_rows(new).values()).looks[0]
+    assert of_answers.high - of_answers.low > 0.4
+    assert judged("changed<=0.4", new, base).verdict == "undecided"
+
+
+def test_marked_suite_keeps_its_clusters(tmp_path):
+    """Repetitions that draw anew, as in the workflow phases: nothing changes for them."""
+    draw = random.Random(4)
+    given = {model: [draw.choice(["solved", "unsolved"]) for _ in range(30)] for model in "ab"}
+    marked = write_run(tmp_path / "marked", given, clustered=True, repeats=3)
+    plain = write_run(tmp_path / "plain", given, clustered=True)
+    runs = [find_measured_run(str(path)) for path in (marked, plain)]
+    for rule in ("solved_rate>=0.5", "solved_rate[model=a]>=0.5"):
+        found, expected = (judged(rule, run) for run in runs)
+        assert (found.low, found.high) == (expected.low, expected.high)
+    assert judged("pass@1>=0.01", runs[0]).verdict == "pass"
+    found = judged("pass@3>=0.5", runs[0])
+    assert found.verdict == "undecided"
+    assert "each repetition draws anew" in found.note
+    lines = summary_lines(runs[0].summary, (), directory="out", width=80)
+    assert any("k is above half" in line for line in lines)
