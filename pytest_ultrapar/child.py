@@ -60,6 +60,7 @@ class Child:
         environ: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         inherited: Sequence[int] = (),
+        gives_way: bool = False,
     ) -> Child:
         """Start `python -m MODULE ARGUMENTS`; returns at once.
 
@@ -70,6 +71,9 @@ class Child:
             environ: Its environment; None takes ours.
             cwd: Its working directory; None takes ours.
             inherited: File descriptors that it keeps open.
+            gives_way: What it does at a low priority must not slow us down. Linux divides the CPU
+                between sessions before it looks at priorities (`sched_autogroup_enabled`): in one
+                of its own it would take half a core from us, whatever its niceness.
         """
         stderr = _without_a_name()
         try:
@@ -82,7 +86,8 @@ class Child:
                 env=_environment(os.environ if environ is None else environ),
                 cwd=cwd,
                 # Ctrl-C goes to our whole group, and what it means we decide.
-                start_new_session=True,
+                start_new_session=not gives_way,
+                process_group=0 if gives_way else None,
                 pass_fds=inherited,
             )
         except BaseException:

@@ -11,6 +11,7 @@ from pytest_ultrapar import hooks, options
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 from pytest_ultrapar.options import INPUT
+from pytest_ultrapar.session import loading
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -26,8 +27,9 @@ _planned_workers_key = pytest.StashKey[int]()
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare options."""
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare options, first of all: what is imported from here on is loaded plainly."""
+    loading.load_plainly(pluginmanager)
     options.add_options(parser)
 
 
@@ -74,6 +76,7 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
+    config.add_cleanup(loading.load_as_before)
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "

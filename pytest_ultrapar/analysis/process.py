@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
 
 
-MODULE = "pytest_ultrapar.analysis.compact"
-WAIT = "--wait"
-"""Load everything, then wait for a line on the standard input; its end without one means: never."""
+_MODULE = "pytest_ultrapar.analysis.beside"
+_BY_HAND = "python -m pytest_ultrapar.analysis.compact"
 FOLLOW = b"follow"
 """The run is planned, and its journal begins."""
 _GO = b"go\n"
@@ -42,6 +41,11 @@ class CompactionProcess:
         self._run_dir = run_dir
         self._child = child
         self._cwd = cwd
+
+    @property
+    def pid(self) -> int:
+        """The process that compacts, or will."""
+        return self._child.pid
 
     @classmethod
     def start(cls, run_dir: Path, *, cwd: Path | None = None) -> CompactionProcess:
@@ -86,10 +90,10 @@ class CompactionProcess:
         finally:
             self.stop()
         if code != 0:
-            why = child.said() or f"python -m {MODULE} ended with exit code {code}"
+            why = child.said() or f"python -m {_MODULE} ended with exit code {code}"
             msg = (
                 f"no tables were written: {why}\n"
-                f"The journal is whole; try again with: python -m {MODULE} {self._run_dir}"
+                f"The journal is whole; try again with: {_BY_HAND} {self._run_dir}"
             )
             raise ResultsError(msg)
         return msgspec.json.decode(said, type=RunSummary)
@@ -105,4 +109,4 @@ class CompactionProcess:
 
 
 def _spawn(run_dir: Path, cwd: Path | None) -> Child:
-    return Child.start(MODULE, WAIT, str(run_dir.absolute()), cwd=cwd)
+    return Child.start(_MODULE, str(run_dir.absolute()), cwd=cwd, gives_way=True)

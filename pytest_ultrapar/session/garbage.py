@@ -19,8 +19,8 @@ _NOBODYS = 1_000
 """So many frozen objects are no sign of a user's `gc.freeze()`, which takes some 50,000 in any
 pytest process: CPython 3.12 begins with 375."""
 
-_frozen: WeakKeyDictionary[pytest.Config, int] = WeakKeyDictionary()
-"""How many objects were frozen for it."""
+_made_after: WeakKeyDictionary[pytest.Config, list[None]] = WeakKeyDictionary()
+"""An object that was made when all others had been frozen for it; frozen with the next ones."""
 
 
 def collect_seldom(config: pytest.Config) -> None:
@@ -55,7 +55,8 @@ def thaw_last(config: pytest.Config) -> None:
     """
 
     def thaw() -> None:
-        if gc.get_freeze_count() <= _frozen.pop(config, 0):
+        marker = _made_after.pop(config, None)
+        if marker is not None and any(each is marker for each in gc.get_objects()):
             gc.unfreeze()
 
     config.add_cleanup(thaw)
@@ -69,7 +70,8 @@ def spare_items(config: pytest.Config) -> None:
     if gc.get_freeze_count() > _NOBODYS:
         return
     gc.freeze()
-    _frozen[config] = gc.get_freeze_count()
+    # Counting them would take 10 ms for 3,000 items, and the first request is waited for.
+    _made_after[config] = []
 
 
 def _freeze_at_exit() -> None:

@@ -390,8 +390,13 @@ class Prefetcher:
                     index, self._ended_early(index, "error", type(error).__name__, str(error))
                 )
         self._running.update(work.index for work in works)
-        if works:
-            self._start_engine().submit(works)
+        if not works:
+            return
+        is_first = self._engine is None
+        engine = self._start_engine()
+        engine.submit(works)
+        if is_first:
+            self._let_first_go(engine)
 
     def _work(self, index: int) -> Work:
         item = self._items[index]
@@ -436,6 +441,17 @@ class Prefetcher:
             )
             self._engine.start()
         return self._engine
+
+    def _let_first_go(self, engine: Engine) -> None:
+        """Wait until the first requests are on their way, 0.2 s at most.
+
+        What this thread does next, other cases or imports, keeps them for 30 ms from the loop that
+        is to send them.
+        """
+        for _ in range(_MOST_YIELDS):
+            time.sleep(_YIELD_S)
+            if engine.n_open and engine.lag_s < _YIELD_LAG_S:
+                return
 
     def _let_engine_run(self) -> None:
         """Wait a while, 0.2 s at most, if the engine's loop lags: answers go before reports.

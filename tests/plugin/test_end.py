@@ -7,8 +7,7 @@ import sys
 
 import pyarrow.parquet as pq
 
-from pytest_ultrapar.analysis.process import MODULE
-
+COMPACT = "pytest_ultrapar.analysis.compact"
 TABLES = ("results", "attempts", "transcripts")
 
 
@@ -28,7 +27,7 @@ def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project, workers)
     tables = [pq.read_table(directory / f"{name}.parquet") for name in TABLES]
     summary = (directory / "summary.json").read_bytes()
     assert [len(table) >= 24 for table in tables] == [True] * 3
-    subprocess.run([sys.executable, "-m", MODULE, directory], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", COMPACT, directory], check=True, capture_output=True)
     assert [pq.read_table(directory / f"{name}.parquet") for name in TABLES] == tables
     assert (directory / "summary.json").read_bytes() == summary
 

@@ -496,3 +496,44 @@ def test_it(answer): pass
     result = project.run("-n1")
     assert result.parseoutcomes() == {"solved": 1}
     assert [row["outcome"] for row in project.rows()] == ["solved"]
+
+
+LOADERS = """
+import sys
+
+OWN = ("conftest", "pytest_ultrapar.engine.engine", "pytest_ultrapar.pool.model")
+
+def pytest_sessionfinish():
+    print()
+    for name in OWN:
+        print(name, type(sys.modules[name].__spec__.loader).__name__)
+"""
+
+
+def test_asserts_of_suites_are_rewritten_and_those_of_this_package_are_not(project):
+    project.pytester.makeconftest(LOADERS)
+    project.suite("""
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_one(answer):
+    assert len(answer) == 3
+""")
+    done = project.run_apart("-s", "-n0")
+    done.stdout.fnmatch_lines(["E * assert 1 == 3"])
+    done.stdout.fnmatch_lines(
+        [
+            "conftest AssertionRewritingHook",
+            "pytest_ultrapar.engine.engine SourceFileLoader",
+            "pytest_ultrapar.pool.model SourceFileLoader",
+        ]
+    )
+
+
+def test_finders_of_modules_are_as_before_when_pytest_has_ended(project):
+    script = (
+        "import sys; before = [*sys.meta_path]; import pytest;"
+        "assert pytest.main(['--collect-only', '-q']) == pytest.ExitCode.NO_TESTS_COLLECTED;"
+        "assert 'pytest_ultrapar.session.loading' in sys.modules;"
+        "assert sys.meta_path == before, sys.meta_path"
+    )
+    done = project.pytester.run(sys.executable, "-c", script)
+    assert done.ret == 0

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from pytest_ultrapar.analysis import compact as compact_module
+from pytest_ultrapar.analysis.beside import Beside
 from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import run_of_seven
@@ -34,6 +34,17 @@ def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     assert done.stdout.split() == ["6", run.run_id, "False", "False"]
 
 
+def test_compactor_shares_the_cpu_of_our_session_but_not_our_ctrl_c(run):
+    """A session of its own would get half a core whatever its priority (Linux's autogroups)."""
+    compaction = CompactionProcess.start(run.path)
+    try:
+        pid = compaction.pid
+        assert os.getsid(pid) == os.getsid(0)
+        assert os.getpgid(pid) == pid
+    finally:
+        compaction.stop()
+
+
 def test_compactor_says_how_far_it_is(run):
     said = []
     compaction = CompactionProcess.start(run.path)
@@ -53,7 +64,7 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     stopped.stop()
     stopped.stop()
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.analysis.compact", "--wait", run.path],
+        [sys.executable, "-m", "pytest_ultrapar.analysis.beside", run.path],
         stdin=subprocess.PIPE,
     )
     waiting.communicate(b"")
@@ -82,7 +93,7 @@ def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
 
 
 def test_reading_ahead_that_fails_is_logged(tmp_path, caplog):
-    beside = compact_module._Beside(tmp_path / "gone")
+    beside = Beside(tmp_path / "gone")
     beside.follow.set()
     beside.start()
     beside.join(300)
@@ -100,7 +111,7 @@ def test_reading_ahead_is_of_ordinary_priority_once_somebody_waits(run, monkeypa
         is_low.set()
 
     monkeypatch.setattr(os, "setpriority", give)
-    beside = compact_module._Beside(run.path)
+    beside = Beside(run.path)
     beside.follow.set()
     beside.start()
     assert is_low.wait(60)

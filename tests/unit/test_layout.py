@@ -216,6 +216,14 @@ def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
     assert {f"pytest_ultrapar.{name}" for name in unused} & loaded == set()
 
 
+def test_process_beside_a_run_loads_all_at_a_low_priority():
+    """Its main thread, which has an ordinary one, imports next to nothing."""
+    loaded = modules_loaded_by("pytest_ultrapar.analysis.beside")
+    assert "pytest_ultrapar.analysis" in loaded
+    unused = {"msgspec", "subprocess", "argparse", "logging", "pytest_ultrapar.analysis.process"}
+    assert loaded & unused == set()
+
+
 @pytest.mark.parametrize("host", ["controller", "worker", "local"])
 def test_run_without_a_gate_or_a_check_imports_none(host):
     loaded = modules_loaded_by(
