@@ -66,10 +66,22 @@ def spare_items(config: pytest.Config) -> None:
 
     Called on the main thread when pytest has collected. What somebody else froze is not thawed.
     """
-    if gc.get_freeze_count() > _NOBODYS:
-        return
-    gc.freeze()
-    _frozen[config] = gc.get_freeze_count()
+    if gc.get_freeze_count() <= _frozen.get(config, _NOBODYS):
+        gc.freeze()
+        _frozen[config] = gc.get_freeze_count()
+
+
+def spare_reports(config: pytest.Config) -> None:
+    """Look for garbage now, and leave what is none out of pytest's own last looks.
+
+    Called when all items are reported; without xdist and in the controller, while this process only
+    waits. pytest looks twice at the end (`_pytest.unraisableexception`), each time at the sixteen
+    objects that it keeps of each item: twice 0.5 s of 50,000. What was never closed is found here,
+    and shown where they would show it.
+    """
+    if config in _frozen:
+        gc.collect()
+        spare_items(config)
 
 
 def _freeze_at_exit() -> None:
