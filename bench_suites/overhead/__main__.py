@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench_suites.overhead.command_line import run_measurements
 from bench_suites.overhead.comparison import measurement_of
+from bench_suites.overhead.end import END
 from bench_suites.overhead.gate import measure_gate
 from bench_suites.overhead.growth import GROWTH, MEMORY_OF_PROCESSES
 from bench_suites.overhead.lease import LEASE
@@ -33,6 +34,7 @@ ROUNDS = {
     "start": START,
     "collection": COLLECTION,
     "imports": IMPORTS,
+    "end": END,
 }
 MEASURED: dict[str, Command] = {
     **{name: partial(measure, each) for name, each in ROUNDS.items()},
@@ -50,9 +52,10 @@ case among 3,000 others with one among 100,000 (some ten minutes). memory compar
 peak with that of as many empty tests; both run once. matrix runs an uneven pool under the default
 policy and under an even split in advance. start is a whole command in an empty folder, and one of
 one case. collection collects few cases, many, and the five phases, and as many empty tests without
-the plugin. imports compares `pytest --collect-only` with and without the plugin, 20 times. gate
-runs the same code, a slower server and a worse model, and counts what the default gate catches; its
-number of runs is fixed.
+the plugin. imports compares `pytest --collect-only` with and without it, 20 times. end says how
+long a command goes on after the last report, of 300 cases and of 50,000. gate runs the same code, a
+slower server and a worse model, and counts what the default gate catches; its number of runs is
+fixed.
 
 `compare --before PYTHON NAME...` runs another checkout and this one in turn, `peers NAME...` other
 clients and this one.

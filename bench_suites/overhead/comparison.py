@@ -141,7 +141,12 @@ def sized(workload: Workload, options: Options) -> Workload:
 
 
 def run_workload(
-    workload: Workload, n_processes: int, options: Options, *, watched: bool = False
+    workload: Workload,
+    n_processes: int,
+    options: Options,
+    *,
+    watched: bool = False,
+    directory: Path | None = None,
 ) -> tuple[Cost, ServerLog]:
     """Run all cases of a workload once with the tool; otherwise like `run_client`.
 
@@ -150,17 +155,23 @@ def run_workload(
         n_processes: pytest-xdist's `-n`.
         options: Has the code of the tool.
         watched: Whether to look after the memory of each process.
+        directory: Where the run is kept; for nobody unless told.
     """
     client = partial(pytest_command, workload, n_processes=n_processes, checkout=options.checkout)
-    return run_client(workload, client, options, watched=watched)
+    return run_client(workload, client, options, watched=watched, directory=directory)
 
 
 def run_client(
-    workload: Workload, client: Client, options: Options, *, watched: bool = False
+    workload: Workload,
+    client: Client,
+    options: Options,
+    *,
+    watched: bool = False,
+    directory: Path | None = None,
 ) -> tuple[Cost, ServerLog]:
     """Run all cases of a workload once, and make sure that all were answered.
 
-    The server is always this checkout's, and a fresh one.
+    The server is always this checkout's, and a fresh one. Arguments are as for `run_workload`.
 
     Raises:
         CommandError: The command ended badly, or not all requests were answered.
@@ -171,7 +182,8 @@ def run_client(
         with SimulatorProcess.start(workload.pool(), log_path=log_path) as server:
             if options.pinned:
                 pin_server(server.pid)
-            argv = client(url=f"http://127.0.0.1:{server.port}", directory=Path(temporary, "run"))
+            kept = directory or Path(temporary, "run")
+            argv = client(url=f"http://127.0.0.1:{server.port}", directory=kept)
             cost = options.checkout.run(argv, watched=watched)
         log = read_server_log(log_path)
     answered, wanted = log.count(200), workload.n_cases * workload.n_turns

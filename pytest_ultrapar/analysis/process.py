@@ -64,11 +64,16 @@ class CompactionProcess:
         """
         self._child.tell(FOLLOW + b"\n")
 
-    def compact(self, written: Callable[[int, int], None] = unheard) -> RunSummary:
+    def compact(
+        self,
+        written: Callable[[int, int], None] = unheard,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> RunSummary:
         """Have the run compacted and wait for it.
 
         Args:
             written: Called now and then with how many cases are in the tables, and of how many.
+            meanwhile: Called once, when the process is at work and there is nothing to do here.
 
         Raises:
             ResultsError: The process failed; the journal is as it was, and the message says how to
@@ -83,6 +88,7 @@ class CompactionProcess:
         child, said = self._child, b""
         try:
             child.tell(_GO)
+            meanwhile()
             for said in child.lines():  # the last is the summary, if all went well
                 if said.startswith(b"["):
                     written(*msgspec.json.decode(said, type=tuple[int, int]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.report.waiting_line import WaitingLine
-from pytest_ultrapar.session import reports
+from pytest_ultrapar.session import garbage, reports
 from pytest_ultrapar.session.ctrl_c import CtrlC
 
 if TYPE_CHECKING:
@@ -192,6 +193,7 @@ class Coordinator:
                     stopped=stopped,
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
+                    meanwhile=partial(garbage.spare_reports, self.config),
                 )
                 self._tell_of(self._finished, session)
                 # `_pytest.main.wrap_session` reads what pytest ends with after this hook.

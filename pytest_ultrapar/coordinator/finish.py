@@ -101,6 +101,7 @@ def finish(
     stopped: bool,
     at_failure: bool,
     written: Callable[[int, int], None],
+    meanwhile: Callable[[], None],
 ) -> FinishedRun:
     """Write manifest and results, and judge them. Controller, once, when workers are gone.
 
@@ -110,6 +111,7 @@ def finish(
         stopped: Whether somebody wanted it to end early; what never ran is no failure then.
         at_failure: Whether it was `-x` or `--maxfail` that ended it.
         written: Called now and then with how many cases are in the tables, and of how many.
+        meanwhile: Called once, while another process makes them.
     """
     with contextlib.ExitStack() as stack:
         judge = None
@@ -128,7 +130,7 @@ def finish(
             segments = largest_sizes(run.directory.journal, manifest.segments)
             manifest = msgspec.structs.replace(manifest, segments=segments)
             write_manifest(path, manifest)
-            summary = run.services.compact(written)
+            summary = run.services.compact(written, meanwhile)
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
         if stopped and summary.n_without_grade:

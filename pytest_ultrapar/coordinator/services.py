@@ -117,17 +117,20 @@ class Services:
         """
         self.compaction = CompactionProcess.start(self._directory, cwd=cwd)
 
-    def compact(self, written: Callable[[int, int], None]) -> RunSummary:
+    def compact(
+        self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
+    ) -> RunSummary:
         """Make the run's tables of its journal, once.
 
         Args:
             written: Called now and then with how many cases are in the tables, and of how many.
+            meanwhile: Called once, while another process makes them.
 
         Raises:
             ResultsError: It could not be done.
         """
         assert self.compaction is not None
-        return self.compaction.compact(written)
+        return self.compaction.compact(written, meanwhile)
 
     @property
     def broker_directory(self) -> BrokerDirectory:

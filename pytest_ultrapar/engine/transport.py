@@ -8,6 +8,7 @@ import ssl
 import time
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -261,7 +262,9 @@ class Address:
 class Body(httpx.AsyncByteStream):
     """The bytes of an answer as they come, not decoded."""
 
-    def __init__(self, answer: aiohttp.ClientResponse, request: httpx.Request) -> None:
+    def __init__(
+        self, answer: aiohttp.ClientResponse, request: Callable[[], httpx.Request]
+    ) -> None:
         self._answer = answer
         self._request = request
         self._stop_watching = None if answer.content.is_eof() else _wake_when_broken(answer)
@@ -277,7 +280,7 @@ class Body(httpx.AsyncByteStream):
             while chunk := await content.readany():
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise as_httpx(error, self._request) from error
+            raise as_httpx(error, self._request()) from error
 
     async def read_at_most(self, n_bytes: int) -> bytes | None:
         """The whole body, or None when it is longer.
@@ -295,7 +298,7 @@ class Body(httpx.AsyncByteStream):
                 pieces.append(await content.readany())
                 n_read += len(pieces[-1])
         except (aiohttp.ClientError, OSError) as error:
-            raise as_httpx(error, self._request) from error
+            raise as_httpx(error, self._request()) from error
         return b"".join(pieces) if n_read <= n_bytes else None
 
     async def aclose(self) -> None:
@@ -306,11 +309,23 @@ class Body(httpx.AsyncByteStream):
         self._answer.release()
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What is read of an answer, by the names that httpx's has for it."""
+
+    status_code: int
+    headers: httpx.Headers
+    stream: Body
+
+    async def aclose(self) -> None:
+        """Let its connection go."""
+        await self.stream.aclose()
+
+
 class SessionTransport(httpx.AsyncBaseTransport):
     """httpx's transport over aiohttp; lives on one event loop.
 
-    Fastest for what `Address.request` makes. Deadlines are its own and those of whoever waits, not
-    httpx's.
+    Deadlines are its own and those of whoever waits, not httpx's.
     """
 
     def __init__(self, tls: ssl.SSLContext, *, max_connections: int) -> None:
@@ -335,37 +350,50 @@ class SessionTransport(httpx.AsyncBaseTransport):
             httpx.TransportError: The request could not be sent, or its answer not be read.
         """
         address: Address | None = request.extensions.get(_ADDRESS)
-        session = self._session or self._open()
-        if self._stale or request.method != "POST":
-            session = self._session_for(request)
+        if address is not None:
+            received = await self.send(address, request.content)
+            return httpx.Response(
+                received.status_code, headers=received.headers, stream=received.stream
+            )
+        session = self._session_for(request.method, request.url)
         try:
-            if address is not None:
-                answer = await session.request(
-                    address.method,
-                    address.target,
-                    data=request.content or None,
-                    headers=address.target_headers,
-                    allow_redirects=False,
-                    timeout=address.timeout,
-                    ssl=address.tls,
-                    proxy=address.proxy,
-                    proxy_headers=address.proxy_headers or None,
-                )
-            else:
-                answer = await session.request(
-                    request.method,
-                    str(request.url),
-                    data=await request.aread() or None,
-                    headers=_own_headers(request),
-                    allow_redirects=False,
-                )
+            answer = await session.request(
+                request.method,
+                str(request.url),
+                data=await request.aread() or None,
+                headers=_own_headers(request),
+                allow_redirects=False,
+            )
         except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
-                self._stale[request.url.netloc] = time.monotonic() + STALE_S
-            connect_s = None if address is None else address.timeout.connect
-            raise as_httpx(error, request, connect_s) from error
-        stream = Body(answer, request)
+            self._note(error, request.url)
+            raise as_httpx(error, request) from error
+        stream = Body(answer, lambda: request)
         return httpx.Response(answer.status, headers=answer.raw_headers, stream=stream)
+
+    async def send(self, address: Address, body: bytes) -> Received:
+        """As `handle_async_request`, without httpx's request and response, 25 us of CPU."""
+        session = self._session_for(address.method, address.url)
+        try:
+            answer = await session.request(
+                address.method,
+                address.target,
+                data=body or None,
+                headers=address.target_headers,
+                allow_redirects=False,
+                timeout=address.timeout,
+                ssl=address.tls,
+                proxy=address.proxy,
+                proxy_headers=address.proxy_headers or None,
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            self._note(error, address.url)
+            raise as_httpx(error, address.request(body), address.timeout.connect) from error
+        stream = Body(answer, partial(address.request, body))
+        return Received(answer.status, httpx.Headers(answer.raw_headers), stream)
+
+    def _note(self, error: Exception, url: httpx.URL) -> None:
+        if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+            self._stale[url.netloc] = time.monotonic() + STALE_S
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -380,18 +408,20 @@ class SessionTransport(httpx.AsyncBaseTransport):
         self._session = self._made(connector)
         return self._session
 
-    def _session_for(self, request: httpx.Request) -> aiohttp.ClientSession:
+    def _session_for(self, method: str, url: httpx.URL) -> aiohttp.ClientSession:
         """One that makes a new connection, where a kept one may be dead or the request is no POST.
 
         aiohttp sends a GET a second time when its connection breaks, which would be outside the
         lease; a session whose requests make one connection each cannot.
         """
-        assert self._session is not None
-        host = request.url.netloc
+        kept = self._session or self._open()
+        if not self._stale and method == "POST":
+            return kept
+        host = url.netloc
         if self._stale.get(host, 0.0) <= time.monotonic():
             self._stale.pop(host, None)
-            if request.method == "POST":
-                return self._session
+            if method == "POST":
+                return kept
         if self._unkept is None:
             connector = aiohttp.TCPConnector(
                 limit=self._max_connections, force_close=True, ssl=self._tls

@@ -55,9 +55,9 @@ def thaw_last(config: pytest.Config) -> None:
     """
 
     def thaw() -> None:
-        marker = _made_after.pop(config, None)
-        if marker is not None and any(each is marker for each in gc.get_objects()):
+        if _is_ours(config):
             gc.unfreeze()
+        _made_after.pop(config, None)
 
     config.add_cleanup(thaw)
 
@@ -67,11 +67,33 @@ def spare_items(config: pytest.Config) -> None:
 
     Called on the main thread when pytest has collected. What somebody else froze is not thawed.
     """
-    if gc.get_freeze_count() > _NOBODYS:
-        return
+    if gc.get_freeze_count() <= _NOBODYS:
+        _spare(config)
+
+
+def spare_reports(config: pytest.Config) -> None:
+    """Look for garbage now, and leave what is none out of pytest's own last looks.
+
+    Called when all items are reported; without xdist and in the controller, while this process only
+    waits. pytest looks twice at the end (`_pytest.unraisableexception`), each time at the sixteen
+    objects that it keeps of each item: twice 0.5 s of 50,000. What was never closed is found here,
+    and shown where they would show it.
+    """
+    if _is_ours(config):
+        gc.collect()
+        _spare(config)
+
+
+def _spare(config: pytest.Config) -> None:
     gc.freeze()
     # Counting them would take 10 ms for 3,000 items, and the first request is waited for.
     _made_after[config] = []
+
+
+def _is_ours(config: pytest.Config) -> bool:
+    """Whether nobody froze anything after us."""
+    marker = _made_after.get(config)
+    return marker is not None and any(each is marker for each in gc.get_objects())
 
 
 def _freeze_at_exit() -> None:

@@ -26,7 +26,7 @@ from pytest_ultrapar.session import garbage, process
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.workers.messages import receive_packed
+from pytest_ultrapar.workers.messages import handle_packed, receive_packed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -63,10 +63,15 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """See to workers that die as they start. Called once, at the session's start."""
+        """See to workers that die as they start, and to what they send packed.
+
+        Called once, at the session's start.
+        """
+        dsession = config.pluginmanager.getplugin("dsession")
+        handle_packed(dsession)
         # `NodeManager.setup_nodes` lets through what goes wrong with one of them: a worker that is
         # killed as it starts would be an internal error of the session.
-        start_again(config.pluginmanager.getplugin("dsession").nodemanager)
+        start_again(dsession.nodemanager)
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where everything is, before it starts. Called for replacements too."""

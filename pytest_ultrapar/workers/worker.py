@@ -111,6 +111,7 @@ class WorkerSession:
             # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before the
             # `yield` of its wrapper runs before any other plugin. It sends this after all of us.
             session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
+        garbage.spare_reports(session.config)
 
 
 class PrefetchQueue:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pyarrow.parquet as pq
+import pytest
 
 COMPACT = "pytest_ultrapar.analysis.compact"
 TABLES = ("results", "attempts", "transcripts")
@@ -46,3 +47,34 @@ def test_pytests_last_look_for_garbage_spares_the_items(project):
     result = project.run_apart("-s")
     assert result.ret == 0
     assert result.outlines[-1] == "frozen"
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_pytests_last_looks_for_garbage_spare_the_reports_and_find_what_was_never_closed(
+    project, workers
+):
+    project.pytester.makeconftest(
+        "import gc, pytest\n"
+        "from _pytest import unraisableexception\n"
+        "look = unraisableexception.gc_collect_harder\n"
+        "def seen(iterations):\n"
+        "    kept = [one for one in gc.get_objects() if isinstance(one, pytest.TestReport)]\n"
+        "    with open('seen.txt', 'a') as file:\n"
+        "        file.write(f'{len(kept)}\\n')\n"
+        "    look(iterations)\n"
+        "unraisableexception.gc_collect_harder = seen\n"
+        "class Unclosed:\n"
+        "    def __init__(self):\n"
+        "        self.itself = self\n"
+        "    def __del__(self):\n"
+        "        open('found.txt', 'w').close()\n"
+        "@pytest.fixture(scope='session', autouse=True)\n"
+        "def unclosed():\n"
+        "    one = Unclosed()\n"
+        "    yield\n"
+    )
+    project.suite("@pytest.mark.parametrize('prompt', ['a', 'b'])\ndef test_a(answer): pass\n")
+    assert project.run_apart(*workers).ret == 0
+    seen = (project.pytester.path / "seen.txt").read_text().split()
+    assert set(seen) == {"0"}
+    assert (project.pytester.path / "found.txt").exists()

@@ -25,12 +25,15 @@ from bench_suites.overhead.command import (
 )
 from bench_suites.overhead.command_line import Options
 from bench_suites.overhead.comparison import pytest_command, raw_client, slots, workload_lines
+from bench_suites.overhead.end import end_lines, last_report_s
 from bench_suites.overhead.growth import growth_lines, memory_lines, memory_of_processes
 from bench_suites.overhead.lease import FIGURES, lease_lines
 from bench_suites.overhead.rounds import Measurement, compare, pair_lines
 from bench_suites.overhead.start import collection_lines, imports_lines
 from bench_suites.overhead.workload import EPISODES, LONG_TAIL, MANY, SMALL, WIDE, Target
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.records import EpisodeStarted, Grade
+from pytest_ultrapar.store.journal import JournalWriter
 from tests.unit.goal_table import goals
 
 HERE = Checkout({})
@@ -156,6 +159,25 @@ def test_workers_are_judged_only_where_they_have_cores():
         "-n 2: of_n0": ["0.7", "<= 0.6", "NOT met"]
     }
     assert goals(*workload_lines(MANY, rounds, Options(HERE, pinned=True))) == {}
+
+
+def test_end_is_judged_at_both_sizes():
+    rows = {"300 cases, -n 0": {"rest_s": 0.16}, "50,000 cases, -n 0": {"rest_s": 0.9}}
+    assert goals(*end_lines([rows], Options(HERE))) == {
+        "300 cases, -n 0: rest_s": ["0.16", "<= 0.15", "NOT met"],
+        "50,000 cases, -n 0: rest_s": ["0.9", "<= 1", "met"],
+    }
+
+
+def test_end_begins_with_the_last_grade_of_any_process(tmp_path):
+    (tmp_path / "run" / "journal").mkdir(parents=True)
+    now_us = time.time_ns() // 1000
+    for worker, ago_us in {"gw0": 9_000_000, "gw1": 2_000_000}.items():
+        writer = JournalWriter(tmp_path / "run" / "journal", worker, lambda text: text)
+        writer.append(Grade("0" * 16, worker, "solved", "passed", now_us - ago_us))
+        writer.append(EpisodeStarted("1" * 16, worker, now_us))
+        writer.close()
+    assert time.monotonic() - last_report_s(tmp_path) == pytest.approx(2.0, abs=0.5)
 
 
 def test_collecting_is_judged_by_whole_commands_too():

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.workers import worker
-from pytest_ultrapar.workers.messages import Outbox, receive_packed
+from pytest_ultrapar.workers.messages import Outbox, handle_packed, receive_packed
 from pytest_ultrapar.workers.worker import PrefetchQueue
 
 DATA = {
@@ -41,15 +41,21 @@ class Wire:
 
     Attributes:
         arrived: The messages that the controller was given.
+        queue: Its events, which are the messages here, or several packed as one.
         n_sent: How many went over the wire.
     """
 
     def __init__(self):
         self.arrived = []
+        self.queue = []
         self.n_sent = 0
-        self.node = SimpleNamespace(process_from_remote=self.arrived.append)
+        self.node = SimpleNamespace(process_from_remote=self.process, putevent=self.queue.append)
         receive_packed(self.node)
         self.outbox = Outbox(self.send)
+
+    def process(self, message):
+        self.arrived.append(message)
+        self.node.putevent(message)
 
     def send(self, name, **kwargs):
         self.n_sent += 1
@@ -117,6 +123,19 @@ def test_what_is_held_goes_before_the_engine_is_ended(wire, monkeypatch):
     said(wire, ITEM)
     session.pytest_sessionfinish(SimpleNamespace(config=config))
     assert config.workeroutput == {"shouldstop": "stopped"}
+
+
+def test_an_item_is_one_event_and_carried_out_in_its_order(wire):
+    dsession, done = SimpleNamespace(), []
+    for name in {name for name, _ in ITEM}:
+        setattr(dsession, f"worker_{name}", lambda name=name, **kwargs: done.append((name, kwargs)))
+    handle_packed(dsession)
+    finished = ("workerfinished", {"workeroutput": {"exitstatus": 0}})
+    said(wire, [*ITEM, finished])
+    (name, kwargs), last = wire.queue
+    getattr(dsession, f"worker_{name}")(**kwargs)
+    assert done == ITEM
+    assert last == finished
 
 
 def test_other_messages_go_at_once_and_overtake_none(wire):
