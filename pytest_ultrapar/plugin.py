@@ -127,7 +127,7 @@ def _coordinate(config: pytest.Config) -> None:
     settled, pool = process.settings(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     process.models(config)
-    if not settled.plan:
+    if not settled.plan and settled.regrade is None:
         process.check_keys(config)
     if settled.reuse is not None:
         from pytest_ultrapar.coordinator.earlier_run import reusable  # noqa: PLC0415

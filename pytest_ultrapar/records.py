@@ -133,12 +133,65 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         role: `system`, `user`, `assistant`, `tool`, or what else the suite calls it.
         content: Its text; what is no text is shown as JSON.
         tool_calls: Names and arguments of the calls in an answer, as JSON.
+        name: Who speaks, or which tool, where the message says so.
+        tool_call_id: Of a tool's message: which call it answers.
+        tool_call_ids: Ids of the calls in `tool_calls`, in their order, as JSON.
+        choice: Of an answer: which of its choices, from 0.
+        finish_reason: Of an answer: why it ended, as the API says.
+        reasoning: Of an answer: its reasoning, where the API sends it apart.
+        refusal: Of an answer: the model's own words for not answering, where sent apart.
+        other: All other fields of the message, as JSON.
+        parameters: Of an answer: what was asked beside the messages and the model, as JSON.
+        answer_id: Of an answer: the id that the provider gave it.
+        served_model: Of an answer: which model it came from, as the provider says.
+        usage: Of an answer: what the provider counted, as JSON.
     """
 
     turn: int
     role: str
     content: str
     tool_calls: str | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_call_ids: str | None = None
+    choice: int | None = None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    other: str | None = None
+    parameters: str | None = None
+    answer_id: str | None = None
+    served_model: str | None = None
+    usage: str | None = None
+
+
+class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request of an episode and its answer, as `exchanges` packs and unpacks them.
+
+    Attributes:
+        turn: Which call of the client it was, from 0.
+        api: By its name in the registry.
+        path: What was asked, below the API's root.
+        status: HTTP status; None: no answer came.
+        sent: Of the request's body what `base` has not, as text.
+        base: Which earlier exchange of the episode, from 0, has the rest of it; None: there is no
+            rest.
+        first: How many bytes of that body come before `sent`.
+        last: How many bytes of it come after.
+        came: The answer's body as text; of a stream, compressed (zlib) and in base64.
+        is_stream: Whether it is a stream.
+    """
+
+    turn: int
+    api: str
+    path: str
+    status: int | None
+    sent: str
+    base: int | None = None
+    first: int = 0
+    last: int = 0
+    came: str = ""
+    is_stream: bool = False
 
 
 NO_VALUE = msgspec.Raw()
@@ -168,6 +221,8 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
         backoff_s: Seconds it waited between attempts by our own choice.
         started_at_us: First lease, microseconds since the epoch (UTC).
         duration_s: First lease to end.
+        messages: What was said, where exchanges are not kept.
+        exchanges: What was sent and what came, where that is kept.
     """
 
     case_id: str
@@ -185,6 +240,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     backoff_s: float = 0.0
     stdout: str = ""
     log: str = ""
+    exchanges: list[Exchange] = []
 
 
 class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):

@@ -116,6 +116,7 @@ def compact(
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
         resumed=manifest.resumed,
+        regraded=manifest.regraded,
         n_requests=tables.n_requests,
         n_maybe_billed=tables.n_maybe_billed,
         n_without_request=sum(

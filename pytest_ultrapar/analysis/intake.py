@@ -17,17 +17,23 @@ from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader
 from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.parts import PARTS_NAME, read_part
 from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
 from pytest_ultrapar.store.table_set import CaseRows, EpisodeRows, TableSet
+from pytest_ultrapar.store.transcripts import turn_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.statistics import CaseMeasure
-    from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.records import JournalRecord, TurnMessage
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
+
+
+_LOOKED_AT = 1024
+"""Bytes of a part; base64 has neither blanks nor backslashes in so many, and little else has."""
 
 
 class _Episode(NamedTuple):
@@ -76,7 +82,8 @@ class Intake:
         self._reader = JournalReader(run_dir / "journal")
         self.history = JournalHistory()
         self.unreadable: list[Damage] = []
-        self.tables = TableSet(self._manifest, self.cases)
+        self._run_dir = run_dir
+        self.tables = TableSet(self._manifest, self.cases, self._messages)
         self._log = RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
         self._episodes: dict[Position, _Episode] = {}
         self._ungraded: dict[Position, EpisodeEnded] = {}
@@ -156,6 +163,23 @@ class Intake:
         assert isinstance(record, EpisodeEnded)
         return record
 
+    def _messages(self, episode: EpisodeEnded) -> Sequence[TurnMessage]:
+        """What was said in an episode, however it was kept."""
+        if not episode.exchanges:
+            return episode.messages
+        return turn_messages(episode.exchanges, self._shown_part)
+
+    def _shown_part(self, name: str) -> bytes:
+        """A part as transcripts show it: what is no text for people by its name."""
+        try:
+            content = read_part(self._run_dir, name)
+        except ResultsError:
+            return f"({PARTS_NAME}/{name} cannot be read any more)".encode()
+        begin = content[:_LOOKED_AT]
+        if begin.isascii() and b" " not in begin and b"\\" not in begin:
+            return f"{PARTS_NAME}/{name}".encode()
+        return content
+
     def _case_ids(self) -> Iterator[str]:
         """Those that left something behind: as planned, then those not in this selection any more.
 
@@ -186,7 +210,7 @@ class Intake:
             rows = self.tables.add_episode(record)
             self._episodes[position] = _Episode(rows, self._log.add(record, measured=False))
             self._ungraded[position] = msgspec.structs.replace(
-                record, value=NO_VALUE, messages=[], stdout="", log="", detail=None
+                record, value=NO_VALUE, messages=[], exchanges=[], stdout="", log="", detail=None
             )
         case_id = getattr(record, "case_id", None)
         if case_id is not None:

@@ -67,6 +67,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         resumed: Whether part of it ran in an earlier session, which counts in the scores alone.
         measured_earlier: Whether speed and limits are those of an earlier session, because the last
             one had nothing left to run.
+        regraded: Id of the run whose episodes were graded anew: speed and requests are its own.
         n_requests: All requests of the run, those of episodes that were not graded among them.
         n_without_request: Graded cases whose episode sent nothing through `llm`. What it sent by
             other means, if anything, nobody knows.
@@ -97,6 +98,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     damage: list[Damage]
     files: list[str]
     measured_earlier: bool = False
+    regraded: str | None = None
     n_maybe_billed: int = 0
     n_without_request: int = 0
     n_ungraded: int = 0
@@ -106,6 +108,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     @property
     def session(self) -> str:
         """Which session speed and limits are of, as words to append; empty if there was one."""
+        if self.regraded is not None:
+            return f" of run {self.regraded}"
         if not self.resumed:
             return ""
         return " of an earlier session" if self.measured_earlier else " of this session"

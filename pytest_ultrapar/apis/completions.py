@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import ChatStream, Choice, Usage, WireMessage, reply_of
-from pytest_ultrapar.apis.reading import NOTHING, decoded, failure_in_answer, malformed, part_of
+from pytest_ultrapar.apis.openai import ChatStream, Choice, Completion, WireMessage, reply_of
+from pytest_ultrapar.apis.reading import NOTHING, decoded, failure_in_answer, malformed
 
 if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply
@@ -28,8 +28,8 @@ class Completions:
             return failure_in_answer(bytes(found.error))
         if not found.choices:
             return malformed("the answer has no choices")
-        whole = found.choices[0].as_chat()
-        return reply_of(whole, (), part_of(found.usage, Usage), lane, latency_s)
+        whole = found.as_chat()
+        return reply_of(whole.choices or [], whole, lane, latency_s)
 
     def stream(self) -> CompletionStream:
         """An empty stream."""
@@ -49,10 +49,7 @@ class CompletionStream(ChatStream):
         elif bytes(found.error) != b"null":
             self._fail(failure_in_answer(bytes(found.error)))
         else:
-            self._usage = part_of(found.usage, Usage) or self._usage
-            for choice in found.choices or ():
-                if not choice.index:
-                    self._take_choice(choice.as_chat(), now_s)
+            self._take_completion(found.as_chat(), now_s)
 
 
 class _Choice(msgspec.Struct):
@@ -69,6 +66,12 @@ class _Completion(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: msgspec.Raw = NOTHING
     error: msgspec.Raw = NOTHING
+    id: msgspec.Raw = NOTHING
+    model: msgspec.Raw = NOTHING
+
+    def as_chat(self) -> Completion:
+        choices = [choice.as_chat() for choice in self.choices or ()]
+        return Completion(choices, self.usage, id=self.id, model=self.model)
 
 
 _decoder = msgspec.json.Decoder(_Completion)

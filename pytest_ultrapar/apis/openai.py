@@ -28,7 +28,7 @@ from pytest_ultrapar.apis.reading import (
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.apis.outcome import Allowance
 
@@ -145,13 +145,7 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
         return malformed("the answer's choice has no message")
     if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
         return malformed("the answer's message has no content, not even an empty one")
-    calls: tuple[ToolCall, ...] = ()
-    if choice.message.tool_calls:
-        calls = tuple(
-            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
-            for call in choice.message.tool_calls
-        )
-    return reply_of(choice, calls, completion.counted, lane, latency_s)
+    return reply_of(completion.choices, completion, lane, latency_s)
 
 
 def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
@@ -174,35 +168,51 @@ def error_of(completion: Completion, content: bytes) -> Failure | None:
 
 
 def reply_of(
-    choice: Choice,
-    tool_calls: tuple[ToolCall, ...],
-    usage: Usage | None,
-    lane: str,
-    latency_s: float,
+    choices: Sequence[Choice], completion: Completion, lane: str, latency_s: float
 ) -> Reply | Failure:
-    """The reply that a choice with a whole message is, unless the provider stopped it."""
-    message = choice.message or WireMessage()
-    if choice.finish_reason == "content_filter":
+    """The reply that whole messages are, unless the provider stopped the first.
+
+    Args:
+        choices: At least one, with its message.
+        completion: Whose id, model and usage count.
+        lane: Which lane answered.
+        latency_s: How long it took, seconds.
+    """
+    if choices[0].finish_reason == "content_filter":
         return Failure(
             "refused", "the provider's content filter stopped the answer", "content_filter"
         )
-    usage = usage or _NO_USAGE
-    details = usage.details
-    return Reply(
-        text=message.text or message.refusal or "",
-        reasoning=message.reasoning_content or message.reasoning,
-        tool_calls=tool_calls,
-        finish_reason=choice.finish_reason,
-        tokens_in=count(usage.prompt_tokens),
-        tokens_out=count(usage.completion_tokens),
-        lane=lane,
-        latency_s=latency_s,
-        refusal=message.refusal or None,
-        reasoning_tokens=None if details is None else count(details.reasoning_tokens),
-    )
+    usage = completion.counted or _NO_USAGE
+    details, of_prompt = usage.details, usage.prompt_details
+    found: list[Reply] = []
+    for choice in reversed(choices):
+        message = choice.message or WireMessage()
+        is_first = choice is choices[0]
+        found.append(
+            Reply(
+                text=message.text or message.refusal or "",
+                reasoning=message.reasoning_content or message.reasoning,
+                tool_calls=message.calls,
+                finish_reason=choice.finish_reason,
+                tokens_in=count(usage.prompt_tokens),
+                tokens_out=count(usage.completion_tokens),
+                lane=lane,
+                latency_s=latency_s,
+                refusal=message.refusal or None,
+                reasoning_tokens=None if details is None else count(details.reasoning_tokens),
+                cached_tokens=None if of_prompt is None else count(of_prompt.cached_tokens),
+                id=part_of(completion.id, str),
+                model=part_of(completion.model, str),
+                stop_reason=choice.finish_reason,
+                others=tuple(reversed(found)) if is_first else (),
+            )
+        )
+    return found[-1]
 
 
 _LAST = b"[DONE]"
+MOST_CHOICES = 1_000
+"""OpenAI gives 128; a bound as that of tool calls."""
 
 
 @dataclass(slots=True)
@@ -212,39 +222,51 @@ class _Call:
     arguments: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Pieces:
+    """What has come of one choice."""
+
+    texts: list[str] = field(default_factory=list)
+    reasonings: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    calls: dict[int, _Call] = field(default_factory=dict)
+    finish_reason: str | None = None
+
+    def whole(self) -> Choice:
+        """The choice as an answer that is no stream has it."""
+        calls = [
+            WireToolCall(None, call.call_id, Function(call.name, "".join(call.arguments)))
+            for _, call in sorted(self.calls.items())
+        ]
+        message = WireMessage(
+            content="".join(self.texts),
+            reasoning_content="".join(self.reasonings) or None,
+            refusal="".join(self.refusals) or None,
+            tool_calls=calls,
+        )
+        return Choice(message=message, finish_reason=self.finish_reason)
+
+
 class ChatStream(EventStream):
     """The pieces of one answer so far."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._texts: list[str] = []
-        self._reasonings: list[str] = []
-        self._refusals: list[str] = []
-        self._calls: dict[int, _Call] = {}
-        self._finish_reason: str | None = None
-        self._usage: Usage | None = None
-        self._has_answer = False
+        self._choices: dict[int, _Pieces] = {}
+        self._whole = Completion()
         self._said_done = False
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
         """The reply, or why there is none: an error in the stream, or an end before its end."""
         if self._failure is not None:
             return self._failure
+        first = self._choices.get(0)
         # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off.
-        if not self._has_answer or not (self._said_done or self._finish_reason):
-            came = "before its end" if self._has_answer else "without an answer"
+        if first is None or not (self._said_done or first.finish_reason):
+            came = "before its end" if first is not None else "without an answer"
             return Failure("malformed", f"the stream ended {came}", maybe_billed=True)
-        message = WireMessage(
-            content="".join(self._texts),
-            reasoning_content="".join(self._reasonings) or None,
-            refusal="".join(self._refusals) or None,
-        )
-        calls = tuple(
-            ToolCall(call.call_id, call.name, "".join(call.arguments))
-            for _, call in sorted(self._calls.items())
-        )
-        whole = Choice(message=message, finish_reason=self._finish_reason)
-        return reply_of(whole, calls, self._usage, lane, latency_s)
+        choices = [pieces.whole() for _, pieces in sorted(self._choices.items())]
+        return reply_of(choices, self._whole, lane, latency_s)
 
     def _take(self, data: bytes, now_s: float) -> None:
         if data == _LAST:
@@ -255,46 +277,60 @@ class ChatStream(EventStream):
         if failure is not None or isinstance(completion, Failure):
             self._fail(failure)
             return
-        self._usage = completion.counted or self._usage
+        self._take_completion(completion, now_s)
+
+    def _take_completion(self, completion: Completion, now_s: float) -> None:
+        whole = self._whole
+        if completion.id is not NOTHING:
+            whole.id = completion.id
+        if completion.model is not NOTHING:
+            whole.model = completion.model
+        if completion.counted is not None:
+            whole.usage = completion.usage
         for choice in completion.choices or ():
-            if not choice.index:
-                self._take_choice(choice, now_s)
+            self._take_choice(choice, now_s)
 
     def _take_choice(self, choice: Choice, now_s: float) -> None:
-        self._has_answer = True
-        self._finish_reason = choice.finish_reason or self._finish_reason
+        index = choice.index or 0
+        if index not in self._choices and len(self._choices) >= MOST_CHOICES:
+            self._refuse(f"more than {MOST_CHOICES} choices")
+            return
+        own = self._choices.setdefault(index, _Pieces())
+        own.finish_reason = choice.finish_reason or own.finish_reason
         delta = choice.delta or choice.message
         if delta is None:
             return
         reasoning = delta.reasoning_content or delta.reasoning
         pairs = (
-            (self._texts, delta.text),
-            (self._reasonings, reasoning),
-            (self._refusals, delta.refusal),
+            (own.texts, delta.text),
+            (own.reasonings, reasoning),
+            (own.refusals, delta.refusal),
         )
         for pieces, piece in pairs:
             if piece:
                 pieces.append(piece)
                 self._note_token(now_s)
         for call in delta.tool_calls or ():
-            self._take_call(call)
+            self._take_call(own.calls, call)
             self._note_token(now_s)
 
-    def _take_call(self, piece: WireToolCall) -> None:
+    def _take_call(self, calls: dict[int, _Call], piece: WireToolCall) -> None:
         index = piece.index
         if index is None:
             # Servers that number no calls send each whole, or its further pieces without an id.
-            last = max(self._calls, default=-1)
+            last = max(calls, default=-1)
             index = last + 1 if piece.id or last < 0 else last
-        if index not in self._calls and len(self._calls) >= MOST_TOOL_CALLS:
-            reason = f"the stream has more than {MOST_TOOL_CALLS} tool calls"
-            self._fail(Failure("malformed", reason, maybe_billed=True))
+        if index not in calls and len(calls) >= MOST_TOOL_CALLS:
+            self._refuse(f"more than {MOST_TOOL_CALLS} tool calls")
             return
-        call = self._calls.setdefault(index, _Call())
+        call = calls.setdefault(index, _Call())
         call.call_id = call.call_id or piece.id or ""
         call.name = call.name or piece.function.name or ""
         if arguments := piece.function.arguments_text:
             call.arguments.append(arguments)
+
+    def _refuse(self, what: str) -> None:
+        self._fail(Failure("malformed", f"the stream has {what}", maybe_billed=True))
 
 
 class Function(msgspec.Struct):
@@ -344,6 +380,14 @@ class WireMessage(msgspec.Struct):
         return not (self.refusal or self.tool_calls) and all(one is None for one in said)
 
     @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls."""
+        return tuple(
+            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
+            for call in self.tool_calls or ()
+        )
+
+    @property
     def text(self) -> str:
         """The content as text."""
         if isinstance(self.content, list):
@@ -352,7 +396,7 @@ class WireMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers; we ask for one."""
+    """One of the answers; there are several where a suite asks for them (`n`)."""
 
     index: int | None = None
     message: WireMessage | None = None
@@ -364,6 +408,7 @@ class TokenDetails(msgspec.Struct):
     """Of which tokens there were how many."""
 
     reasoning_tokens: msgspec.Raw = NOTHING
+    cached_tokens: msgspec.Raw = NOTHING
 
 
 class Usage(msgspec.Struct):
@@ -372,11 +417,17 @@ class Usage(msgspec.Struct):
     prompt_tokens: msgspec.Raw = NOTHING
     completion_tokens: msgspec.Raw = NOTHING
     completion_tokens_details: msgspec.Raw = NOTHING
+    prompt_tokens_details: msgspec.Raw = NOTHING
 
     @property
     def details(self) -> TokenDetails | None:
         """The details, where that is what stands there."""
         return part_of(self.completion_tokens_details, TokenDetails)
+
+    @property
+    def prompt_details(self) -> TokenDetails | None:
+        """The same of the prompt."""
+        return part_of(self.prompt_tokens_details, TokenDetails)
 
 
 _NO_USAGE = Usage()
@@ -390,6 +441,9 @@ class Completion(msgspec.Struct):
     usage: msgspec.Raw = NOTHING
     error: msgspec.Raw = NOTHING
     object: str | None = None
+    # Unread: a server that counts its answers has answered all the same.
+    id: msgspec.Raw = NOTHING
+    model: msgspec.Raw = NOTHING
 
     @property
     def counted(self) -> Usage | None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+
+from pytest_ultrapar.apis.events import EventReader
+from pytest_ultrapar.apis.sanitise import sanitised
 
 # At run time too, for msgspec reads the annotations of a reply that an episode returns.
 Message = Mapping[str, Any]
@@ -45,10 +51,12 @@ class Reply:
         latency_s: Send to last byte of the attempt that succeeded, in seconds.
         refusal: The model's own words for not answering where the API sends them apart, else None.
         reasoning_tokens: How many of `tokens_out` were reasoning; None when the API does not say.
+        cached_tokens: How many of `tokens_in` came from a cache; None when the API does not say.
         id: What the API calls the answer.
         model: Which model answered, in the API's own words.
-        cached_tokens: How many of `tokens_in` came from a cache; None when the API does not say.
         stop_reason: Why the model ended, in the API's own word.
+        others: With `n` above 1, the choices after this one; counts are those of the whole answer.
+        body: What came, as text: JSON, or the events of a stream. Empty where it is not known.
         native: The model's turn as its API has it: `api`, and `turn` with its blocks or items. None
             where text and calls say all: chat completions, and answers without reasoning.
     """
@@ -63,11 +71,38 @@ class Reply:
     latency_s: float
     refusal: str | None = None
     reasoning_tokens: int | None = None
-    id: str | None = None
-    model: str | None = None
     cached_tokens: int | None = None
-    stop_reason: str | None = None
+    # What tells one answer from another that says the same does not make them two.
+    id: str | None = field(default=None, compare=False)
+    model: str | None = field(default=None, compare=False)
+    stop_reason: str | None = field(default=None, compare=False)
+    others: tuple[Reply, ...] = ()
+    body: str = field(default="", compare=False, repr=False)
     native: Mapping[str, Any] | None = None
+
+    @property
+    def choices(self) -> tuple[Reply, ...]:
+        """All choices of the answer, this one first; one unless `n` was above 1."""
+        return (self, *self.others)
+
+    @property
+    def raw(self) -> Any:  # noqa: ANN401 - any JSON
+        """The answer's body as plain data, read when it is asked for; None where there is none.
+
+        Of a stream, the list of its events.
+        """
+        body = self.body.encode()
+        whole = _plain(body)
+        if whole is not None:
+            return whole
+        reader = EventReader()
+        events = [*reader.feed(body), *reader.end()]
+        return [_plain(event) for event in events if event.strip() != b"[DONE]"] or None
+
+    @property
+    def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
+        """Log probabilities of chat completions, if asked for; those of a stream put together."""
+        return _logprobs(self.raw)
 
     @property
     def message(self) -> dict[str, Any]:
@@ -83,6 +118,38 @@ class Reply:
         if self.native is not None:
             said[NATIVE] = self.native
         return said
+
+
+def body_text(body: bytes) -> str:
+    """An answer's JSON as a `Reply` has it; empty where it is no text and cannot be mended."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return (sanitised(body) or b"").decode()
+
+
+def _plain(text: bytes) -> Any:  # noqa: ANN401 - any JSON
+    for mended in (text, sanitised(text)):
+        with suppress(msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(mended or b"")
+    return None
+
+
+def _logprobs(raw: Any) -> Any:  # noqa: ANN401 - any JSON
+    whole: dict[str, Any] = {}
+    for body in raw if isinstance(raw, list) else [raw]:
+        choices = body.get("choices") if isinstance(body, dict) else None
+        for choice in choices or ():
+            found = choice.get("logprobs")
+            if choice.get("index") or not isinstance(found, dict):
+                continue
+            for name, value in found.items():
+                earlier = whole.get(name)
+                if isinstance(earlier, list) and isinstance(value, list):
+                    earlier.extend(value)
+                else:
+                    whole[name] = value or earlier
+    return whole or None
 
 
 def _sent_back(call: ToolCall) -> dict[str, Any]:

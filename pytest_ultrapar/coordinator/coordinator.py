@@ -84,7 +84,8 @@ class Coordinator:
                 # It loads pyarrow and scipy while pytest collects.
                 self.run.services.start_compactor(self.config.invocation_params.dir)
                 options = self.run.options
-                self.run.services.start_simulator(options.simulator, options.faults)
+                if options.regrade is None:
+                    self.run.services.start_simulator(options.simulator, options.faults)
             except BaseException:
                 self.run.close()
                 raise

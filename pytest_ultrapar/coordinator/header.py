@@ -47,10 +47,21 @@ def lines(run: Run) -> list[str]:
     text.append(f"ultrapar: results in {run.directory.path}")
     if run.services.faults is not None:
         text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
+    if run.regraded is not None:
+        episodes = counted(run.n_recovered, "episode")
+        text.append(
+            f"ultrapar: grading {episodes} of run {run.regraded.run_id} anew: nothing is sent"
+        )
     if run.options.resume is not None:
         finished = counted(run.n_recovered, "finished episode")
         lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
         text.append(f"ultrapar: resuming {run.directory.run_id}: {finished} resumed{lost}")
+        before = run.recorded_before()
+        if before is not None and before != run.options.record:
+            text.append(
+                f"ultrapar: of conversations '{before}' was kept so far; from now on it is "
+                f"'{run.options.record}'"
+            )
     return text
 
 

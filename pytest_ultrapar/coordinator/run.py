@@ -38,6 +38,7 @@ from pytest_ultrapar.store.manifest import (
     write_manifest,
 )
 from pytest_ultrapar.store.recovered import RecoveredIndex, recover
+from pytest_ultrapar.store.regraded import as_measured, refuse_in_use, take_episodes
 from pytest_ultrapar.store.run_directory import LATEST, RunDirectory, resolve_run
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def make_manifest(
         python=describe_python(),
         machine=describe_machine(),
         storage_format=options.storage,
+        record=options.record,
         data=process.data(config),
         reused=resolve_run(options.reuse).name if options.reuse else None,
         summary_by=_summary_by(read_tables(directory.path).values()),
@@ -179,6 +181,7 @@ class Run:
         planned: Cases that are going to run; 0 until they are collected.
         n_recovered: Finished episodes that an earlier, interrupted session left behind.
         n_lost: Cases that had finished then, and whose episodes cannot be read any more.
+        regraded: Manifest of the run whose episodes are graded anew, if any.
         notes: What did not work and harms no result, a sentence each.
         collecting_since_s: Monotonic seconds at which pytest began to collect.
         assignment: In force; empty until it is made.
@@ -200,6 +203,7 @@ class Run:
         self.planned = 0
         self.n_recovered = self.n_lost = 0
         self._recovered: frozenset[str] = frozenset()
+        self.regraded: Manifest | None = None
         self.notes: list[str] = []
         self.collecting_since_s = time.monotonic()
         self.assignment = Assignment()
@@ -220,12 +224,31 @@ class Run:
         self._suites: set[str] = set()
 
     def _open(self) -> RunDirectory:
+        if self.options.regrade is not None:
+            return self._take_episodes(resolve_run(self.options.regrade))
         if self.options.resume is None:
             return RunDirectory.create(self.options.out, self.started_at)
         directory = RunDirectory.open_existing(resolve_run(self.options.resume))
         finished, lost = recover(directory.path)
         self.n_recovered, self.n_lost = len(finished), len(lost)
         self._recovered = frozenset(finished)
+        return directory
+
+    def _take_episodes(self, run: Path) -> RunDirectory:
+        """A new directory with the episodes of an earlier run.
+
+        Raises:
+            ConfigError: That run is in use or has nothing to be graded.
+        """
+        refuse_in_use(run)
+        self.regraded = read_manifest(run)
+        directory = RunDirectory.create(self.options.out, self.started_at)
+        try:
+            self._recovered = frozenset(take_episodes(run, directory.path))
+        except BaseException:
+            directory.discard()
+            raise
+        self.n_recovered = len(self._recovered)
         return directory
 
     @property
@@ -248,6 +271,12 @@ class Run:
             policy=self.options.policy,
             mode=self.options.mode,
         )
+        if self.regraded is not None and self._recovered.isdisjoint(case.case_id for case in cases):
+            msg = (
+                f"--ultrapar-regrade: run {self.regraded.run_id} has none of these "
+                f"{len(cases)} cases: name the suite, the selection and the models that it had"
+            )
+            raise ConfigError(msg)
         self._restricted = assignment.is_restricted
         if self.options.baseline is not None:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
@@ -275,6 +304,8 @@ class Run:
             serial_sample=self._sample,
             faults=None if self.services.faults is None else self.services.faults.digest,
         )
+        if self.regraded is not None:
+            self.manifest = as_measured(self.manifest, self.regraded)
         self.manifest = msgspec.structs.replace(
             self.manifest, collected_s=time.monotonic() - self.collecting_since_s
         )
@@ -308,6 +339,13 @@ class Run:
         if earlier.collected_s is None:
             return None
         return earlier.collected_s, earlier.n_planned
+
+    def recorded_before(self) -> str | None:
+        """What the session that is resumed kept of conversations; None where nobody knows."""
+        try:
+            return read_manifest(self.directory.path).record
+        except ResultsError:
+            return None
 
     def _requests_before(self) -> float | None:
         """Requests per graded case in the run before, if it had the same models and suites."""
@@ -392,6 +430,8 @@ class Run:
                 the memory of a day cannot be used.
         """
         options = self.options
+        if options.regrade is not None:
+            return
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path
         self.keys = keep_keys(keys, path, options.key_lock, line, clock=MonotonicClock())

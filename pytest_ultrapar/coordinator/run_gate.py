@@ -101,6 +101,13 @@ def prepare_gate(options: Options) -> RunGate:
             cannot be used.
     """
     rules = tuple(map(parse_rule, options.gate))
+    timed = next((rule for rule in rules if rule.of_speed), None)
+    if options.regrade is not None and timed is not None:
+        msg = (
+            f"--ultrapar-gate {timed.text}: how fast a run was cannot be judged by grading it anew "
+            "(--ultrapar-regrade)"
+        )
+        raise ConfigError(msg)
     if options.gate_baseline is None:
         check_baseline(rules)
         return RunGate(rules, None, options.seed, options.gate_undecided)

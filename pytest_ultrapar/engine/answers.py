@@ -9,13 +9,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
-from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.reply import Reply, body_text
 from pytest_ultrapar.broker.protocol import Feedback
 
 if TYPE_CHECKING:
@@ -97,10 +97,12 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
     """
     if isinstance(answer, Failure):
         return answer
-    if answer.stream is not None:
-        return answer.stream.reply(endpoint.lane, latency_s)
-    if answer.status == HTTPStatus.OK:
-        return endpoint.reader.reply(answer.body, endpoint.lane, latency_s)
+    if answer.stream is not None or answer.status == HTTPStatus.OK:
+        if answer.stream is not None:
+            found = answer.stream.reply(endpoint.lane, latency_s)
+        else:
+            found = endpoint.reader.reply(answer.body, endpoint.lane, latency_s)
+        return found if isinstance(found, Failure) else replace(found, body=body_text(answer.body))
     return endpoint.api.failure(answer.status, answer.body, answer.headers, epoch_s=time.time())
 
 

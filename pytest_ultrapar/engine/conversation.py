@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.engine.endpoints import without_surrogates
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.reply import Messages, Reply
+from pytest_ultrapar.engine.answers import Answer
+from pytest_ultrapar.engine.endpoints import Endpoint, without_surrogates
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
-from pytest_ultrapar.records import Attempt, TurnMessage
+from pytest_ultrapar.exchanges import ExchangeLog, without_model
+from pytest_ultrapar.records import Attempt, Exchange, TurnMessage
 
-if TYPE_CHECKING:
-    from pytest_ultrapar.apis.reply import Messages, Reply
+_OF_THE_REQUEST = frozenset({"refused", "bad_request"})
 
 
 class Conversation(msgspec.Struct):
@@ -21,6 +25,8 @@ class Conversation(msgspec.Struct):
     Attributes:
         failure: What ends the episode, whatever it does next.
         last_trouble: Why the request that is under way has to be sent again; empty if it has not.
+        exchanges: Takes what was sent and what came; None: that is not kept.
+        keeps_text: Whether messages are kept, where exchanges are not.
     """
 
     attempts: list[Attempt] = []
@@ -29,7 +35,11 @@ class Conversation(msgspec.Struct):
     backoff_s: float = 0.0
     failure: InfraError | PromptRefused | BadRequestError | None = None
     last_trouble: str = ""
+    exchanges: ExchangeLog | None = None
+    keeps_text: bool = True
     _said: list[Mapping[str, Any]] = []
+    _unsent: dict[int, Messages] = {}
+    _unanswered: dict[int, tuple[Endpoint, bytes, Answer | Failure | None]] = {}
 
     def note(self, turn: int, messages: Messages) -> None:
         """Keep what is new: a conversation that grows is stored once, not once per turn.
@@ -38,6 +48,10 @@ class Conversation(msgspec.Struct):
             turn: Which call of the client it is, from 0.
             messages: The whole conversation so far.
         """
+        if self.exchanges is not None:
+            self._unsent[turn] = messages
+        if self.exchanges is not None or not self.keeps_text:
+            return
         said, noted = self._said, self.messages
         known = len(said) if list(messages[: len(said)]) == said else 0
         new = [
@@ -57,12 +71,88 @@ class Conversation(msgspec.Struct):
 
     def heard(self, turn: int, reply: Reply) -> None:
         """Keep what the model said."""
+        if self.exchanges is not None or not self.keeps_text:
+            return
         calls = None
         if reply.tool_calls:
             calls = msgspec.json.encode(
                 [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
             ).decode()
         self.messages.append(TurnMessage(turn, "assistant", reply.text, calls))
+
+    def tried(
+        self,
+        turn: int,
+        endpoint: Endpoint,
+        body: bytes,
+        answer: Answer | Failure | None,
+        result: Reply | Failure | None,
+    ) -> None:
+        """Keep what was sent and what came of it; of tries that brought no reply, the last.
+
+        Args:
+            turn: Which request of the episode it is, from 0.
+            endpoint: Where it was sent.
+            body: What was sent there.
+            answer: What came; None: the request was ended from here.
+            result: What it was read as.
+        """
+        if self.exchanges is None:
+            return
+        self._unsent.pop(turn, None)
+        if isinstance(answer, Answer) and isinstance(result, Failure):
+            is_whole = result.outcome in _OF_THE_REQUEST and answer.stream is None
+            # Nobody will ask for the page of a server that is down, nor for half a stream.
+            answer = answer if is_whole else replace(answer, body=b"")
+        self._unanswered[turn] = (endpoint, body, answer)
+        if isinstance(result, Reply):
+            self._exchanged(turn, result)
+
+    def _exchanged(self, turn: int, reply: Reply | None = None) -> None:
+        assert self.exchanges is not None
+        endpoint, body, answer = self._unanswered.pop(turn)
+        came, whole, status = b"", None, None
+        if isinstance(answer, Answer):
+            came, status = answer.body, answer.status
+            if reply is not None and answer.stream is not None:
+                whole = _as_one_body(reply)
+        self.exchanges.add(
+            turn,
+            api=endpoint.read_by or endpoint.api_word,
+            path=endpoint.path,
+            status=status,
+            sent=without_model(body, endpoint.api_name),
+            came=came,
+            whole=whole,
+        )
+
+    def noted(self) -> list[Exchange]:
+        """The exchanges of an episode that has ended, those without an answer among them."""
+        if self.exchanges is None:
+            return []
+        for turn in list(self._unanswered):
+            self._exchanged(turn)
+        for turn, messages in self._unsent.items():
+            try:
+                sent = _as_text({"messages": list(messages)}).encode()
+            except TypeError:  # which the episode was told
+                continue
+            self.exchanges.add(turn, api="", path="", status=None, sent=sent)
+        self._unsent.clear()
+        return self.exchanges.noted
+
+
+def _as_one_body(reply: Reply) -> bytes:
+    """All that a reply says, in the shape of a chat completion that is no stream."""
+    choices = [
+        {
+            "index": number,
+            "message": {**one.message, "reasoning": one.reasoning, "refusal": one.refusal},
+            "finish_reason": one.finish_reason,
+        }
+        for number, one in enumerate(reply.choices)
+    ]
+    return msgspec.json.encode({"choices": choices})
 
 
 def _as_text(content: object) -> str:

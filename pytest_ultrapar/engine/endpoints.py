@@ -41,6 +41,7 @@ class Endpoint:
         version: The provider's `api_version`.
         headers: More of them to send, names in lower case.
         read_by: Name of what reads the answers of `url`; None: the API does.
+        api_word: The word for that in `pool.toml`.
     """
 
     lane: LaneId
@@ -63,6 +64,14 @@ class Endpoint:
     version: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     read_by: str | None = None
+    api_word: str = "openai"
+
+    @property
+    def path(self) -> str:
+        """What is asked, below the API's root; empty for what `llm.chat()` asks."""
+        if self.read_by is None:
+            return ""
+        return self.url.removeprefix(self.base_url.rstrip("/")).partition("?")[0]
 
     @property
     def reader(self) -> Reader:
@@ -137,6 +146,7 @@ def endpoints(
             model=lane.model,
             base_url=base_url,
             version=provider.api_version,
+            api_word=provider.api,
         )
     return found
 

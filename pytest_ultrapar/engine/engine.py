@@ -18,6 +18,7 @@ import msgspec
 from pytest_ultrapar.broker.protocol import BrokerPort, Feedback, Lease, LeaseRequest, priced
 from pytest_ultrapar.clock import Clock, utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
+from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
@@ -111,6 +112,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         watch: Told of every lease, request, retry and episode, on the engine's thread; None for
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
+        conversation: See `EngineParts`.
     """
 
     worker: str
@@ -123,6 +125,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     shown: Callable[[str], str]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
+    conversation: Callable[[], Conversation] = Conversation
 
 
 class Engine:
@@ -243,6 +246,7 @@ class Engine:
                 watch=settings.watch,
                 tokens=settings.tokens,
                 shown=settings.shown,
+                conversation=settings.conversation,
             )
             self._connected.set()
             beat = asyncio.ensure_future(self._beat())

@@ -100,6 +100,7 @@ async def run_episode(
         backoff_s=conversation.backoff_s,
         stdout=output.stdout,
         log=output.log,
+        exchanges=conversation.noted(),
     )
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.apis.reply import Messages, Reply
-from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import POOL_KEY, NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
@@ -66,7 +65,7 @@ class Llm:
             until_s: The episode's deadline, monotonic seconds.
         """
         self.model = model
-        self.conversation = Conversation()
+        self.conversation = parts.conversation()
         self._parts = parts
         self._native_client: NativeClient | None = None
         self._sender = Sender(

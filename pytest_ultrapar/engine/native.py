@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Answer, Pieces
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
@@ -23,7 +23,6 @@ from pytest_ultrapar.errors import BadRequestError, PromptRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.sender import EngineParts, Sender
@@ -116,12 +115,16 @@ class _Native:
         path: The resource, one of its API's `serves`.
         query: To be sent beside what the lane's URL has.
         fields: Of the body, undecoded.
+        messages: What of it is text to be read.
+        parameters: All of it, and the bound of the answer under the name that chats have.
     """
 
     path: str
     query: list[tuple[str, str]]
     headers: dict[str, str]
     fields: dict[str, msgspec.Raw]
+    messages: Messages
+    parameters: dict[str, Any]
     tokens: int
     most: tuple[int, int] | None
     pieces: Pieces | None
@@ -211,11 +214,11 @@ class NativeClient:
         conversation = self._conversation
         if conversation.failure is not None:
             raise conversation.failure
-        asked, messages = self._checked(method, url, headers, body)
+        asked = self._checked(method, url, headers, body)
         turn = conversation.n_turns
         conversation.n_turns += 1
-        conversation.note(turn, messages)
-        task = self._loop.create_task(self._answered(turn, asked, messages))
+        conversation.note(turn, asked.messages)
+        task = self._loop.create_task(self._answered(turn, asked))
         self._running[task] = asked.pieces
         task.add_done_callback(self._over)
         if asked.pieces is not None:
@@ -244,12 +247,15 @@ class NativeClient:
             # Its failure is the case's already, whether anybody waits for it or not.
             task.exception()
 
-    async def _answered(self, turn: int, asked: _Native, messages: Messages) -> Handed:
+    async def _answered(self, turn: int, asked: _Native) -> Handed:
         result, answer = await self._sender.answer(turn, asked)
         assert isinstance(answer, Answer)
         if isinstance(result, Reply):
-            if self._parts.tokens is not None:
-                self._parts.tokens.learn(self._model, messages, {}, result, is_first=turn == 0)
+            # Embeddings say nothing of how long the model's answers are.
+            if self._parts.tokens is not None and result.tokens_out:
+                self._parts.tokens.learn(
+                    self._model, asked.messages, asked.parameters, result, is_first=turn == 0
+                )
             self._conversation.heard(turn, result)
             return Handed(answer.status, _handed_on(answer.headers), answer.body)
         body = answer.body
@@ -258,10 +264,8 @@ class NativeClient:
         headers = {**_handed_on(answer.headers), **_ONLY_OUR_RETRIES}
         return Handed(answer.status, headers, body, result)
 
-    def _checked(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[_Native, Messages]:
-        """The request to send, and what of it is text to be read; refuses what may not be sent."""
+    def _checked(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Native:
+        """The request to send; refuses what may not be sent."""
         split = urlsplit(url)
         query = parse_qsl(split.query, keep_blank_values=True)
         if split.hostname not in PUBLIC_HOMES and split.hostname != urlsplit(HOME).hostname:
@@ -300,23 +304,25 @@ class NativeClient:
         messages, bounds = _as_chat(plain)
         if path == "/embeddings":
             bounds = {"max_tokens": 1}
+        parameters: dict[str, Any] = {**plain, **bounds}
         tokens, most = 0, None
         if self._parts.tokens is not None:
-            tokens = self._parts.tokens.of_request(self._model, messages, {**plain, **bounds})
-            most = self._parts.tokens.most_of(self._model, len(body), {**plain, **bounds})
+            tokens = self._parts.tokens.of_request(self._model, messages, parameters)
+            most = self._parts.tokens.most_of(self._model, len(body), parameters)
         sent = {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)}
         # A lane has its own version in its URL.
         own = {_KEY_PARAMETER, "api-version"}
-        asked = _Native(
+        return _Native(
             path,
             [(name, value) for name, value in query if name not in own],
             sent,
             fields,
+            messages,
+            parameters,
             tokens,
             most,
             Pieces() if is_stream else None,
         )
-        return asked, messages
 
     def _resource(self, method: str, path: str) -> tuple[str, str | None]:
         """The resource that a path names, and the model if it names that, too."""

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeGuard
+from typing import NoReturn, Protocol, TypeGuard
 
 import msgspec
 
@@ -29,6 +29,7 @@ from pytest_ultrapar.broker.protocol import (
 )
 from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.answers import Answer, Pieces, feedback_from, read_answer
+from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -36,9 +37,6 @@ from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.engine.conversation import Conversation
 
 _HOLD_FIRST_LEASE_S = 1.0
 MOST_CROWDED = 10
@@ -67,6 +65,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
         watch: Told of every request and retry; None in most runs, which then pay for two or three
             comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
+        conversation: Makes what notes an episode's conversation, as much of it as is kept.
     """
 
     port: BrokerPort
@@ -78,6 +77,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     shown: Callable[[str], str]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
+    conversation: Callable[[], Conversation] = Conversation
 
 
 class Request(Protocol):
@@ -303,6 +303,8 @@ class Sender:
             result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
             if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
                 result = replace(result, outcome="congestion")
+            if _lacks_resource(result) and endpoint.url != parts.endpoints[lease.lane].url:
+                result = replace(result, outcome="bad_request")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
         finally:
             # Taken before the release, so that the records never show two requests on one seat.
@@ -341,6 +343,7 @@ class Sender:
                 t_first_token_s=stream.t_first_token_s if stream is not None else None,
             )
             self._conversation.attempts.append(record)
+            self._conversation.tried(turn, endpoint, body, answer, result)
             if parts.watch is not None:
                 parts.watch.answered(self._case_id, record, lease.lane)
         return result, answer
@@ -382,6 +385,14 @@ class Sender:
         self._first_timer.cancel()
         if first is not None:
             self._parts.port.release(first, "unsent")
+
+
+def _lacks_resource(result: Reply | Failure) -> TypeGuard[Failure]:
+    """Whether a server does not know what it was asked for.
+
+    Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
+    """
+    return isinstance(result, Failure) and result.outcome == "not_found"
 
 
 def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:

@@ -67,6 +67,8 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     modes = _rate_modes(location, whole, file.provider, sources)
     if whole.repeats is not None:
         REPEATS.check(location.at("pool").at("repeats"), whole.repeats)
+    if whole.record is not None:
+        check_word(location.at("pool").at("record"), whole.record, Options.record.choices or ())
     currency, price_book = _money(location.at("pool"), whole)
     prompt_types = check_prompt_types(location, file)
     sources.note("prompt_types", prompt_types)
@@ -83,6 +85,7 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         held=_held(location, file, modes, book),
         effective=tuple(sources.effective),
         repeats=whole.repeats,
+        record=whole.record,
         currency=currency,
         prices=tuple(
             price

@@ -224,6 +224,7 @@ class WholePoolTable(LimitTable, kw_only=True):
     """`[pool]`."""
 
     rate_mode: str | None = None
+    record: str | None = None
     repeats: int | None = None
     prompt_types: int | None = None
     currency: str | None = None

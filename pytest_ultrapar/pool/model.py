@@ -313,6 +313,7 @@ class Pool:
         held: The limits that its simulated providers hold, where those are not `limits`.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless command line or environment say otherwise.
+        record: What of conversations is kept, likewise.
         currency: Of all prices, as its three letters.
         prices: What tokens cost, for each model of each provider whose price is known.
         price_book: Where prices are looked up that the file leaves out; None: nowhere.
@@ -326,6 +327,7 @@ class Pool:
     held: Mapping[str, Limit] = field(default_factory=dict)
     effective: tuple[EffectiveValue, ...] = ()
     repeats: int | None = None
+    record: str | None = None
     currency: str = USD
     prices: tuple[ModelPrice, ...] = ()
     price_book: str | None = None

@@ -26,6 +26,7 @@ T = TypeVar("T")
 Mode = Literal["serial", "rotate", "phase", "ultra"]
 RateMode = Literal["fixed", "adaptive"]
 StorageFormat = Literal["parquet", "json"]
+Recording = Literal["full", "text", "none"]
 KeyLock = Literal["wait", "fail"]
 LaneCheck = Literal["fail", "warn"]
 Undecided = Literal["pass", "fail"]
@@ -395,10 +396,26 @@ class Options:
         choices=get_args(StorageFormat),
         variable="STORAGE_FORMAT",
     )
+    record: Setting[Recording] = Setting(
+        "--ultrapar-record WHAT",
+        "What of conversations is kept: 'full' all that was sent and that came, 'text' roles, "
+        "contents and tool calls, 'none' only what episodes return, which is enough to resume and "
+        "to grade",
+        default="full",
+        choices=get_args(Recording),
+        file="record",
+    )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
         "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
         "again; finished episodes cost no request",
+        default=None,
+        is_recorded=False,
+    )
+    regrade: Setting[str | None] = Setting(
+        "--ultrapar-regrade RUN",
+        "Send nothing: grade the episodes of an earlier run (its directory, its id, or 'latest') "
+        "anew, as the tests are now, in a new run directory",
         default=None,
         is_recorded=False,
     )

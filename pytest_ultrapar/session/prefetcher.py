@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar.clock import MonotonicClock, utc_now_us
+from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import internals, prefetch, process
 from pytest_ultrapar.session.collection import (
@@ -53,6 +55,11 @@ _MOST_OPEN = 1000
 _AT_ONCE = 500
 """Cases that are made ready before the engine gets them: 50,000 take more than a second, in which
 the first could have been asked."""
+_NOT_THERE: tuple[Ending, str, str] = (
+    "infra",
+    "not_in_run",
+    "the run that is graded anew has no episode of this case",
+)
 _LONGEST_FAILURE = 300
 """Characters that are kept of what a server says of a failure."""
 
@@ -77,7 +84,8 @@ def make_prefetcher(
     if items:
         internals.know_once(items[0].session)
     options, pool = process.settings(config)
-    found = lane_endpoints(pool, base_urls)
+    # Grading anew sends nothing, and needs neither keys nor servers.
+    found = lane_endpoints(pool, base_urls) if options.regrade is None else {}
     runtime = Runtime(
         config=config,
         options=options,
@@ -100,8 +108,17 @@ def make_prefetcher(
         watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
+        conversation=partial(_conversation, runtime),
     )
     return Prefetcher(items, collected, runtime, engine_settings, alone=alone)
+
+
+def _conversation(runtime: Runtime) -> Conversation:
+    """What keeps of an episode's conversation as much as the settings say."""
+    record = runtime.options.record
+    if record == "full":
+        return Conversation(exchanges=ExchangeLog(runtime.parts.keep, runtime.redactor.bytes))
+    return Conversation(keeps_text=record == "text")
 
 
 class Prefetcher:
@@ -185,7 +202,8 @@ class Prefetcher:
 
         Fifteen workers whose engines start only with their first case lose 0.3 s of a 2 s run.
         """
-        self._start_engine()
+        if self.runtime.options.regrade is None:
+            self._start_engine()
 
     # -- the main thread ---------------------------------------------------------------------------
 
@@ -324,6 +342,9 @@ class Prefetcher:
             if stored is not None:
                 self._skip(index, stored)
                 continue
+            if self.runtime.options.regrade is not None:
+                self._make_ready(index, self._ended_early(index, *_NOT_THERE))
+                continue
             work.append(index)
             if len(work) == _AT_ONCE and not self._alone:
                 self._submit(work)
@@ -338,7 +359,7 @@ class Prefetcher:
         """A case that needs no episode of its own: skipped by a mark, or ended before."""
         case_id = self._collected.case_ids[index]
         group = self.runtime.group_of(case_id)
-        if group or stored is not None:
+        if self.runtime.options.regrade is None and (group or stored is not None):
             self._start_engine().note_skipped(case_id, group)
         self._make_ready(index, stored)
 
@@ -410,7 +431,7 @@ class Prefetcher:
                 self._settings,
                 record=self.runtime.journal.append_all,
                 ended=self._on_ended,
-                sync=self.runtime.journal.sync,
+                sync=self.runtime.sync,
                 lost=self._on_lost,
             )
             self._engine.start()

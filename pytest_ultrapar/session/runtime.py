@@ -13,6 +13,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import read_whole, write_whole
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
+from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex
 
 if TYPE_CHECKING:
@@ -63,10 +64,21 @@ class Runtime:
         if options.debug_log.includes(worker):
             self.debug_log = DebugLog(directory, worker, MonotonicClock(), redactor.text)
         self.journal = JournalWriter(directory / "journal", worker, redactor.bytes)
+        self.parts = PartWriter(directory, redactor.bytes)
         self.recovered = RecoveredIndex(directory)
         self._reader = JournalReader(directory / "journal")
         self._groups: Mapping[str, str] | None = None
         self._closed = False
+
+    def sync(self) -> None:
+        """Wait until all that was kept so far is on the disk itself.
+
+        Raises:
+            ResultsError: Some of it may be lost.
+        """
+        # What records name before the records.
+        self.parts.sync()
+        self.journal.sync()
 
     def read_episode(self, position: Position) -> EpisodeEnded:
         """A finished episode, from the journal.
@@ -105,7 +117,10 @@ class Runtime:
             self.debug_log.close()
         self._reader.close()
         self.recovered.close()
-        self.journal.close()
+        try:
+            self.parts.sync()
+        finally:
+            self.journal.close()
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:

@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.environment import Overrides, settle
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.pool.environment import Overrides, parse_repeats, settle
+from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.settings import (
     ONE_AT_A_TIME,
     PHASE,
@@ -48,8 +49,9 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     """
     given = _given(config)
     repeats = None if pool.repeats is None else Repeats(pool.repeats)
+    file = {"repeats": repeats, "record": pool.record}
     file_name = Path(pool.path).name
-    options = settle(given, os.environ, file={"repeats": repeats}, file_name=file_name)
+    options = settle(given, os.environ, file=file, file_name=file_name)
     answers = config.hook.pytest_ultrapar_policies(config=config, mode=options.mode)
     word = given["policy"]
     options.policy = settle_policy(
@@ -59,6 +61,8 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         msg = "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
         raise ConfigError(msg)
     _check_baseline(options)
+    if options.regrade is not None:
+        _settle_regrade(options)
     is_judged = options.gate or options.gate_baseline
     if given["gate_undecided"] is not None and not is_judged:
         msg = (
@@ -69,6 +73,38 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     return options
 
 
+def _settle_regrade(options: Options) -> None:
+    """Take seed and repetitions of the run that is graded anew: cases are told apart by them."""
+    for name in ("resume", "reuse", "check", "faults", "simulator"):
+        if getattr(options, name):
+            option = getattr(Options, name).option
+            msg = f"--ultrapar-regrade sends nothing and takes all from one run; leave out {option}"
+            raise ConfigError(msg)
+    # Only where it is asked for.
+    from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
+
+    run = resolve_run(str(options.regrade))
+    try:
+        earlier = read_manifest(run)
+    except ResultsError as error:
+        msg = f"--ultrapar-regrade: {error}"
+        raise ConfigError(msg) from error
+    said = {value.name: value.value for value in earlier.effective}.get("repeats")
+    repeats = parse_repeats(Location(run.name, "repeats"), str(said or earlier.repeats))
+    for name, value in (("seed", earlier.seed), ("repeats", repeats)):
+        own = getattr(options, name)
+        if options.origin[name] == "default" or own == value:
+            setattr(options, name, value)
+            options.origin[name] = f"run {run.name}"
+            continue
+        msg = (
+            f"--ultrapar-regrade: {run} has {name} {value}, and {options.origin[name]} says {own}; "
+            "leave it out"
+        )
+        raise ConfigError(msg)
+
+
 def _given(config: pytest.Config) -> dict[str, object]:
     return {row.name: config.getoption(row.dest) for row in SETTINGS if row.option}
 
@@ -77,6 +113,9 @@ def _check_baseline(options: Options) -> None:
     if options.baseline is None:
         return
     given = f"--ultrapar-baseline {options.baseline}"
+    if options.regrade:
+        msg = f"{given} measures, and --ultrapar-regrade sends nothing; leave one of them out"
+        raise ConfigError(msg)
     if options.mode in ONE_AT_A_TIME:
         msg = (
             f"{given} makes no sense in mode {options.mode} ({options.origin['mode']}), which runs "

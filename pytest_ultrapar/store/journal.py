@@ -23,11 +23,13 @@ from zlib import crc32
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.records import (
     NO_VALUE,
     EngineSpent,
     EpisodeEnded,
     EpisodeStarted,
+    Exchange,
     Grade,
     JournalRecord,
     TurnMessage,
@@ -474,6 +476,7 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
                 kind=_map_optional(record.kind, change),
                 detail=_map_optional(record.detail, change),
                 messages=[_map_message(message, change) for message in record.messages],
+                exchanges=_map_exchanges(record.exchanges, change),
                 stdout=change(record.stdout),
                 log=change(record.log),
             )
@@ -504,6 +507,26 @@ def _map_message(message: TurnMessage, change: Callable[[str], str]) -> TurnMess
         content=change(message.content),
         tool_calls=_map_optional(message.tool_calls, change),
     )
+
+
+def _map_exchanges(exchanges: Sequence[Exchange], change: Callable[[str], str]) -> list[Exchange]:
+    """Exchanges with each body, as a whole, changed in its strings; it stays the JSON it was."""
+
+    def body(text: str) -> str:
+        try:
+            return bytes(_map_json(msgspec.Raw(text.encode()), change)).decode()
+        except (msgspec.DecodeError, RecursionError):
+            return change(text)
+
+    if not exchanges:
+        return []
+    log = ExchangeLog(_no_part, bytes)
+    log.changed(exchanges, body)
+    return log.noted
+
+
+def _no_part(_: bytes) -> str:
+    raise AssertionError
 
 
 def _map_json(value: msgspec.Raw, change: Callable[[str], str]) -> msgspec.Raw:

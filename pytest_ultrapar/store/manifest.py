@@ -15,7 +15,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
 from pytest_ultrapar.pool.money import USD, ModelPrice
-from pytest_ultrapar.pool.settings import StorageFormat
+from pytest_ultrapar.pool.settings import Recording, StorageFormat
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.timing import MeasuredPart
 
@@ -68,8 +68,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         suite_digest: `suite_digest` of the planned cases.
         arguments: pytest's command line, secrets masked; without what configuration files add.
         effective: Each number or word in force, and where it came from.
+        record: What of conversations is kept; of a run that was resumed, since then.
         data: What the suites say of their data, such as digests, by name.
         reused: Id of the run whose answers were taken over; None when there is none.
+        regraded: Id of the run whose episodes were graded anew: times, requests and limits are its
+            own. None when these are.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         collected_s: Seconds that pytest took to collect; None where nobody looked.
         restricted: Whether rules of the assignment may have kept episodes from free lanes.
@@ -111,8 +114,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     machine: Machine | None = None
     storage_format: StorageFormat = "parquet"
+    record: Recording = "text"
     data: dict[str, str] = {}
     reused: str | None = None
+    regraded: str | None = None
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None

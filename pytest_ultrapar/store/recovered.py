@@ -51,8 +51,9 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
     ended_at_us: int
 
 
-_Head = EpisodeStarted | EpisodeHead | Grade | EngineSpent
-_decode = msgspec.json.Decoder(_Head).decode
+Head = EpisodeStarted | EpisodeHead | Grade | EngineSpent
+decode_head = msgspec.json.Decoder(Head).decode
+"""A record of one line's JSON, of an ended episode its head; else as `decode_record`."""
 
 
 FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
@@ -120,6 +121,11 @@ class CaseHistory(msgspec.Struct):
             insort(self.episodes, entry, key=_ended_at)
         return earlier
 
+    def last_episode(self) -> EpisodeEntry | None:
+        """The last episode that came to its end; None where each was interrupted."""
+        whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
+        return max(whole, key=_ended_at, default=None)
+
     def final_episode(self) -> EpisodeEntry | None:
         """The episode that the standing grade is about: the last one that had ended by then.
 
@@ -149,7 +155,7 @@ class JournalHistory:
         self.damage: list[Damage] = []
         self.engines: list[EngineSpent] = []
 
-    def add(self, position: Position, record: _Head | EpisodeEnded | Damage) -> EpisodeEntry | None:
+    def add(self, position: Position, record: Head | EpisodeEnded | Damage) -> EpisodeEntry | None:
         """Take one record, whole or its head; returns the entry of an ended episode that is new."""
         if isinstance(record, Damage):
             self.damage.append(record)
@@ -183,7 +189,7 @@ def read_history(journal: Path) -> JournalHistory:
     """Go through all segments of a run's `journal/`, one record in memory at a time."""
     history = JournalHistory()
     for path in segments(journal):
-        for position, head in scan_segment(path, _decode):
+        for position, head in scan_segment(path, decode_head):
             history.add(position, head)
     return history
 
@@ -235,7 +241,7 @@ def _decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
     try:
         return decode_record(payload)
     except msgspec.DecodeError as error:
-        head = _decode(payload)
+        head = decode_head(payload)
         if isinstance(head, EpisodeHead):
             return UnreadableEpisode(head, str(error))
         raise
@@ -318,7 +324,7 @@ def find_finished(directory: Path) -> dict[str, Position]:
     """
     found: dict[str, tuple[int, Position]] = {}
     for path in segments(directory):
-        for position, head in scan_segment(path, _decode):
+        for position, head in scan_segment(path, decode_head):
             if not isinstance(head, EpisodeHead) or head.ending not in FINISHED_ENDINGS:
                 continue
             before = found.get(head.case_id)
@@ -345,7 +351,7 @@ def find_started_not_ended(directory: Path, worker: str, pid: int | None = None)
         pid = max(by_pid, key=lambda each: max(map(_modified_ns, by_pid[each])), default=-1)
     open_cases: set[str] = set()
     for path in by_pid.get(pid, ()):
-        for _, head in scan_segment(path, _decode):
+        for _, head in scan_segment(path, decode_head):
             if isinstance(head, EpisodeStarted):
                 open_cases.add(head.case_id)
             elif isinstance(head, EpisodeHead):

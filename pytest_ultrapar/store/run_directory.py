@@ -17,6 +17,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 
 if TYPE_CHECKING:
@@ -266,6 +267,7 @@ def _refuse_earlier_run(path: Path) -> None:
 def _prepare(path: Path, lock_fd: int, run_id: str) -> None:
     (path / JOURNAL_NAME).mkdir(mode=0o700, exist_ok=True)
     sweep_temporaries(path)
+    sweep_temporaries(path / PARTS_NAME)
     os.ftruncate(lock_fd, 0)
     os.pwrite(lock_fd, msgspec.json.encode(_Holder(run_id, os.getpid())) + b"\n", 0)
 

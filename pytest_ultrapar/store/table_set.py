@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+    from pytest_ultrapar.records import Case, EpisodeEnded, Grade, TurnMessage
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
 
@@ -86,14 +86,21 @@ class TableSet:
     Args:
         manifest: Of the run.
         cases: All planned ones: their parameters are columns.
+        messages: What was said in an episode.
 
     Attributes:
         n_maybe_billed: Requests so far that brought no answer and may have been billed.
         prices: What its requests cost so far.
     """
 
-    def __init__(self, manifest: Manifest, cases: Iterable[Case]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        cases: Iterable[Case],
+        messages: Callable[[EpisodeEnded], Sequence[TurnMessage]],
+    ) -> None:
         self._manifest = manifest
+        self._messages = messages
         self._params = parameter_columns(cases)
         self._results = self._rows(results_columns(self._params, ()))
         self._attempts = self._rows(ATTEMPTS_COLUMNS)
@@ -118,14 +125,16 @@ class TableSet:
             self._attempts.add(row)
         self.prices.add(episode.attempts)
         self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
-        n_characters = sum(len(message.content) for message in episode.messages)
+        messages = self._messages(episode)
+        n_characters = sum(len(message.content) for message in messages)
         self._n_characters += n_characters
-        messages = self._add_messages(episode) if self._n_characters <= TEXT_KEPT else None
-        return EpisodeRows(range(begin, self._attempts.n), messages, n_characters)
+        kept = self._n_characters <= TEXT_KEPT
+        rows = self._add_messages(episode, messages) if kept else None
+        return EpisodeRows(range(begin, self._attempts.n), rows, n_characters)
 
-    def _add_messages(self, episode: EpisodeEnded) -> range:
+    def _add_messages(self, episode: EpisodeEnded, messages: Sequence[TurnMessage]) -> range:
         begin = self._transcripts.n
-        for row in transcript_rows(self._manifest, episode):
+        for row in transcript_rows(self._manifest, episode, messages):
             self._transcripts.add(row)
         return range(begin, self._transcripts.n)
 
@@ -225,7 +234,9 @@ class TableSet:
             messages = case.graded.messages
             if messages is None:
                 episode = read(case.position)
-                messages = self._add_messages(episode) if episode is not None else range(0)
+                messages = range(0)
+                if episode is not None:
+                    messages = self._add_messages(episode, self._messages(episode))
             places.extend(messages)
         rows = self._transcripts.take(places)
         self._transcripts.forget(n_kept)

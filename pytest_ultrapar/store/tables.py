@@ -194,7 +194,7 @@ TRANSCRIPTS_COLUMNS = (
     *columns_of(EpisodeEnded, "case_id"),
     *columns_of(TurnMessage),
 )
-"""Of `transcripts`, a row per message of the graded episode; `tool_calls` is JSON."""
+"""Of `transcripts`, a row per message of the graded episode."""
 LIMITS_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LimitChange)),
     *columns_of(LimitRecord, "at_us"),
@@ -345,9 +345,11 @@ def attempt_rows(manifest: Manifest, episode: EpisodeEnded, prices: Prices) -> I
         yield _attempt(manifest, episode, each, _charged(prices.of(each)))
 
 
-def transcript_rows(manifest: Manifest, episode: EpisodeEnded) -> Iterator[Row]:
+def transcript_rows(
+    manifest: Manifest, episode: EpisodeEnded, messages: Iterable[TurnMessage]
+) -> Iterator[Row]:
     """The rows of `transcripts` for one episode, in the order of the conversation."""
-    return (_message(manifest, episode, each) for each in episode.messages)
+    return (_message(manifest, episode, each) for each in messages)
 
 
 def limit_row(manifest: Manifest, record: LimitRecord) -> Row:

@@ -135,12 +135,8 @@ class ControllerSession:
             of_nodeid = {case.nodeid: case for case in cases}
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
-            broker = self.run.services.start_broker(
-                self.run.options.episode_timeout_s, self.run.known
-            )
-            self._client = BlockingBrokerClient(broker.path, broker.token)
-            self._coordinator.status_source = self.status
-            self._client.assign(self.run.assignment)
+            if self.run.options.regrade is None:
+                self._start_broker()
         place = {
             case_id: (position, group.name)
             for position, group in enumerate(in_order(self.run.assignment.groups))
@@ -156,6 +152,12 @@ class ControllerSession:
                 rank, group = place.get(case.case_id, (-1, ""))
                 items.append(DispatchItem(index, case.model, rank, group))
         return items
+
+    def _start_broker(self) -> None:
+        broker = self.run.services.start_broker(self.run.options.episode_timeout_s, self.run.known)
+        self._client = BlockingBrokerClient(broker.path, broker.token)
+        self._coordinator.status_source = self.status
+        self._client.assign(self.run.assignment)
 
     def status(self) -> BrokerStatus | None:
         """The broker's words now, from any thread; None when it does not answer."""

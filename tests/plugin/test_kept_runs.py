@@ -10,6 +10,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -130,11 +131,18 @@ def test_compaction_makes_the_same_tables(project, name):
         assert now["queue_wait_s"] >= before["queue_wait_s"]
         before["queue_wait_s"] = now["queue_wait_s"]
     for table, content in old.items():
-        assert rows(run, table) == content
+        # What columns came since says nothing of what was not kept then.
+        found = rows(run, table)
+        added = found[0].keys() - content[0].keys()
+        assert not added or table == "transcripts"
+        assert {row.pop(name) for row in found for name in added} <= {None}
+        assert found == content
     for file, schema in schemas.items():
-        assert pq.read_schema(run / file).equals(schema, check_metadata=True)
+        found = pq.read_schema(run / file)
+        first = pa.schema(list(found)[: len(schema)], found.metadata)
+        assert first.equals(schema, check_metadata=True)
     for file, order in orders.items():
-        assert columns(run / file) == order
+        assert columns(run / file)[: len(order)] == order
     found = json.loads((run / "summary.json").read_text())
     # Resampled from other random numbers than before.
     old_interval = summary["statistics"].pop("speedup_interval")

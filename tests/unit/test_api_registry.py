@@ -6,16 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.apis.registry import Api, api_named, api_names
+from pytest_ultrapar.apis.registry import Api, Reader, api_named, api_names, reader_named
 
 DOCUMENTS = sorted((Path(__file__).parents[2] / "docs").rglob("*.md"))
-WANTED = [name for name in vars(Api) if not name.startswith("_")]
+WANTED = [name for of in (Api, Reader) for name in vars(of) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", api_names())
 def test_api_has_all_that_is_asked_of_one(name):
     assert WANTED
     assert [wanted for wanted in WANTED if not hasattr(api_named(name), wanted)] == []
+
+
+@pytest.mark.parametrize("name", api_names())
+def test_answers_to_sdks_have_a_reader_and_an_address(name):
+    api = api_named(name)
+    for path, reader in api.serves.items():
+        assert reader_named(reader).stream().done is False
+        url = api.resource_url("http://host/v1", "its name", "v", path)
+        assert url.startswith("http://host/")
+        assert "{" not in url
 
 
 @pytest.mark.parametrize("name", api_names())

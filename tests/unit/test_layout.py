@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
     {"errors", "clock", "records"},
+    {"exchanges"},
     {"child", "publish"},
     {"apis"},
     {"pool"},

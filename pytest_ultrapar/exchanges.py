@@ -1,0 +1,323 @@
+"""What an episode sent and what came back, as the journal keeps it: whole, and each thing once.
+
+A conversation is sent again with every turn. So of a request's body only the stretch is kept that
+an earlier body of the episode does not have at the same end: a beginning and an end in common are
+two numbers. That is of bytes and needs no decoding: any JSON in any order of keys comes back as it
+was sent, and so does what is no JSON.
+
+Long strings (images, files, documents) are parts: files of the run, named by their content. A body
+holds their names only, and is JSON with them as it is without.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.records import Exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PART = "\\u0000part:"
+"""Before a part's name, in a JSON string: JSON text for a NUL, which no model and no suite writes.
+A body that holds it all the same is a part as a whole."""
+LARGE_BYTES = 16 * 1024
+"""A string of so many bytes is a part, and shorter bodies are not searched for any."""
+INLINE_BYTES = 256 * 1024
+"""A body without long strings that is longer is a part as a whole: whoever looks for the end of a
+record reads all of it."""
+_MOST_QUOTES = 100_000
+"""Of a body that is searched for long strings: 0.02 s of the engine's loop."""
+_REMEMBERED_BYTES = 256 * 1024
+_REMEMBERED = 4
+"""With so many bodies each new one is compared: a judge's and a subject's may take turns."""
+_PART = PART.encode()
+_NAME_LENGTH = 64
+_PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
+_UNSENT = frozenset({"model", "stream", "stream_options"})
+
+
+class Said(NamedTuple):
+    """One exchange as it was.
+
+    Attributes:
+        turn: Which call of the client it was, from 0.
+        api: By its name in the registry.
+        path: What was asked, below the API's root.
+        status: HTTP status; None: no answer came.
+        sent: The request's body, with parts in their places.
+        came: The answer's body, likewise; empty without one.
+        is_stream: Whether that is a stream of events.
+    """
+
+    turn: int
+    api: str
+    path: str
+    status: int | None
+    sent: bytes
+    came: bytes
+    is_stream: bool
+
+
+class ExchangeLog:
+    """Takes the exchanges of one episode; `noted` is what the journal keeps of them.
+
+    Args:
+        keep: Keeps a part and returns its name (`part_name`).
+        redact: Takes secrets out of what is kept in a form in which the journal cannot find them.
+    """
+
+    def __init__(self, keep: Callable[[bytes], str], redact: Callable[[bytes], bytes]) -> None:
+        self.noted: list[Exchange] = []
+        self._keep = keep
+        self._redact = redact
+        self._remembered: dict[int, bytes] = {}
+
+    def add(
+        self,
+        turn: int,
+        *,
+        api: str,
+        path: str,
+        status: int | None,
+        sent: bytes,
+        came: bytes = b"",
+        whole: bytes | None = None,
+    ) -> None:
+        """Note one exchange.
+
+        Args:
+            turn: Which call of the client it was, from 0.
+            api: By its name in the registry.
+            path: What was asked, below the API's root.
+            status: HTTP status; None: no answer came.
+            sent: The request's body, without the lane's name for the model (`without_model`).
+            came: The answer's body, decoded as HTTP has it; of a stream all of its events.
+            whole: Of a stream, what its events say together as one body. They have a secret in
+                pieces that nobody finds, and then this is kept in their place.
+        """
+        body, base, first, last = self._sent(sent)
+        is_stream = whole is not None and self._redact(whole) == whole
+        if whole is not None:
+            answer = self._packed(came) if is_stream else self._whole(whole)
+        else:
+            answer = self._whole(came)
+        self.noted.append(
+            Exchange(turn, api, path, status, body, base, first, last, answer, is_stream)
+        )
+
+    def _sent(self, sent: bytes) -> tuple[str, int | None, int, int]:
+        plain = skeleton(sent, self._keep)
+        found = None if plain is None else self._difference(plain)
+        return (PART + self._keep(sent), None, 0, 0) if found is None else found
+
+    def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
+        """What no earlier body has at its ends; None where that is too long for a record."""
+        base, first, last = None, 0, 0
+        for number, earlier in self._remembered.items():
+            if (n_common := _n_first(earlier, body)) >= first:
+                base, first = number, n_common
+        if base is not None:
+            first, last = _ends(self._remembered[base], body, first)
+            base = base if first or last else None
+        middle = body[first : len(body) - last]
+        if len(middle) > INLINE_BYTES:
+            return None
+        known = self._remembered
+        known[len(self.noted)] = body
+        while len(known) > _REMEMBERED or (
+            len(known) > 1 and sum(map(len, known.values())) > _REMEMBERED_BYTES
+        ):
+            del known[next(iter(known))]
+        return middle.decode(), base, first, last
+
+    def _whole(self, came: bytes) -> str:
+        plain = skeleton(came, self._keep)
+        if plain is None or len(plain) > INLINE_BYTES:
+            return PART + self._keep(came)
+        return plain.decode()
+
+    def _packed(self, came: bytes) -> str:
+        # Events differ by a word each: 125 kB of 500 become 5 kB in half a millisecond.
+        packed = base64.b64encode(zlib.compress(self._redact(came), 1))
+        return packed.decode() if len(packed) <= INLINE_BYTES else PART + self._keep(came)
+
+    def changed(self, exchanges: Sequence[Exchange], change: Callable[[str], str]) -> None:
+        """Note exchanges with each body changed, as a whole; what is in parts stays as it is."""
+        for one, body in zip(exchanges, skeletons(exchanges), strict=True):
+            text = change(body)
+            found = self._difference(text.encode()) or (text, None, 0, 0)
+            sent, base, first, last = found
+            came = one.came if one.is_stream else change(one.came)
+            self.noted.append(
+                msgspec.structs.replace(
+                    one, sent=sent, base=base, first=first, last=last, came=came
+                )
+            )
+
+
+def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Said]:
+    """The exchanges of an episode as they were, in the order of their turns.
+
+    Args:
+        exchanges: As the journal has them.
+        part: Gives the content of a part by its name.
+
+    Raises:
+        ValueError: One refers to what is not there, or cannot be unpacked.
+    """
+    found = [
+        Said(
+            one.turn,
+            one.api,
+            one.path,
+            one.status,
+            with_parts(body.encode(), part),
+            _answer(one, part),
+            one.is_stream,
+        )
+        for one, body in zip(exchanges, skeletons(exchanges), strict=True)
+    ]
+    return sorted(found, key=lambda one: one.turn)
+
+
+def skeletons(exchanges: Sequence[Exchange]) -> list[str]:
+    """The bodies that were sent, with names in the places of parts, in the order noted.
+
+    Raises:
+        ValueError: One refers to a body that is not there.
+    """
+    found: list[bytes] = []
+    for one in exchanges:
+        body = one.sent.encode()
+        if one.base is not None:
+            if not 0 <= one.base < len(found) or min(one.first, one.last) < 0:
+                msg = f"an exchange refers to number {one.base} of the {len(found)} before it"
+                raise ValueError(msg)
+            base = found[one.base]
+            body = base[: one.first] + body + base[len(base) - one.last :]
+        found.append(body)
+    return [body.decode() for body in found]
+
+
+def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
+    """A body with the names of parts in the places of its long strings; itself if it has none.
+
+    Args:
+        body: JSON, as a rule.
+        keep: Keeps a part and returns its name.
+
+    Returns:
+        None where it has to be a part as a whole: it is no text, or holds what stands for a part.
+    """
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            return None
+    if _PART in body:
+        return None
+    if len(body) < LARGE_BYTES or body.count(b'"') > _MOST_QUOTES:
+        return body
+    pieces: list[bytes] = []
+    at = 0
+    for match in _STRING.finditer(body):
+        start, end = match.span(1)
+        if end - start >= LARGE_BYTES:
+            pieces += (body[at:start], _PART, keep(body[start:end]).encode())
+            at = end
+    return b"".join((*pieces, body[at:])) if pieces else body
+
+
+def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
+    """A body with its parts in their places.
+
+    Args:
+        body: From `skeletons`, or of an answer.
+        part: Gives the content of a part by its name.
+    """
+    if _PART not in body:
+        return body
+    return _PART_NAME.sub(lambda match: part(match[1].decode()), body)
+
+
+def part_name(content: bytes) -> str:
+    """The name of a part: SHA-256 of its content, in hexadecimal."""
+    return sha256(content).hexdigest()
+
+
+def _answer(one: Exchange, part: Callable[[str], bytes]) -> bytes:
+    if not one.is_stream or one.came.startswith(PART):
+        return with_parts(one.came.encode(), part)
+    try:
+        return zlib.decompress(base64.b64decode(one.came))
+    except zlib.error as error:
+        msg = f"a stream cannot be unpacked: {error}"
+        raise ValueError(msg) from error
+
+
+def without_model(body: bytes, name: str) -> bytes:
+    """A body without the lane's name for the model, where it stands in front as we write it."""
+    own = b'{"model":%b,' % msgspec.json.encode(name)
+    return b"{" + body[len(own) :] if body.startswith(own) else body
+
+
+def canonical(body: bytes) -> bytes:
+    """What two requests have in common that ask the same, whatever lane they were sent on.
+
+    JSON without `model`, `stream` and `stream_options`, its keys in order; of what is no JSON, the
+    body itself. Long strings may stand in it or be parts, but for both alike.
+    """
+    try:
+        asked = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body
+    if isinstance(asked, dict):
+        asked = {name: value for name, value in asked.items() if name not in _UNSENT}
+    return _in_order(asked)
+
+
+_in_order = msgspec.json.Encoder(order="sorted").encode
+
+
+def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
+    """How many bytes of `body` are the first and the last of `base`.
+
+    Cut beside a quote or a blank: so no character is cut in two, nor a secret that would be found.
+    """
+    first = max(body.rfind(b'"', 0, first), body.rfind(b" ", 0, first)) + 1
+    n_last = _n_last(base, body, min(len(base), len(body)) - first)
+    at = len(body) - n_last
+    places = [place for place in (body.find(b'"', at), body.find(b" ", at)) if place >= 0]
+    return first, len(body) - min(places, default=len(body))
+
+
+def _n_first(one: bytes, other: bytes) -> int:
+    """How many bytes two bodies have in common at the beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _n_last(one: bytes, other: bytes, most: int) -> int:
+    """How many bytes, `most` at most, two bodies have in common at the end."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,135 @@
+"""The episodes of an earlier run in the directory of a new one, to be graded anew.
+
+The new journal gets what the old one says of episodes, line by line, and nothing of grades: so all
+figures of requests and times are those of the run that made them, however often it is graded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as LIMITS_FILE
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.records import Grade
+from pytest_ultrapar.store.journal import Damage, Position, frame, scan_segment, segments
+from pytest_ultrapar.store.parts import PARTS_NAME
+from pytest_ultrapar.store.recovered import JournalHistory, RecoveredIndex, decode_head
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, LOCK_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_ultrapar.store.manifest import Manifest
+    from pytest_ultrapar.store.recovered import Head
+
+
+class _Line(NamedTuple):
+    head: Head
+    payload: bytes
+
+
+def refuse_in_use(run: Path) -> None:
+    """Make sure that nobody writes into a run; it is only read, and may be where nobody can.
+
+    Raises:
+        ConfigError: Another process has it.
+    """
+    with suppress(OSError):
+        fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"--ultrapar-regrade: {run} is in use; wait for its end"
+            raise ConfigError(msg) from None
+        finally:
+            os.close(fd)
+
+
+def take_episodes(run: Path, directory: Path) -> dict[str, Position]:
+    """Copy what a run says of its episodes, and index the one that counts of each case.
+
+    Args:
+        run: The earlier run.
+        directory: The new run's, with an empty journal.
+
+    Returns:
+        Where that episode stands now, by case id.
+
+    Raises:
+        ResultsError: The journal cannot be read or written.
+    """
+    history = JournalHistory()
+    moved: dict[Position, Position] = {}
+    try:
+        for path in segments(run / JOURNAL_NAME):
+            _copy_segment(path, directory / JOURNAL_NAME / path.name, history, moved)
+        if (run / PARTS_NAME).is_dir():
+            shutil.copytree(run / PARTS_NAME, directory / PARTS_NAME, dirs_exist_ok=True)
+        if (run / LIMITS_FILE).exists():
+            shutil.copy(run / LIMITS_FILE, directory / LIMITS_FILE)
+    except OSError as error:
+        msg = f"cannot copy the episodes of {run}: {error.strerror}"
+        raise ResultsError(msg) from error
+    found: dict[str, Position] = {}
+    for case_id, case in history.cases.items():
+        final = case.final_episode() or case.last_episode()
+        if final is not None:
+            found[case_id] = moved[final.position]
+    index = RecoveredIndex(directory)
+    try:
+        index.add_all(found)
+    finally:
+        index.close()
+    return found
+
+
+def _copy_segment(
+    path: Path, target: Path, history: JournalHistory, moved: dict[Position, Position]
+) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    at = 0
+    with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
+        for position, line in scan_segment(
+            path, lambda payload: _Line(decode_head(payload), payload)
+        ):
+            if isinstance(line, Damage):
+                continue
+            history.add(position, line.head)
+            if isinstance(line.head, Grade):
+                continue
+            whole = frame(line.payload)
+            file.write(whole)
+            moved[position] = Position(target.name, at, len(whole))
+            at += len(whole)
+
+
+def as_measured(manifest: Manifest, earlier: Manifest) -> Manifest:
+    """The manifest of a run that grades an earlier one: what was measured is the earlier one's."""
+    return msgspec.structs.replace(
+        manifest,
+        regraded=earlier.run_id,
+        **{name: getattr(earlier, name) for name in _MEASURED},
+    )
+
+
+_MEASURED = (
+    "mode",
+    "rate_mode",
+    "policy",
+    "simulated",
+    "answered_by",
+    "record",
+    "reused",
+    "measured_from",
+    "restricted",
+    "serial_sample",
+    "pool_lanes",
+    "pool_limits",
+    "faults",
+)

@@ -1,0 +1,292 @@
+"""The messages in exchanges: what was new in each request, and each answer beside it.
+
+Requests are read by the fields in which APIs have what is said; answers in the shape of chat
+completions as they are, so that no field of a message gets lost, and all others by their own API.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.apis.events import EventReader
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.registry import reader_named
+from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
+from pytest_ultrapar.exchanges import said
+from pytest_ultrapar.records import TurnMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pytest_ultrapar.apis.reply import Reply
+    from pytest_ultrapar.exchanges import Said
+    from pytest_ultrapar.records import Exchange
+
+Fields = dict[str, Any]
+_OK = 200
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_NO_PARAMETERS = frozenset(
+    {"model", "stream", "stream_options", "messages", "system", "input", "instructions", "prompt"}
+    | {"contents", "systemInstruction"}
+)
+_OF_MESSAGES = frozenset(
+    {"role", "content", "parts", "tool_calls", "name", "tool_call_id", "refusal"}
+    | {"reasoning_content", "reasoning"}
+)
+_SAID_ONCE = frozenset({"id", "type", "role", "name"})
+"""Of the fields that streams have text in, those that are not put together of pieces."""
+_MOST_SHOWN = 64 * 1024
+"""Bytes of a body that nobody here can read."""
+
+
+def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[TurnMessage]:
+    """The conversation of an episode; what a request repeats of the one before is left out.
+
+    Args:
+        exchanges: As the journal has them.
+        part: Gives the content of a part by its name.
+    """
+    noted: list[TurnMessage] = []
+    before: list[Fields] = []
+    try:
+        found = said(exchanges, part)
+    except ValueError as error:
+        # Of another version, since its record is whole by its checksum.
+        return [TurnMessage(0, "", f"({error})")]
+    for one in found:
+        request = _read(one.sent)
+        asked = _asked(request) if isinstance(request, dict) else [_shown(one.sent)]
+        known = len(before) if asked[: len(before)] == before else 0
+        new = [_message(one.turn, message) for message in asked[known:]]
+        # Callers append the last answer to their own list; it was noted when it came.
+        if (
+            known
+            and new
+            and noted
+            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
+        ):
+            del new[0]
+        noted += new
+        before = asked
+        if one.status == _OK:
+            noted += _answers(one, request)
+    return noted
+
+
+def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """What a body says; None where it cannot be read, or would be too many objects."""
+    if not body or has_too_many_objects(body):
+        return None
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        whole = sanitised(body)
+        return None if whole is None else _read(whole)
+
+
+def _asked(request: Fields) -> list[Fields]:
+    """What is said in a request, as messages; of a body of no API that we know, nothing."""
+    system = request.get("system") or request.get("instructions")
+    system = system or request.get("systemInstruction")
+    found = [] if system is None else [{"role": "system", "content": system}]
+    for name in ("messages", "contents", "input", "prompt"):
+        given = request.get(name)
+        if isinstance(given, list):
+            found += [
+                one if isinstance(one, dict) else {"role": "user", "content": one} for one in given
+            ]
+        elif given is not None:
+            found.append({"role": "user", "content": given})
+    return found
+
+
+def _shown(body: bytes) -> Fields:
+    text = body[:_MOST_SHOWN].decode("utf-8", "replace")
+    return {"role": "user", "content": text}
+
+
+def _message(turn: int, message: Fields) -> TurnMessage:
+    content = message.get("content", message.get("parts"))
+    calls = message.get("tool_calls") or None
+    return TurnMessage(
+        turn,
+        str(message.get("role", message.get("type", ""))),
+        _as_text(content),
+        _calls(calls),
+        name=_text(message.get("name")),
+        tool_call_id=_text(message.get("tool_call_id")),
+        tool_call_ids=_call_ids(calls),
+        reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
+        refusal=_text(message.get("refusal")),
+        other=_other(message),
+    )
+
+
+def _as_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "" if content is None else _encode(content).decode()
+
+
+def _text(value: object) -> str | None:
+    return None if value is None or value == "" else _as_text(value)
+
+
+def _calls(calls: object) -> str | None:
+    if not isinstance(calls, list):
+        return None
+    named = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        function = function if isinstance(function, dict) else {}
+        arguments = _as_text(function.get("arguments"))
+        named.append({"name": _as_text(function.get("name")), "arguments": arguments})
+    return _encode(named).decode()
+
+
+def _call_ids(calls: object) -> str | None:
+    if not isinstance(calls, list):
+        return None
+    return _encode([call.get("id") if isinstance(call, dict) else None for call in calls]).decode()
+
+
+def _other(message: Fields) -> str | None:
+    more = {
+        name: value
+        for name, value in message.items()
+        if name not in _OF_MESSAGES and value is not None and value != []
+    }
+    return _encode(more).decode() if more else None
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
+    """A message per choice of an answer that can be read."""
+    if one.is_stream:
+        body: object = _merged(_events(one.came))
+    else:
+        body = _read(one.came)
+    choices = body.get("choices") if isinstance(body, dict) else None
+    facts: Fields = {"parameters": _parameters(request)}
+    if isinstance(body, dict):
+        facts["answer_id"] = _text(body.get("id"))
+        facts["served_model"] = _text(body.get("model"))
+        facts["usage"] = _text(body.get("usage"))
+    if not choices or not isinstance(choices, list):
+        reply = _reply(one)
+        if reply is not None:
+            yield from _of_reply(one.turn, reply, facts)
+        return
+    for number, choice in enumerate(choices):
+        if not isinstance(choice, dict):
+            continue
+        message = choice.get("message")
+        if not isinstance(message, dict) or not message:
+            message = {"content": choice.get("text")}
+        made = _message(one.turn, {"role": "assistant", **message})
+        yield msgspec.structs.replace(
+            made,
+            content=_said_text(message.get("content")) or made.refusal or "",
+            choice=number,
+            finish_reason=_text(choice.get("finish_reason")),
+            **facts,
+        )
+
+
+def _said_text(content: object) -> str:
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return _as_text(content)
+
+
+def _parameters(request: object) -> str | None:
+    if not isinstance(request, dict):
+        return None
+    given = {name: value for name, value in request.items() if name not in _NO_PARAMETERS}
+    return _encode(given).decode() if given else None
+
+
+def _reply(one: Said) -> Reply | None:
+    """What the API itself makes of an answer; None where nobody can read it."""
+    try:
+        reader = reader_named(one.api)
+        if one.is_stream:
+            stream = reader.stream()
+            stream.feed(one.came, 0.0)
+            stream.end(0.0)
+            found = stream.reply("", 0.0)
+        else:
+            found = reader.reply(one.came, "", 0.0)
+    except Exception:  # noqa: BLE001 - of a package that may be gone, or of another version
+        return None
+    return None if isinstance(found, Failure) else found
+
+
+def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
+    calls = reply.message.get("tool_calls")
+    yield TurnMessage(
+        turn,
+        "assistant",
+        reply.text,
+        _calls(calls),
+        tool_call_ids=_call_ids(calls),
+        choice=0,
+        finish_reason=reply.finish_reason,
+        reasoning=reply.reasoning,
+        refusal=reply.refusal,
+        **facts,
+    )
+
+
+def _events(came: bytes) -> list[Any]:
+    reader = EventReader()
+    return [_read(event) for event in (*reader.feed(came), *reader.end())]
+
+
+def _merged(chunks: Iterable[Any]) -> Fields:
+    """A chat completion, or what else has choices, made of the pieces of its stream."""
+    whole: Fields = {}
+    choices: dict[int, Fields] = {}
+    for chunk in chunks:
+        if not isinstance(chunk, dict):
+            continue
+        pieces = chunk.pop("choices", None)
+        whole.update({name: value for name, value in chunk.items() if value})
+        for piece in pieces if isinstance(pieces, list) else ():
+            if isinstance(piece, dict):
+                own = choices.setdefault(piece.get("index") or 0, {"message": {}})
+                delta = piece.get("delta") or piece.get("message")
+                if isinstance(delta, dict):
+                    _extend(own["message"], delta)
+                if isinstance(piece.get("text"), str):
+                    own["text"] = own.get("text", "") + piece["text"]
+                own["finish_reason"] = piece.get("finish_reason") or own.get("finish_reason")
+    if choices:
+        whole["choices"] = [choices[number] for number in sorted(choices)]
+    return whole
+
+
+def _extend(whole: Fields, delta: Fields) -> None:
+    """Put what a piece of a stream adds to what was there: texts to texts, items by their index."""
+    for name, value in delta.items():
+        earlier = whole.get(name)
+        if isinstance(value, str) and isinstance(earlier, str) and name not in _SAID_ONCE:
+            whole[name] = earlier + value
+        elif isinstance(value, dict) and isinstance(earlier, dict):
+            _extend(earlier, value)
+        elif isinstance(value, list) and (earlier is None or isinstance(earlier, list)):
+            whole[name] = items = earlier or []
+            for item in value:
+                index = item.get("index") if isinstance(item, dict) else None
+                if isinstance(index, int) and 0 <= index < len(items):
+                    _extend(items[index], {key: one for key, one in item.items() if key != "index"})
+                else:
+                    items.append(item)
+        elif earlier is None or earlier == "":
+            whole[name] = value

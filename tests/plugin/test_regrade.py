@@ -1,0 +1,195 @@
+"""An earlier run graded anew: nothing is sent, and only grades may change."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.store.manifest import read_manifest
+
+BODY = """
+@pytest.mark.parametrize("prompt", ["say a", "say b", "filter", "status 500 down", "say c"])
+def test_it(answer, prompt, grade): grade(answer {rule})
+
+@prefetch
+async def breaking(llm) -> str:
+    raise ValueError("broken")
+
+def test_breaks(breaking): pass
+
+@pytest.mark.skip(reason="not now")
+@pytest.mark.parametrize("prompt", ["say no"])
+def test_marked(answer): pass
+"""
+OF_RUN = ("makespan_s", "throughput", "speedup")
+
+
+def write(project, rule, body=BODY):
+    project.suite(body.replace("{rule}", rule))
+
+
+def first_run(project, *options):
+    project.run("-n0", "--ultrapar-max-attempts=1", *options)
+    return project.directory.resolve()
+
+
+def regrade(project, run, *options, workers="-n0"):
+    n_sent = len(project.server.prompts)
+    done = project.run(workers, f"--ultrapar-regrade={run}", *options)
+    assert len(project.server.prompts) == n_sent
+    return done
+
+
+def without_run(rows, *more):
+    drop = {"run_id", "worker", *more}
+    return [{name: value for name, value in row.items() if name not in drop} for row in rows]
+
+
+@pytest.fixture
+def no_keys(monkeypatch):
+    def unset():
+        for n in range(3):
+            monkeypatch.delenv(f"TEST_KEY_{n}", raising=False)
+
+    return unset
+
+
+def test_grades_that_an_edited_test_changes_are_exactly_those(project, workers, no_keys):
+    write(project, '!= "b"')
+    run = first_run(project)
+    before = {table: project.rows(table) for table in ("results", "attempts", "transcripts")}
+    write(project, '!= "c"')
+    no_keys()
+    done = regrade(project, run, workers=workers)
+    assert "INTERNALERROR" not in done.stdout.str()
+    done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} anew: nothing is sent*"])
+    assert project.directory.resolve() != run
+    now = {table: project.rows(table) for table in before}
+    assert without_run(now["attempts"]) == without_run(before["attempts"])
+    assert without_run(now["transcripts"]) == without_run(before["transcripts"])
+    changed = {
+        row["nodeid"].split("::")[1]: row["outcome"]
+        for row, old in zip(now["results"], before["results"], strict=True)
+        if row["outcome"] != old["outcome"]
+    }
+    assert changed == {"test_it[m-say b-r0]": "solved", "test_it[m-say c-r0]": "unsolved"}
+    same = ("outcome", "kind", "error", "started_at", "ended_at")
+    assert [
+        {k: v for k, v in row.items() if k not in same} for row in without_run(now["results"])
+    ] == [{k: v for k, v in row.items() if k not in same} for row in without_run(before["results"])]
+    manifest = read_manifest(project.directory)
+    assert (manifest.regraded, manifest.mode) == (run.name, read_manifest(run).mode)
+
+
+def test_times_and_requests_are_said_to_be_the_other_run_s(project):
+    write(project, '!= "b"')
+    run = first_run(project)
+    done = regrade(project, run)
+    done.stdout.fnmatch_lines([f"*of run {run.name}*in flight at most*"])
+
+
+def test_compare_shows_which_grades_changed(project, capsys):
+    write(project, '!= "b"')
+    run = first_run(project)
+    write(project, '== "b"')
+    regrade(project, run)
+    assert cli.main(("compare", str(run), str(project.directory.resolve()))) == 0
+    said = capsys.readouterr().out
+    assert "3" in said
+    assert "changed" in said
+
+
+def test_seed_and_repetitions_are_those_of_the_run(project):
+    write(project, '!= "b"')
+    run = first_run(project, "--ultrapar-seed=7", "--ultrapar-repeats=2")
+    assert len(project.rows()) == 14
+    assert regrade(project, run, "--ultrapar-coverage=0.5").ret == 1
+    assert len(project.rows()) == 14
+    assert read_manifest(project.directory).seed == 7
+    refused = regrade(project, run, "--ultrapar-seed=8")
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines(["*has seed 7, and command line --ultrapar-seed says 8*"])
+
+
+def test_cases_that_the_run_does_not_have_are_listed_and_left_out(project):
+    write(project, '!= "b"')
+    run = first_run(project)
+    write(
+        project,
+        '!= "b"',
+        BODY + '\n@pytest.mark.parametrize("prompt", ["say new"])\ndef test_new(answer): pass\n',
+    )
+    done = regrade(project, run)
+    assert project.outcomes()["test_new[m-say new-r0]"] == "infra"
+    done.stdout.fnmatch_lines(["*infra/not_in_run*", "*test_new*has no episode of this case*"])
+
+
+def test_value_that_no_longer_fits_is_an_error(project):
+    write(project, '!= "b"')
+    run = first_run(project)
+    suite = project.pytester.path / "test_suite.py"
+    suite.write_text(suite.read_text().replace("prompt) -> str", "prompt) -> int"))
+    regrade(project, run)
+    assert project.outcomes()["test_it[m-say a-r0]"] == "error"
+
+
+def test_run_is_graded_anew_from_one_that_was_graded_anew(project):
+    write(project, '!= "b"')
+    run = first_run(project)
+    regrade(project, run)
+    write(project, '== "b"')
+    regrade(project, "latest")
+    assert [row["outcome"] for row in project.rows()][:2] == ["unsolved", "solved"]
+    assert len(project.rows("attempts")) == 5
+
+
+def test_run_without_conversations_is_graded_anew(project):
+    write(project, '!= "b"')
+    run = first_run(project, "--ultrapar-record=none")
+    regrade(project, run)
+    assert [row["outcome"] for row in project.rows()][:2] == ["solved", "unsolved"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--ultrapar-resume=latest",), "takes all from one run; leave out --ultrapar-resume"),
+        (("--ultrapar-baseline=5",), "leave one of them out"),
+        (("--ultrapar-check",), "leave out --ultrapar-check"),
+        (("--ultrapar-gate=throughput>=1",), "cannot be judged by grading it anew"),
+        (("-k", "nothing_at_all"), None),
+    ],
+)
+def test_what_makes_no_sense_is_refused(project, options, said):
+    write(project, '!= "b"')
+    run = first_run(project)
+    done = regrade(project, run, *options)
+    if said is None:
+        assert done.ret == 5
+    else:
+        assert done.ret == 4
+        assert said in done.stderr.str()
+
+
+def test_run_of_another_suite_or_in_use_is_refused(project):
+    write(project, '!= "b"')
+    run = first_run(project)
+    (project.pytester.path / "test_suite.py").rename(project.pytester.path / "test_other.py")
+    refused = regrade(project, run)
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines([f"*run {run.name} has none of these 7 cases*"])
+    with (run / "run.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = regrade(project, run)
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines([f"*{run} is in use*"])
+    shutil.rmtree(run / "journal")
+    refused = regrade(project, run)
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines(["*cannot read the journal*"])
+    refused = regrade(project, "nowhere")
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines(["*no run found at nowhere*"])
