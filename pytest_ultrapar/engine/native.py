@@ -304,7 +304,8 @@ class NativeClient:
         messages, bounds = _as_chat(plain)
         if path == "/embeddings":
             bounds = {"max_tokens": 1}
-        parameters, tokens, most = {**plain, **bounds}, 0, None
+        parameters: dict[str, Any] = {**plain, **bounds}
+        tokens, most = 0, None
         if self._parts.tokens is not None:
             tokens = self._parts.tokens.of_request(self._model, messages, parameters)
             most = self._parts.tokens.most_of(self._model, len(body), parameters)
