@@ -93,6 +93,9 @@ ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "endless line in a stream": lambda: endless(b":" * MIB, 10 * 1024, SSE),
     "endless deltas": lambda: endless(DELTA * 20_000, 10 * 1024, SSE),
     "many objects": lambda: plain(b'{"choices":[' + b"{}," * (5 * MIB) + b"{}]}"),
+    "many objects with fields": lambda: plain(
+        b'{"choices":[' + b'{"a":1},' * (MIB * 3 // 2) + b"{}]}"
+    ),
     "10 MB": lambda: plain(OPENED + b"x" * 10_000_000 + CLOSED),
     "10 MB, one wide character": lambda: plain(
         OPENED + b"x" * 10_000_000 + "\N{GRINNING FACE}".encode() + CLOSED

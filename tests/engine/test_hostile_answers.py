@@ -25,6 +25,7 @@ EXPECTED = {
     "endless line in a stream": TOO_LARGE,
     "endless deltas": TOO_LARGE,
     "many objects": "malformed: the answer holds more than 10000 objects",
+    "many objects with fields": "malformed: the answer holds more than 10000 objects",
     "10 MB": "10000000 characters",
     "10 MB, one wide character": "10000001 characters",
     "anthropic 10 MB": "10000000 characters",
