@@ -58,7 +58,8 @@ def _messages(item: _Fields) -> Iterator[_Fields]:
             yield _result(item.get("call_id"), item.get("output"))
             return
         case "reasoning":
-            yield _turn(None, (), [_text(item.get("content") or item.get("summary"))])
+            thoughts = _text(item.get("content") or item.get("summary"))
+            yield _turn(None, (), [thoughts]) if thoughts else item
             return
     if isinstance(item.get("parts"), list):
         yield from _of_blocks(item, item["parts"])

@@ -21,16 +21,16 @@ def said(api: str, name: str):
 
 @pytest.mark.parametrize("api", APIS)
 def test_calls_and_results_are_those_of_chat_completions(api):
-    found = said(api, "results")
-    expected = CHAT["results"]["messages"]
-    for message in found:
+    assert read(said(api, "results")) == read(CHAT["results"]["messages"])
+
+
+def read(messages):
+    """A copy, with the arguments of calls as what they say: their blanks are the model's."""
+    messages = json.loads(json.dumps(messages))
+    for message in messages:
         for call in message.get("tool_calls", ()):
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-    for message in expected:
-        for call in message.get("tool_calls", ()):
-            if isinstance(call["function"]["arguments"], str):
-                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-    assert found == expected
+    return messages
 
 
 @pytest.mark.parametrize("api", [api for api in APIS if api != "openai"])
