@@ -39,6 +39,8 @@ class Responses(OpenAi):
 
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
     has_state: ClassVar[bool] = True
+    least_tokens: ClassVar[int] = 16
+    """The smallest `max_output_tokens` that OpenAI takes; `ultrapar check` asks for no more."""
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         """The same for all models."""

@@ -15,8 +15,9 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning_of_bytes
 from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
-from pytest_ultrapar.check.asking import MESSAGES, PARAMETERS
+from pytest_ultrapar.check.asking import MESSAGES, smallest
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.report.text import counted, duration, visible
 
@@ -371,7 +372,9 @@ def cost(pool: Pool, question: Question) -> str:
         for provider in pool.providers
         for model in provider.models
     }
+    api_of = {provider.name: api_named(provider.api) for provider in pool.providers}
     whole, unpriced, unbounded = 0.0, [], []
+    bounds = {1}
     for lane in pool.lanes:
         model = model_of[lane.provider, lane.model]
         if model.price_per_mtok_in is None or model.price_per_mtok_out is None:
@@ -380,11 +383,13 @@ def cost(pool: Pool, question: Question) -> str:
             unbounded.append(model.name)
         else:
             whole += MOST_TOKENS_IN * model.price_per_mtok_in / _MTOK
-            whole += PARAMETERS["max_tokens"] * model.price_per_mtok_out / _MTOK
+            n_out = smallest(api_of[lane.provider])["max_tokens"]
+            whole += n_out * model.price_per_mtok_out / _MTOK
+            bounds.add(n_out)
     if len(unpriced) == len(pool.lanes):
         return "not known, there are no prices in the pool"
     text = f"at most {whole:,.2g} in the currency of the pool's prices"
-    text += f" ({MOST_TOKENS_IN} tokens in and {PARAMETERS['max_tokens']} out for each request)"
+    text += f" ({MOST_TOKENS_IN} tokens in and {max(bounds)} out for each request)"
     if unpriced:
         text += f", without {named(list(dict.fromkeys(unpriced)))} (no price in the pool)"
     if unbounded:

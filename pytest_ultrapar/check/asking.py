@@ -28,6 +28,7 @@ from pytest_ultrapar.pool.model import Lane
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_ultrapar.apis.registry import Api
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -35,10 +36,14 @@ if TYPE_CHECKING:
 
 
 MESSAGES = [{"role": "user", "content": "Reply with OK."}]
-PARAMETERS: dict[str, Any] = {"max_tokens": 1}
 _ENDED_EARLY = "model output limit was reached"
 """OpenAI's reasoning models answer so (400) where they had no room for a word."""
 _SHOWN = 5
+
+
+def smallest(api: Api) -> dict[str, Any]:
+    """Parameters for the shortest answer: 1 token, where an API takes no larger bound for less."""
+    return {"max_tokens": getattr(api, "least_tokens", 1)}
 
 
 class SmallestChat:
@@ -62,7 +67,7 @@ class SmallestChat:
     @staticmethod
     def body(endpoint: Endpoint) -> bytes:
         """What is sent there."""
-        return request_body(endpoint, MESSAGES, PARAMETERS)
+        return request_body(endpoint, MESSAGES, smallest(endpoint.api))
 
     @staticmethod
     def read(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
@@ -223,7 +228,9 @@ class Asking:
         async def ask(lane: Lane) -> Seen:
             endpoint = self._endpoints[lane.lane_id]
             model = lane.lane_id
-            tokens = 0 if estimates is None else estimates.of_request(model, MESSAGES, PARAMETERS)
+            tokens = 0
+            if estimates is not None:
+                tokens = estimates.of_request(model, MESSAGES, smallest(endpoint.api))
             body = self._question.body(endpoint)
             try:
                 lease, sent_s = await self._lease(

@@ -14,6 +14,7 @@ from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
+from pytest_ultrapar.apis.spoken import as_chat
 from pytest_ultrapar.exchanges import said
 from pytest_ultrapar.records import TurnMessage
 
@@ -100,7 +101,7 @@ def _asked(request: Fields) -> list[Fields]:
             ]
         elif given is not None:
             found.append({"role": "user", "content": given})
-    return found
+    return as_chat(found)
 
 
 def _shown(body: bytes) -> Fields:

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import decode_response
+from pytest_ultrapar.apis.registry import MODULES, api_named
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -68,6 +68,16 @@ def packed_endless(n_mib: int, *headers: bytes) -> Iterator[bytes]:
 
 
 SSE = b"content-type: text/event-stream"
+TEXT = b"x" * 10_000_000
+RESPONSE = (
+    b'{"status": "completed", "output": [{"type": "message", "content":'
+    b' [{"type": "output_text", "text": "TEXT"}]}]}'
+)
+_ANTHROPIC_DELTA = (
+    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text"}}\n\n'
+    b'data: {"type":"content_block_delta","index":0,"delta":{"text":"xy"}}\n\n'
+)
+_GEMINI_DELTA = b'data: {"candidates":[{"content":{"parts":[{"text":"xy"}]}}]}\n\n'
 DELTA = b'data: {"choices":[{"delta":{"content":"xy"}}]}\n\n'
 ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "small": lambda: plain(OPENED + b"hello" + CLOSED),
@@ -83,9 +93,38 @@ ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "endless line in a stream": lambda: endless(b":" * MIB, 10 * 1024, SSE),
     "endless deltas": lambda: endless(DELTA * 20_000, 10 * 1024, SSE),
     "many objects": lambda: plain(b'{"choices":[' + b"{}," * (5 * MIB) + b"{}]}"),
+    "many objects with fields": lambda: plain(
+        b'{"choices":[' + b'{"a":1},' * (MIB * 3 // 2) + b"{}]}"
+    ),
     "10 MB": lambda: plain(OPENED + b"x" * 10_000_000 + CLOSED),
     "10 MB, one wide character": lambda: plain(
         OPENED + b"x" * 10_000_000 + "\N{GRINNING FACE}".encode() + CLOSED
+    ),
+    "anthropic 10 MB": lambda: plain(
+        b'{"content": [{"type": "text", "text": "' + TEXT + b'"}], "stop_reason": "end_turn"}'
+    ),
+    "anthropic 10 MB of thinking": lambda: plain(
+        b'{"content": [{"type": "thinking", "thinking": "' + TEXT + b'", "signature": "x"}]}'
+    ),
+    "anthropic many objects": lambda: plain(b'{"content":[' + b"{}," * (5 * MIB) + b"{}]}"),
+    "anthropic endless deltas": lambda: endless(_ANTHROPIC_DELTA * 10_000, 10 * 1024, SSE),
+    "anthropic endless events": lambda: endless(b'data: {"type":"ping"}\n\n' * 10_000, 1024, SSE),
+    "openai-responses 10 MB": lambda: plain(RESPONSE.replace(b"TEXT", TEXT)),
+    "openai-responses 10 MB in a stream": lambda: plain(
+        b'data: {"type":"response.completed","response":'
+        + RESPONSE.replace(b"TEXT", TEXT)
+        + b"}\n\n",
+        SSE,
+    ),
+    "openai-responses many objects": lambda: plain(b'{"output":[' + b"{}," * (5 * MIB) + b"{}]}"),
+    "gemini 10 MB": lambda: plain(
+        b'{"candidates": [{"content": {"parts": [{"text": "'
+        + TEXT
+        + b'"}]}, "finishReason": "STOP"}]}'
+    ),
+    "gemini endless deltas": lambda: endless(_GEMINI_DELTA * 10_000, 10 * 1024, SSE),
+    "gemini many parts": lambda: plain(
+        b'{"candidates": [{"content": {"parts": [' + b'{"a":1},' * (MIB * 3 // 2) + b"{}]}}]}"
     ),
 }
 
@@ -104,19 +143,20 @@ def _most_mib() -> float:
 async def _outcome(port: int, name: str) -> str:
     lane = LaneId("p/i/k")
     url = f"http://127.0.0.1:{port}/v1"
-    streams = "stream" in name or "deltas" in name
-    endpoint = Endpoint(lane, "p", "i", "k", url, "none", "m", 20.0, stream=streams)
+    streams = "stream" in name or "deltas" in name or "events" in name
+    api = api_named(name.split(maxsplit=1)[0] if name.split(maxsplit=1)[0] in MODULES else "openai")
+    endpoint = Endpoint(lane, "p", "i", "k", url, "none", "m", 20.0, api=api, stream=streams)
     client = HttpClient([endpoint], max_connections=1)
     body = json.dumps({"name": name}).encode()
     result: Answer | Reply | Failure = await client.exchange(endpoint, body, timeout_s=120.0)
     if isinstance(result, Answer) and result.stream is not None:
         result = result.stream.reply(lane, 1.0)
     elif isinstance(result, Answer):
-        result = decode_response(result.body, lane, 1.0)
+        result = api.reply(result.body, lane, 1.0)
     await client.close()
     if isinstance(result, Failure):
         return f"{result.outcome}: {result.message}"
-    return f"{len(result.text)} characters"
+    return f"{len(result.text or result.reasoning or '')} characters"
 
 
 async def _measure(port: int, name: str) -> tuple[str, float]:

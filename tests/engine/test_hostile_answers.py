@@ -25,8 +25,20 @@ EXPECTED = {
     "endless line in a stream": TOO_LARGE,
     "endless deltas": TOO_LARGE,
     "many objects": "malformed: the answer holds more than 10000 objects",
+    "many objects with fields": "malformed: the answer holds more than 10000 objects",
     "10 MB": "10000000 characters",
     "10 MB, one wide character": "10000001 characters",
+    "anthropic 10 MB": "10000000 characters",
+    "anthropic 10 MB of thinking": "10000000 characters",
+    "anthropic many objects": "malformed: the answer holds more than 10000 objects",
+    "anthropic endless deltas": TOO_LARGE,
+    "anthropic endless events": TOO_LARGE,
+    "openai-responses 10 MB": "10000000 characters",
+    "openai-responses 10 MB in a stream": "10000000 characters",
+    "openai-responses many objects": "malformed: the answer holds more than 10000 objects",
+    "gemini 10 MB": "10000000 characters",
+    "gemini endless deltas": TOO_LARGE,
+    "gemini many parts": "malformed: the answer holds more than 10000 objects",
 }
 
 

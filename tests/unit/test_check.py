@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import httpx
@@ -408,6 +409,20 @@ def test_cost_is_an_upper_bound_by_the_pools_prices(load):
     unbounded = priced + "parameters = { max_tokens = false }\n"
     assert "without m (answers have no bound" in cost(load(unbounded), CHAT)
     assert cost(load(priced), MODELS) == "none, lists of models are free"
+
+
+def test_answer_of_a_check_is_as_short_as_its_api_allows(load):
+    for api, field, n in (
+        ("openai-responses", "max_output_tokens", 16),
+        ("anthropic", "max_tokens", 1),
+    ):
+        endpoint = Endpoint("p/i/k", "p", "i", "k", OPENAI, CANARY, "a", 20.0, api=api_named(api))
+        assert json.loads(CHAT.body(endpoint))[field] == n
+    priced = POOL.replace('api = "openai"', 'api = "openai-responses"')
+    priced += "price_per_mtok_in = 1000\nprice_per_mtok_out = 6000\n"
+    whole = 4 * (MOST_TOKENS_IN * 1000 + 16 * 6000) / 1e6
+    assert cost(load(priced), CHAT).startswith(f"at most {whole:.2g} in")
+    assert "and 16 out" in cost(load(priced), CHAT)
 
 
 def case(name, model="m"):

@@ -1,0 +1,146 @@
+"""What a request of any API says, as messages of chat completions: for people who read transcripts.
+
+The other way round than `translation`, and with no claim to be sent: what is not known stays as it
+is. Which API it is need not be told, for none has the fields of another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_Fields = dict[str, Any]
+
+
+def as_chat(items: Iterable[_Fields]) -> list[_Fields]:
+    """Messages or items of a request, in the shape of chat completions.
+
+    Reasoning, text and calls of one turn of the model become one message.
+
+    Args:
+        items: As the request has them, of any content.
+    """
+    said: list[_Fields] = []
+    for item in items:
+        for message in _messages(item):
+            if said and _goes_on(said[-1], message):
+                _add(said[-1], message)
+            else:
+                said.append(message)
+    return said
+
+
+def _goes_on(last: _Fields, message: _Fields) -> bool:
+    """Whether a message is more of a model's turn: only Responses take one to pieces."""
+    is_own = last.get("role") == message.get("role") == "assistant"
+    return is_own and (message.get("content") is None or last.get("content") is None)
+
+
+def _add(last: _Fields, more: _Fields) -> None:
+    if more.get("content") is not None:
+        last["content"] = more["content"]
+    for name in ("tool_calls", "reasoning"):
+        if name in more:
+            last[name] = last[name] + more[name] if name in last else more[name]
+
+
+def _messages(item: _Fields) -> Iterator[_Fields]:
+    content = item.get("content")
+    match item.get("type"):
+        case "function_call":
+            yield _turn(None, [_call(item.get("call_id"), item.get("name"), item.get("arguments"))])
+            return
+        case "function_call_output":
+            yield _result(item.get("call_id"), item.get("output"))
+            return
+        case "reasoning":
+            thoughts = _text(item.get("content") or item.get("summary"))
+            yield _turn(None, (), [thoughts]) if thoughts else item
+            return
+    if isinstance(item.get("parts"), list):
+        yield from _of_blocks(item, item["parts"])
+    elif isinstance(content, list) and any(_kind(block) for block in content):
+        yield from _of_blocks(item, content)
+    elif item.get("role") == "assistant" and isinstance(content, list) and "tool_calls" not in item:
+        yield {**item, "content": _text(content)}
+    else:
+        yield item
+
+
+def _kind(block: object) -> str:
+    """What of a turn a block or part is; empty: text, an image or what else messages have."""
+    if not isinstance(block, dict):
+        return ""
+    if str(block.get("type")) in {"tool_use", "tool_result", "thinking", "redacted_thinking"}:
+        return str(block["type"])
+    if isinstance(block.get("functionCall"), dict):
+        return "tool_use"
+    if isinstance(block.get("functionResponse"), dict):
+        return "tool_result"
+    return "thinking" if block.get("thought") else ""
+
+
+def _of_blocks(item: _Fields, blocks: list[Any]) -> Iterator[_Fields]:
+    """Results first, which are messages of their own; then the turn with all else."""
+    rest: list[Any] = []
+    calls: list[_Fields] = []
+    thoughts: list[str] = []
+    for block in blocks:
+        kind = _kind(block)
+        if kind == "tool_result":
+            own = block.get("functionResponse") or block
+            output = own.get("response", own.get("content"))
+            if isinstance(output, dict) and output.keys() == {"output"}:
+                output = output["output"]
+            yield _result(own.get("tool_use_id", own.get("id")), output)
+        elif kind == "tool_use":
+            own = block.get("functionCall") or block
+            arguments = own.get("input", own.get("args", {}))
+            calls.append(_call(own.get("id"), own.get("name"), _json(arguments)))
+        elif kind:
+            thoughts.append(str(block.get("thinking") or block.get("text") or ""))
+        else:
+            rest.append(block)
+    if str(item.get("role")) in {"assistant", "model"}:
+        yield _turn(_text(rest) if rest else None, calls, thoughts)
+    elif rest:
+        is_text = all(isinstance(one, dict) and one.keys() == {"text"} for one in rest)
+        role = item.get("role", "user")
+        yield {"role": role, "content": _text(rest) if is_text else rest}
+
+
+def _turn(content: str | None, calls: Iterable[_Fields], thoughts: Iterable[str] = ()) -> _Fields:
+    message: _Fields = {"role": "assistant", "content": content}
+    if calls := list(calls):
+        message["tool_calls"] = calls
+    if reasoning := "\n".join(one for one in thoughts if one):
+        message["reasoning"] = reasoning
+    return message
+
+
+def _call(call_id: object, name: object, arguments: object) -> _Fields:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def _result(call_id: object, output: object) -> _Fields:
+    return {"role": "tool", "tool_call_id": call_id, "content": output}
+
+
+def _text(parts: object) -> str:
+    """The texts of parts, and of others what they are as JSON."""
+    if not isinstance(parts, list):
+        return parts if isinstance(parts, str) else ""
+    texts: list[str] = []
+    for part in parts:
+        text = part.get("text", part.get("refusal")) if isinstance(part, dict) else part
+        texts.append(text if isinstance(text, str) else _json(part))
+    return "".join(texts)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
