@@ -59,7 +59,7 @@ def openai_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may be
     return openai.AsyncOpenAI(
         api_key=POOL_KEY,
         base_url=f"{HOME}/v1",
-        http_client=httpx_client(native, None),
+        http_client=httpx_client(native, _library_of(openai)),
         max_retries=0,
     )
 
@@ -71,12 +71,19 @@ def anthropic_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may
     client = anthropic.AsyncAnthropic(
         api_key=POOL_KEY,
         base_url=HOME,
-        http_client=httpx_client(native, None),
+        http_client=httpx_client(native, _library_of(anthropic)),
         max_retries=0,
     )
     # Else it would also send what stands in ANTHROPIC_AUTH_TOKEN.
     client.auth_token = None
     return client
+
+
+def _library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - the SDK may be absent
+    """Whose HTTP clients an SDK takes: httpx2's, or of versions before those of 2026 httpx's."""
+    bases = sdk.DefaultAsyncHttpxClient.__mro__
+    base = next(one for one in bases if one.__module__.partition(".")[0] in {"httpx", "httpx2"})
+    return import_module(base.__module__.partition(".")[0])
 
 
 def _imported(package: str, whose: str) -> Any:  # noqa: ANN401

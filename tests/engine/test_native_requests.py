@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
+import types
 
 import pytest
 
@@ -312,7 +314,7 @@ def test_client_of_another_api_is_refused(tmp_path):
 
 
 def test_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    monkeypatch.setitem(sys.modules, "openai", None)
 
     async def scene(told):
         with pytest.raises(ConfigError, match="pip install openai"):
@@ -345,3 +347,19 @@ def test_tokens_are_reserved_for_what_a_body_asks(tmp_path):
     chat, embeddings = asked
     assert 100 < chat < 200
     assert 400 < embeddings < 1000
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+def test_sdk_gets_a_client_of_the_library_that_it_is_written_for(tmp_path, monkeypatch, library):
+    module = pytest.importorskip(library)
+    sdk = types.ModuleType("openai")
+    sdk.DefaultAsyncHttpxClient = type("Default", (module.AsyncClient,), {})
+    sdk.AsyncOpenAI = lambda **given: given["http_client"]
+    monkeypatch.setitem(sys.modules, "openai", sdk)
+
+    async def scene(told):
+        client = told.llm.openai()
+        assert isinstance(client, module.AsyncClient)
+        assert (await client.post(CHAT, json=told.body())).json() == CHATTED
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
