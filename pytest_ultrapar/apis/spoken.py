@@ -44,8 +44,9 @@ def _add(last: _Fields, more: _Fields) -> None:
     if more.get("content") is not None:
         last["content"] = more["content"]
     for name in ("tool_calls", "reasoning"):
-        if name in more:
-            last[name] = last[name] + more[name] if name in last else more[name]
+        earlier, added = last.get(name), more.get(name)
+        if added is not None:
+            last[name] = earlier + added if isinstance(earlier, type(added)) else added
 
 
 def _messages(item: _Fields) -> Iterator[_Fields]:
@@ -84,6 +85,12 @@ def _kind(block: object) -> str:
     return "thinking" if block.get("thought") else ""
 
 
+def _within(block: _Fields, name: str) -> _Fields:
+    """What Gemini has one level further down, others in the block itself."""
+    inner = block.get(name)
+    return inner if isinstance(inner, dict) else block
+
+
 def _of_blocks(item: _Fields, blocks: list[Any]) -> Iterator[_Fields]:
     """Results first, which are messages of their own; then the turn with all else."""
     rest: list[Any] = []
@@ -92,13 +99,13 @@ def _of_blocks(item: _Fields, blocks: list[Any]) -> Iterator[_Fields]:
     for block in blocks:
         kind = _kind(block)
         if kind == "tool_result":
-            own = block.get("functionResponse") or block
+            own = _within(block, "functionResponse")
             output = own.get("response", own.get("content"))
             if isinstance(output, dict) and output.keys() == {"output"}:
                 output = output["output"]
             yield _result(own.get("tool_use_id", own.get("id")), output)
         elif kind == "tool_use":
-            own = block.get("functionCall") or block
+            own = _within(block, "functionCall")
             arguments = own.get("input", own.get("args", {}))
             calls.append(_call(own.get("id"), own.get("name"), _json(arguments)))
         elif kind:

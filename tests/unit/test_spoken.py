@@ -54,6 +54,14 @@ def test_images_stay_what_they_are():
         assert len(message["content"]) == 3
 
 
+def test_fields_that_hold_nothing_or_something_else_are_no_obstacle():
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    for earlier in (None, "x", {}):
+        turn = {"role": "assistant", "content": None, "tool_calls": earlier, "reasoning": earlier}
+        (message,) = as_chat([turn, call])
+        assert [one["id"] for one in message["tool_calls"]] == ["c"]
+
+
 anything = st.recursive(
     st.none() | st.text(max_size=4) | st.sampled_from(["tool_use", "function_call", "reasoning"]),
     lambda inner: (
