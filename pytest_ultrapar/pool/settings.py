@@ -343,7 +343,6 @@ class Options:
         kind=float,
         by_default="as the pool says",
         between=BUDGET,
-        variable="ULTRAPAR_BUDGET",
         file="budget",
         is_recorded=False,
     )

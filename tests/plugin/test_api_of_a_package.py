@@ -148,7 +148,7 @@ def test_name_that_two_packages_bring_is_refused_with_both(install, tmp_path):
         ("no_such_module:API", "it cannot be imported: ModuleNotFoundError: No module named"),
         ("json:API", "it cannot be imported: AttributeError: module 'json' has no attribute 'API'"),
         ("acme_broken:API", "it cannot be imported: ZeroDivisionError: division by zero"),
-        ("json:dumps", "it lacks allowance, base_url_hint, "),
+        ("json:dumps", "it lacks allowance, base_paths, base_url_hint, "),
     ],
 )
 def test_api_that_cannot_be_used_is_refused_with_its_package(install, tmp_path, where, why):

@@ -115,14 +115,6 @@ def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, 
     assert project.server.prompts == []
 
 
-def test_variable_says_the_budget_as_well(project, monkeypatch):
-    monkeypatch.setenv("ULTRAPAR_BUDGET", "-3")
-    write(project, 2)
-    run = project.run_here("-n0")
-    assert run.ret == 4
-    run.stderr.fnmatch_lines(["*environment: ULTRAPAR_BUDGET must be > 0 (got -3.0)*"])
-
-
 @pytest.mark.slow
 def test_killed_run_has_spent_what_was_in_flight(project):
     prompts = write(project)

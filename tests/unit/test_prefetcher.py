@@ -31,7 +31,9 @@ class StillPrefetcher(Prefetcher):
 def prefetcher() -> StillPrefetcher:
     cases = {0: "case 0", 1: "case 1", 2: "case 2"}
     runtime = SimpleNamespace(
-        recovered=SimpleNamespace(lookup=lambda _: None), group_of=lambda case_id: case_id[-1]
+        recovered=SimpleNamespace(lookup=lambda _: None),
+        group_of=lambda case_id: case_id[-1],
+        options=SimpleNamespace(regrade=None),
     )
     settings = SimpleNamespace(worker="gw0")
     items = [SimpleNamespace(parent=None)] * len(cases)

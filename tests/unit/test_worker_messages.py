@@ -117,7 +117,7 @@ def test_what_is_held_goes_before_the_engine_is_ended(wire, monkeypatch):
         return "stopped"
 
     monkeypatch.setattr(worker, "CtrlC", lambda _: SimpleNamespace(install=lambda: None))
-    config = SimpleNamespace(workeroutput={})
+    config = type("Config", (), {"workeroutput": {}})()
     session = worker.WorkerSession(config, {})
     session._outbox, session._prefetcher = wire.outbox, SimpleNamespace(stop=stop)
     said(wire, ITEM)
