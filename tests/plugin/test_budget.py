@@ -143,7 +143,7 @@ def test_killed_run_has_spent_what_was_in_flight(project):
     assert cost_of(asked) <= before <= budget * UNITS
     assert text.count("reserve") > text.count("settle"), "nothing was in flight"
 
-    del project.server.faults["use"]
+    project.server.faults["use"] = WORDS["use"]
     again = project.run("-n2", "--ultrapar-budget", str(budget), "--ultrapar-resume", "latest")
     assert again.ret == 1
     assert cost_of(project.server.prompts) <= budget * UNITS

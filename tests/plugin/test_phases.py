@@ -367,7 +367,7 @@ def test_plan_of_phase_52_is_the_documents_sum_and_names_the_binding_key(
     for number, n in enumerate((4, 4, 2)):
         assert f"load: ideallab/key{number}: {n} at once, {qps * n} of {limit} QPS: " in done.stdout
     assert f"seats of ideallab: {seats} qwen2.5-72b-instruct" in done.stdout
-    assert re.search(r"^cost, in the currency .* 0\.1\d ", done.stdout, re.MULTILINE)
+    assert re.search(r"^cost, in USD .* 0\.1\d ", done.stdout, re.MULTILINE)
     assert "is assumed" not in done.stdout
     assert re.search(r"^  binding key: ideallab/key[01] \(qps\)", done.stdout, re.MULTILINE)
     assert "mode phase, policy model-key: load: processes of the original scripts" in done.stdout
