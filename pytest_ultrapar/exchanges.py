@@ -40,7 +40,8 @@ _REMEMBERED = 4
 _PART = PART.encode()
 _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
-_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
+# One that is never closed is a string, too: else each quote in it would be looked at to the end.
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
 _UNSENT = frozenset({"model", "stream", "stream_options"})
 
 

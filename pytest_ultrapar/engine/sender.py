@@ -22,6 +22,7 @@ from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker.holding import acquire_lease, may_send
 from pytest_ultrapar.broker.protocol import (
     BrokerPort,
+    Feedback,
     Lease,
     LeaseOutcome,
     LeaseRequest,
@@ -295,6 +296,7 @@ class Sender:
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
+        feedback = Feedback(late_s=t_send_s - lease.granted_s)
         try:
             to = {} if pieces is None else {"pieces": pieces}
             answer = await parts.exchange.exchange(
@@ -306,15 +308,14 @@ class Sender:
             if _lacks_resource(result) and endpoint.url != parts.endpoints[lease.lane].url:
                 result = replace(result, outcome="bad_request")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
+            feedback = feedback_from(result, endpoint, answer, feedback.late_s)
         finally:
             # Taken before the release, so that the records never show two requests on one seat.
             t_end_s = parts.clock.now_s()
             if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            parts.port.release(
-                lease, outcome, feedback_from(result, endpoint, answer, t_send_s - lease.granted_s)
-            )
+            parts.port.release(lease, outcome, feedback)
             reply = result if isinstance(result, Reply) else None
             stream = answer.stream if isinstance(answer, Answer) else None
             record = Attempt(

@@ -18,6 +18,7 @@ from pytest_ultrapar.exchanges import (
     canonical,
     part_name,
     said,
+    skeleton,
     skeletons,
     without_model,
 )
@@ -234,3 +235,17 @@ def test_canonical_form_of_what_is_no_json_is_itself():
     assert canonical(b"--boundary\r\n") == b"--boundary\r\n"
     assert canonical(b"[" * 100_000) == b"[" * 100_000
     assert PART.encode() not in canonical(b'{"a":1}')
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b'\\"'])
+def test_string_that_is_never_closed_is_looked_at_once(end):
+    # Looked at from each of its quotes it would take minutes.
+    body = b'"' + b'\\"  ' * 99_990 + b" " * 2**24 + end
+    kept: dict[str, bytes] = {}
+
+    def keep(content: bytes) -> str:
+        kept["x" * 64] = content
+        return "0" * 64
+
+    assert len(skeleton(body, keep) or b"") < 1000
+    assert kept == {"x" * 64: body[1:-1] if end == b"\\" else body[1:]}

@@ -9,6 +9,7 @@ import json
 import httpx
 import pytest
 
+from pytest_ultrapar.apis.openai import API, OpenAi
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease, LeaseRequest
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -16,6 +17,7 @@ from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.records import Attempt
 
 LANE = LaneId("p/a/k0")
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -81,8 +83,10 @@ def fine(status: int = 200, text: str = "fine") -> Answer:
     return Answer(status, httpx.Headers(), json.dumps(body).encode(), 0.0)
 
 
-def client(ledger: Ledger, server: Answers, clock: HandClock, *, until_s: float) -> Llm:
-    endpoint = Endpoint(LANE, "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 60.0)
+def client(
+    ledger: Ledger, server: Answers, clock: HandClock, *, until_s: float, api: OpenAi = API
+) -> Llm:
+    endpoint = Endpoint(LANE, "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 60.0, api)
     parts = EngineParts(
         port=ledger,
         exchange=server,
@@ -148,3 +152,25 @@ def test_episodes_deadline_speaks_of_a_lane_that_had_the_time_to_answer(sent_s, 
         return ledger
 
     assert asyncio.run(play()).given_back == ["ok", outcome]
+
+
+class Overlooked(OpenAi):
+    """An API of somebody else, with a mistake in what it makes of headers."""
+
+    def allowance(self, headers):
+        return 1 // 0
+
+
+def test_mistake_of_an_api_keeps_no_seat():
+    async def play() -> tuple[Ledger, list[Attempt]]:
+        clock = HandClock()
+        ledger = Ledger(clock)
+        llm = client(ledger, Answers(fine(404)), clock, until_s=1e6, api=Overlooked())
+        with pytest.raises(ZeroDivisionError):
+            await llm.chat(MESSAGES)
+        await llm.close()
+        return ledger, llm.conversation.attempts
+
+    ledger, attempts = asyncio.run(play())
+
+    assert len(ledger.given_back) == len(attempts) == 1
