@@ -278,7 +278,7 @@ class NativeClient:
         if any(key != POOL_KEY for key in keys):
             self._refuse(
                 "a client of llm brings a key of its own: the pool's keys are used, so give it "
-                f'api_key="{POOL_KEY}"'
+                "api_key=llm.api_key"
             )
         if len(body) > LARGEST_REQUEST_BYTES:
             self._refuse(

@@ -122,7 +122,8 @@ def check_budgets(pool: Pool) -> None:
             fields = " and ".join(models[place].unpriced)
             msg = (
                 f"{pool.path}: the budget of {limits[0]} needs the price of the model "
-                f'"{lane.model}" of provider "{lane.provider}": {fields} is not known; write it, '
-                f'or have it looked up with prices = "{GENAI_PRICES}" in [pool]'
+                f'"{lane.model}" of provider "{lane.provider}": its [[provider.model]] has no '
+                f'{fields}; write it there, or look prices up with prices = "{GENAI_PRICES}" in '
+                "[pool]"
             )
             raise ConfigError(msg)

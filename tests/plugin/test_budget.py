@@ -93,7 +93,7 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project, w
             "price_per_mtok_in = 3\n",
             ["--ultrapar-budget", "5"],
             '*the budget of pool needs the price of the model "m" of provider "p": '
-            "price_per_mtok_out is not known; write it*",
+            "its * has no price_per_mtok_out; write it there*",
         ),
         (PRICES, ["--ultrapar-budget=-1"], "*--ultrapar-budget must be > 0 (got -1.0)*"),
         (PRICES, ["--ultrapar-budget", "nan"], "*--ultrapar-budget must be a number (got nan)*"),
