@@ -23,7 +23,7 @@ class Conversation(msgspec.Struct):
     """What an episode has said and spent so far: the raw material of its record.
 
     Attributes:
-        failure: What ends the episode, whatever it does next.
+        failure: What ends the episode, whatever it does next (`fail`).
         last_trouble: Why the request that is under way has to be sent again; empty if it has not.
         exchanges: Takes what was sent and what came; None: that is not kept.
         keeps_text: Whether messages are kept, where exchanges are not.
@@ -40,6 +40,16 @@ class Conversation(msgspec.Struct):
     _said: list[Mapping[str, Any]] = []
     _unsent: dict[int, Messages] = {}
     _unanswered: dict[int, tuple[Endpoint, bytes, Answer | Failure | None]] = {}
+
+    def fail(self, error: InfraError | PromptRefused | BadRequestError) -> None:
+        """The episode ends with this, unless it failed before: of several requests the first."""
+        if self.failure is None:
+            self.failure = error
+
+    def check(self) -> None:
+        """Raise what the episode has failed with, if it has."""
+        if self.failure is not None:
+            raise self.failure
 
     def note(self, turn: int, messages: Messages) -> None:
         """Keep what is new: a conversation that grows is stored once, not once per turn.

@@ -103,9 +103,8 @@ class Llm:
             ValueError: A parameter is no finite number.
         """
         conversation = self.conversation
-        if conversation.failure is not None:
-            # An episode that caught it: its case is lost, and more requests would cost for nothing.
-            raise conversation.failure
+        # An episode that caught it: its case is lost, and more requests would cost for nothing.
+        conversation.check()
         reserved = RESERVED & parameters.keys()
         if reserved:
             msg = (
@@ -131,7 +130,7 @@ class Llm:
         finally:
             self._chatting.discard(task)
         if not isinstance(reply, Reply):
-            conversation.failure = reply
+            conversation.fail(reply)
             raise reply
         if estimates is not None:
             estimates.learn(self.model, messages, parameters, reply, is_first=turn == 0)

@@ -212,8 +212,7 @@ class NativeClient:
             msg = "a client of llm was used after its episode had ended"
             raise RuntimeError(msg)
         conversation = self._conversation
-        if conversation.failure is not None:
-            raise conversation.failure
+        conversation.check()
         asked = self._checked(method, url, headers, body)
         turn = conversation.n_turns
         conversation.n_turns += 1
@@ -340,8 +339,9 @@ class NativeClient:
         return found
 
     def _refuse(self, sentence: str) -> NoReturn:
-        self._conversation.failure = BadRequestError(sentence)
-        raise self._conversation.failure
+        error = BadRequestError(sentence)
+        self._conversation.fail(error)
+        raise error
 
 
 def _asked_of(lane: Endpoint, path: str) -> tuple[str, str | None] | None:

@@ -237,6 +237,22 @@ class Sender:
         return lanes[0] if lanes else None
 
     async def _lease(self, asked: Request, after: LaneId | None, bound: LaneId | None) -> Lease:
+        """The next lease, unless a request beside this one has failed for good meanwhile.
+
+        Its case is lost then, and this request would cost for nothing.
+        """
+        self._conversation.check()
+        lease = await self._next_lease(asked, after, bound)
+        try:
+            self._conversation.check()
+        except Exception:
+            self._parts.port.release(lease, "unsent")
+            raise
+        return lease
+
+    async def _next_lease(
+        self, asked: Request, after: LaneId | None, bound: LaneId | None
+    ) -> Lease:
         tokens, most = asked.tokens, asked.most
         first, self._first = self._first, None
         self._first_timer.cancel()
@@ -296,7 +312,8 @@ class Sender:
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
-        feedback = Feedback(late_s=t_send_s - lease.granted_s)
+        late_s = t_send_s - lease.granted_s
+        feedback = Feedback(late_s=late_s)
         try:
             to = {} if pieces is None else {"pieces": pieces}
             answer = await parts.exchange.exchange(
@@ -308,7 +325,7 @@ class Sender:
             if _lacks_resource(result) and endpoint.url != parts.endpoints[lease.lane].url:
                 result = replace(result, outcome="bad_request")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
-            feedback = feedback_from(result, endpoint, answer, feedback.late_s)
+            feedback = feedback_from(result, endpoint, answer, late_s)
         finally:
             # Taken before the release, so that the records never show two requests on one seat.
             t_end_s = parts.clock.now_s()
@@ -374,7 +391,7 @@ class Sender:
             await asyncio.sleep(seconds)
 
     def _fail(self, error: InfraError, cause: BaseException | None) -> NoReturn:
-        self._conversation.failure = error
+        self._conversation.fail(error)
         raise error from cause
 
     def return_unused(self) -> None:

@@ -16,6 +16,7 @@ from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
+from pytest_ultrapar.errors import BadRequestError
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
 
@@ -174,3 +175,20 @@ def test_mistake_of_an_api_keeps_no_seat():
     ledger, attempts = asyncio.run(play())
 
     assert len(ledger.given_back) == len(attempts) == 1
+
+
+def test_requests_beside_one_that_failed_for_good_are_sent_no_more():
+    async def play() -> tuple[Ledger, Answers, list[object]]:
+        clock = HandClock()
+        ledger, server = Ledger(clock), Answers(fine(500), fine(400), fine(), fine())
+        llm = client(ledger, server, clock, until_s=1e6)
+        chats = (llm.chat(MESSAGES), llm.chat(MESSAGES))
+        ended = await asyncio.gather(*chats, return_exceptions=True)
+        await llm.close()
+        return ledger, server, ended
+
+    ledger, server, ended = asyncio.run(play())
+
+    assert len(server.bodies) == 2
+    assert [type(one) for one in ended] == [BadRequestError, BadRequestError]
+    assert len(ledger.given_back) == 1 + len(ledger.asked)
