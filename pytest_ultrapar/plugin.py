@@ -27,15 +27,20 @@ _planned_workers_key = pytest.StashKey[int]()
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare options, first of all: what is imported from here on is loaded plainly."""
-    loading.load_plainly(pluginmanager)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare options."""
     options.add_options(parser)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare hooks."""
     pluginmanager.add_hookspecs(hooks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Load the rest of this package plainly; called when the command line has been read."""
+    loading.load_plainly(early_config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,7 +81,6 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
-    config.add_cleanup(loading.load_as_before)
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "

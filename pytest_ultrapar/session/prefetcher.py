@@ -174,6 +174,7 @@ class Prefetcher:
         self._current: tuple[pytest.Item, CaseState | None] | None = None
         self._streams: internals.EpisodeStreams | None = None
         self._engine: Engine | None = None
+        self._has_asked = False
 
     # -- any thread --------------------------------------------------------------------------------
 
@@ -392,10 +393,10 @@ class Prefetcher:
         self._running.update(work.index for work in works)
         if not works:
             return
-        is_first = self._engine is None
         engine = self._start_engine()
         engine.submit(works)
-        if is_first:
+        if not self._has_asked:
+            self._has_asked = True
             self._let_first_go(engine)
 
     def _work(self, index: int) -> Work:
@@ -443,10 +444,10 @@ class Prefetcher:
         return self._engine
 
     def _let_first_go(self, engine: Engine) -> None:
-        """Wait until the first requests are on their way, 0.2 s at most.
+        """Wait until the first episodes have begun and the loop keeps up, 0.2 s at most.
 
-        What this thread does next, other cases or imports, keeps them for 30 ms from the loop that
-        is to send them.
+        What this thread does next, other cases or imports, keeps the loop for 30 ms from sending
+        their requests.
         """
         for _ in range(_MOST_YIELDS):
             time.sleep(_YIELD_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +27,9 @@ N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
 _LONGEST_ERROR = 2000
 """Characters of a case's error that are kept in the tables."""
+_ROWS = (list, tuple, set, frozenset)
+_DEEPEST = 20
+"""Data that is nested deeper may hold itself; it is looked at as text."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
 """Of a report that counts; plugins that run a test again give its earlier reports others."""
 _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
@@ -214,14 +218,28 @@ def redact(
             report.wasxfail = text(report.wasxfail)
 
 
-def _redacted(part: Any, text: Callable[[str], str]) -> Any:  # noqa: ANN401 - any plain data
-    if isinstance(part, str):
-        return text(part)
-    if isinstance(part, dict):
-        return {name: _redacted(value, text) for name, value in part.items()}
-    if isinstance(part, list | tuple):
-        return type(part)(_redacted(value, text) for value in part)
-    return part
+def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401
+    """Data of any kind with all its texts put through `text`; itself where that changes nothing.
+
+    What is no plain data is what it says of itself: junit files and the terminal show that.
+    """
+    if part is None or isinstance(part, bool | int | float):
+        return part
+    if depth < _DEEPEST and isinstance(part, dict):
+        pairs = [*part.items()]
+        masked = _redacted(pairs, text, depth)
+        return part if masked is pairs else dict(masked)
+    if depth < _DEEPEST and isinstance(part, _ROWS):
+        rows = [_redacted(one, text, depth + 1) for one in part]
+        if all(map(is_, rows, part)):
+            return part
+        return next(kind for kind in _ROWS if isinstance(part, kind))(rows)
+    try:
+        shown = str(part)
+        said = text(shown)
+    except Exception:  # noqa: BLE001 - whoever shows it fails likewise
+        return part
+    return part if said == shown else said
 
 
 def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 
 _PACKED = "ultrapar_packed"
+_FORMAT = 4
+"""Of marshal: all versions of Python that may stand on the two sides (`//python=`) read it."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """What xdist's `WorkerInteractor` sends of each item, three reports among it."""
 _WORDS = frozenset({str, int, float, bool, type(None), bytes, complex})
@@ -49,7 +51,7 @@ class Outbox:
     def flush(self) -> None:
         """Send what is held; to be called before the main thread waits."""
         if self._held:
-            self._send(_PACKED, messages=marshal.dumps(self._held))
+            self._send(_PACKED, messages=marshal.dumps(self._held, _FORMAT))
             self._held.clear()
 
     def stop_holding(self) -> None:
@@ -67,13 +69,16 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
     def process_from_remote(message: Any) -> None:  # noqa: ANN401 - a message, or xdist's end marker
         if isinstance(message, tuple) and message[0] == _PACKED:
+            # From our own worker; JSON would make lists of tuples.
+            messages = marshal.loads(message[1]["messages"])  # noqa: S302
             events: list[Message] = []
             node.putevent = events.append
-            # From our own worker, which runs the same interpreter; JSON would make lists of tuples.
-            for one in marshal.loads(message[1]["messages"]):  # noqa: S302
-                process(one)
-            node.putevent = put
-            put((_PACKED, {"events": events}))
+            try:
+                for one in messages:
+                    process(one)
+            finally:
+                node.putevent = put
+                put((_PACKED, {"events": events}))
         else:
             process(message)
 

@@ -111,6 +111,10 @@ class WorkerSession:
             # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before the
             # `yield` of its wrapper runs before any other plugin. It sends this after all of us.
             session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
+    def pytest_ultrapar_spare_reports(self, session: pytest.Session) -> None:
+        """Look for garbage before pytest does, when its session's fixtures are torn down."""
         garbage.spare_reports(session.config)
 
 

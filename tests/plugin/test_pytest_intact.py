@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import pytest_ultrapar
+from pytest_ultrapar.session.loading import OwnModules
 from tests.plugin.conftest import section
 
 CONFTEST = """
@@ -537,3 +539,40 @@ def test_finders_of_modules_are_as_before_when_pytest_has_ended(project):
     )
     done = project.pytester.run(sys.executable, "-c", script)
     assert done.ret == 0
+
+
+@pytest.mark.parametrize("wrong", [["--no-such-option"], ["--ultrapar-pool=no_such_file.toml"]])
+def test_finders_of_modules_are_as_before_after_a_usage_error(project, wrong):
+    script = (
+        "import sys; before = [*sys.meta_path]; import pytest;"
+        f"assert pytest.main({wrong!r}) == pytest.ExitCode.USAGE_ERROR;"
+        "assert sys.meta_path == before, sys.meta_path"
+    )
+    done = project.pytester.run(sys.executable, "-c", script)
+    assert done.ret == 0
+
+
+def test_a_run_within_a_run_leaves_the_finders_of_the_outer_one(project):
+    project.pytester.makepyfile(
+        test_nested="""
+import sys
+import pytest
+
+def test_nested(tmp_path):
+    before = [*sys.meta_path]
+    # One that is configured, and one that is not.
+    for options in (["--collect-only"], ["--no-such-option"]):
+        pytest.main([*options, "-q", "--rootdir", str(tmp_path), str(tmp_path)])
+    assert sys.meta_path == before
+"""
+    )
+    done = project.pytester.runpytest_subprocess("-q")
+    done.assert_outcomes(passed=1)
+
+
+def test_modules_in_other_folders_are_left_to_other_finders(tmp_path):
+    (tmp_path / "extra.py").write_text("")
+    finder = OwnModules()
+    assert finder.find_spec("pytest_ultrapar.extra", [str(tmp_path)]) is None
+    assert finder.find_spec("json", None) is None
+    assert finder.find_spec("pytest_ultrapar.clock", pytest_ultrapar.__path__) is not None

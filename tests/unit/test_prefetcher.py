@@ -91,3 +91,23 @@ def test_first_cases_are_asked_while_the_last_are_still_made_ready(prefetcher, m
     prefetcher.close()
     assert [prefetcher.take() for _ in range(4)] == [0, 1, 2, None]
     assert events == [0, 1, "asked", 2, "asked"]
+
+
+def test_first_episodes_have_begun_before_anything_else_is_prepared(prefetcher, monkeypatch):
+    # As in a worker, and where the first cases have ended before: the engine runs already.
+    prefetcher.start()
+    monkeypatch.setattr("pytest_ultrapar.session.prefetcher._AT_ONCE", 1)
+    monkeypatch.setattr("pytest_ultrapar.session.prefetcher._YIELD_S", 0.0)
+    n_looks, begun_after = 0, []
+
+    def n_open(_):
+        nonlocal n_looks
+        n_looks += 1
+        return int(n_looks > 3)
+
+    monkeypatch.setattr(StillPrefetcher, "n_open", property(n_open))
+    monkeypatch.setattr(prefetcher, "submit", lambda works: begun_after.append(n_looks))
+    prefetcher.put([0, 1])
+    prefetcher.start_episodes()
+    assert begun_after[0] == 0
+    assert begun_after[1] > 3

@@ -144,6 +144,25 @@ def test_other_messages_go_at_once_and_overtake_none(wire):
     assert wire.arrived == [*ITEM, finished]
 
 
+def test_a_message_that_cannot_be_taken_apart_keeps_no_other_from_the_controller():
+    wire = Wire()
+    put = wire.node.putevent
+
+    def process(message):
+        if message == ITEM[1]:
+            raise KeyboardInterrupt
+        wire.node.putevent(message)
+
+    wire.node.process_from_remote = process
+    receive_packed(wire.node)
+    with pytest.raises(KeyboardInterrupt):
+        said(wire, [*ITEM, START])
+    assert wire.queue == [("ultrapar_packed", {"events": [ITEM[0]]})]
+    assert wire.node.putevent == put
+    wire.node.process_from_remote(START)
+    assert wire.queue[1:] == [START]
+
+
 def test_xdists_end_marker_gets_through(wire):
     end = object()
     wire.node.process_from_remote(end)
