@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
+_NO_CODING = frozenset({"", "identity"})
 _REST_S = 0.25
 """How long the end of a body is waited for when its answer is complete: then the connection can be
 used again, else it is closed."""
@@ -212,8 +213,8 @@ async def _decoded(
     stream = response.stream
     if isinstance(stream, Body) and stream.is_longer_than(largest_bytes):
         raise _TooLargeError
-    coding = response.headers.get("content-encoding", "identity")
-    unpacker = None if coding.strip().lower() == "identity" else Unpacker(coding)
+    coding = response.headers.get("content-encoding", "")
+    unpacker = None if coding.strip().lower() in _NO_CODING else Unpacker(coding)
     n_bytes = 0
     # What comes is bytes: our own transport's, or a mock's in place of it.
     assert isinstance(stream, httpx.AsyncByteStream)

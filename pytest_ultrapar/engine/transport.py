@@ -123,6 +123,7 @@ _STEP_BYTES = 64 * 1024
 """64 KiB of gzip can stand for 64 MiB: nobody may ask zlib for all of it at once."""
 _GZIP = 16 + zlib.MAX_WBITS
 _HEADER_BYTES = 2
+_MEMBER = b"\x1f\x8b"
 _DEFLATE = 8
 """Compression method in the first byte of zlib's header."""
 
@@ -143,8 +144,9 @@ class Unpacker:
         if words not in {"gzip", "x-gzip", "deflate"}:
             msg = f"the answer's content-encoding {coding!r} was not requested"
             raise httpx.DecodingError(msg)
+        self._is_gzip = words != "deflate"
         self._begin = b""
-        self._zlib = None if words == "deflate" else zlib.decompressobj(_GZIP)
+        self._zlib = zlib.decompressobj(_GZIP) if self._is_gzip else None
 
     def steps(self, piece: bytes) -> Iterator[bytes]:
         """What a piece of the body stands for, at most 64 KiB at a time.
@@ -152,24 +154,38 @@ class Unpacker:
         Raises:
             httpx.DecodingError: It cannot be unpacked.
         """
-        unpacking = self._zlib
-        if unpacking is None:
-            piece = self._begin = self._begin + piece
-            if len(piece) < _HEADER_BYTES:
-                return
-            unpacking = self._zlib = zlib.decompressobj(_format_of(piece))
-        while not unpacking.eof:
+        while True:
+            unpacking = self._zlib
+            if unpacking is None or unpacking.eof:
+                piece = self._begin + piece
+                self._begin = piece[:_HEADER_BYTES]
+                unpacking = self._unpacking(piece)
+                if unpacking is None:
+                    return
+                self._zlib, self._begin = unpacking, b""
             try:
                 unpacked = unpacking.decompress(piece, _STEP_BYTES)
             except zlib.error as error:
                 msg = f"the answer cannot be unpacked: {error}"
                 raise httpx.DecodingError(msg) from error
-            piece = unpacking.unconsumed_tail
+            piece = unpacking.unused_data if unpacking.eof else unpacking.unconsumed_tail
             if unpacked:
                 yield unpacked
             # A full step may have left output inside although all input is taken.
             if not piece and len(unpacked) < _STEP_BYTES:
                 return
+
+    def _unpacking(self, begin: bytes) -> zlib._Decompress | None:
+        """What unpacks a body, or the next member of one, that begins so; None: nothing does yet.
+
+        A body may have several members of gzip (RFC 1952, section 2.2). What else follows the end
+        is left out, as browsers do.
+        """
+        if len(begin) < _HEADER_BYTES:
+            return None
+        if self._is_gzip:
+            return zlib.decompressobj(_GZIP) if begin.startswith(_MEMBER) else None
+        return zlib.decompressobj(_format_of(begin)) if self._zlib is None else None
 
     def end(self) -> None:
         """Make sure that the body was whole.

@@ -117,6 +117,11 @@ def test_exchange_decodes_what_the_server_encoded():
     assert answer.body == b"x" * 1000
 
 
+@pytest.mark.parametrize("coding", [b"", b"identity", b"Identity "])
+def test_exchange_takes_a_body_without_a_coding_as_it_is(coding):
+    assert run(response(b"text", b"content-encoding: " + coding)).body == b"text"
+
+
 def test_exchange_calls_what_cannot_be_decoded_malformed():
     failure = run(response(b"no gzip", b"content-encoding: gzip"))
     assert (failure.outcome, failure.maybe_billed) == ("malformed", True)

@@ -62,3 +62,22 @@ def test_body_that_is_cut_off_or_broken_is_refused(name):
 def test_coding_that_was_not_asked_for_is_refused(coding):
     with pytest.raises(httpx.DecodingError, match="was not requested"):
         Unpacker(coding)
+
+
+@given(members=st.lists(st.binary(max_size=100), min_size=1, max_size=4), cut=st.integers(0, 300))
+def test_members_of_gzip_are_one_body_however_it_is_cut(members, cut):
+    packed = b"".join(map(gzip.compress, members))
+    assert unpack("gzip", packed[:cut], packed[cut:]) == b"".join(members)
+
+
+def test_member_that_is_cut_off_is_refused():
+    with pytest.raises(httpx.DecodingError, match="before its end"):
+        unpack("gzip", gzip.compress(b"one") + gzip.compress(b"two")[:-1])
+
+
+@pytest.mark.parametrize("rest", [b"\0", b"\0" * 512, b"junk"])
+@pytest.mark.parametrize("name", PACKERS)
+def test_what_follows_the_end_is_left_out(name, rest):
+    coding, pack = PACKERS[name]
+    assert unpack(coding, pack(b"text"), rest, rest) == b"text"
+    assert unpack(coding, pack(b"text") + rest) == b"text"
