@@ -88,8 +88,8 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
     """Have a `DSession` carry out what came as one event. Before it has workers.
 
-    For each event by itself xdist's queue and its question whether all tests have finished
-    (`DSession.loop_once`) were a third of what an item cost the controller.
+    For each event by itself there is a round of xdist's queue, with its question whether all tests
+    have finished (`DSession.loop_once`): 0.02 of the 0.3 ms that an item costs the controller.
     """
 
     def handle(events: Sequence[Message]) -> None:
