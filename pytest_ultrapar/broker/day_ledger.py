@@ -135,7 +135,9 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # What was sent: by earlier runs and others, by us, and what of ours is in the file.
+        # What was sent: by earlier runs and others, as it was read and as far as it still counts; by
+        # us, and what of ours is in the file.
+        self._read: Counter[Span] = Counter()
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
         self._written: Counter[Span] = Counter()
@@ -297,7 +299,8 @@ class DayLedger:
         time_s = found.time_s + max(0.0, _progress_s(then, self._instant))
         others = Counter({(a, b, c, d): units for a, b, c, d, units in found.sent})
         others.subtract(self._written)
-        others, known = +others, self._others
+        others, known = +others, self._read
+        self._read = others.copy()
         self._others = others
         if found.frame == self._frame:
             # Ours and the file's are both no later than the true time, so the later one is nearer
@@ -347,7 +350,7 @@ class DayLedger:
         self.failing_since_s = math.inf
 
     def _forget(self) -> None:
-        # Not in `_written`: what the file still holds of ours would be taken for another run's.
+        # Not in `_written` and `_read`: what the file still holds would be taken for another run's.
         for counter in (self._others, self._ours):
             for span in [span for span in counter if span[1] + _KEPT_S <= self._time_s]:
                 del counter[span]

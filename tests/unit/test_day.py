@@ -306,6 +306,20 @@ def test_own_units_in_the_file_are_not_taken_for_another_runs(tmp_path):
     assert spend(ledger, 1, clocks) == 1
 
 
+def test_an_earlier_runs_units_in_the_file_are_not_taken_for_new_ones(tmp_path):
+    clocks = Clocks()
+    earlier = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    assert spend(earlier, 1, clocks) == 1
+    earlier.close(clocks.now_s)
+    ledger = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    clocks.go(24 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.jump(-40 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.go(24 * HOUR_S)
+    assert spend(ledger, 1, clocks) == 1
+
+
 @pytest.mark.parametrize(("ahead_s", "left"), [(0.0, 0), (-200.0, 0), (5 * HOUR_S, 10)])
 def test_over_a_start_of_the_host_the_wall_clock_counts(tmp_path, ahead_s, left):
     clocks = Clocks()
