@@ -135,8 +135,8 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # What was sent: by earlier runs and others, as it was read and as far as it still counts; by
-        # us, and what of ours is in the file.
+        # What was sent: by earlier runs and others, as it was read and as far as it still counts;
+        # by us, and what of ours is in the file.
         self._read: Counter[Span] = Counter()
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
