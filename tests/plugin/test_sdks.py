@@ -44,7 +44,7 @@ OF_SDKS = (
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a suite; keys of the user's own, as SDKs look for them, are not to go anywhere."""
-    command = [*PYTEST, "-W", "error", "-n0", "-q", "--ultrapar-pool", "pool.toml", *options]
+    command = [*PYTEST, "-W", "error", "-q", "--ultrapar-pool", "pool.toml", *options]
     return subprocess.run(
         command,
         cwd=folder,
@@ -56,10 +56,10 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_sdk_in_each_way_keeps_to_the_limits(tmp_path):
+def test_each_sdk_in_each_way_keeps_to_the_limits(tmp_path, workers):
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
     tmp_path.joinpath("test_suite.py").write_text(SUITE.read_text(encoding="utf-8"))
-    done = run(tmp_path)
+    done = run(tmp_path, workers)
     assert done.returncode == 0, done.stdout
     directory = tmp_path / ".ultrapar" / "latest"
     log = read_server_log(directory / "simulator.jsonl")
@@ -101,13 +101,13 @@ share = 0.03
 """
 
 
-def test_mixed_ways_under_faults_lose_no_seat_and_no_case(tmp_path):
+def test_mixed_ways_under_faults_lose_no_seat_and_no_case(tmp_path, workers):
     pool = POOL.replace("qps = 10 }", "qps = 60 }\ntimeout_s = 1").replace("0.2,", "0.05,")
     tmp_path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
     tmp_path.joinpath("faults.toml").write_text(FAULTS, encoding="utf-8")
     suite = STORM.read_text(encoding="utf-8")
     tmp_path.joinpath("test_suite.py").write_text(suite, encoding="utf-8")
-    done = run(tmp_path, "--ultrapar-faults", "faults.toml", "--ultrapar-coverage", "0")
+    done = run(tmp_path, workers, "--ultrapar-faults", "faults.toml", "--ultrapar-coverage", "0")
     directory = tmp_path / ".ultrapar" / "latest"
     log = read_server_log(directory / "simulator.jsonl")
 
