@@ -15,11 +15,11 @@ import base64
 import re
 import zlib
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.records import Exchange
+from pytest_ultrapar.records import Exchange, TurnMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +42,7 @@ _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
 # One that is never closed is a string, too: else each quote in it would be looked at to the end.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
+_Asked = TypeVar("_Asked")
 _UNSENT = frozenset({"model", "stream", "stream_options"})
 
 
@@ -247,6 +248,30 @@ def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
     if _PART not in body:
         return body
     return _PART_NAME.sub(lambda match: part(match[1].decode()), body)
+
+
+def unheard(
+    asked: Sequence[_Asked],
+    before: Sequence[_Asked],
+    noted: Sequence[TurnMessage],
+    shaped: Callable[[_Asked], TurnMessage],
+) -> list[TurnMessage]:
+    """What a request says that no earlier one of its episode did: what it does not repeat.
+
+    Args:
+        asked: All that it says.
+        before: All that the one before it said; nothing is a repetition where that was another
+            conversation.
+        noted: What was said so far, answers included.
+        shaped: Makes a message of what is asked.
+    """
+    known = len(before) if list(asked[: len(before)]) == list(before) else 0
+    new = [shaped(one) for one in asked[known:]]
+    # Callers append the last answer to their own list; it was noted when it came.
+    is_heard = known and new and noted
+    if is_heard and (new[0].role, new[0].content) == ("assistant", noted[-1].content):
+        del new[0]
+    return new
 
 
 def part_name(content: bytes) -> str:

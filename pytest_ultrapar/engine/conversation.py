@@ -13,7 +13,7 @@ from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint, without_surrogates
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
-from pytest_ultrapar.exchanges import ExchangeLog, without_model
+from pytest_ultrapar.exchanges import ExchangeLog, unheard, without_model
 from pytest_ultrapar.records import Attempt, Exchange, TurnMessage
 
 _OF_THE_REQUEST = frozenset({"refused", "bad_request"})
@@ -62,21 +62,11 @@ class Conversation(msgspec.Struct):
             self._unsent[turn] = messages
         if self.exchanges is not None or not self.keeps_text:
             return
-        said, noted = self._said, self.messages
-        known = len(said) if list(messages[: len(said)]) == said else 0
-        new = [
-            TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
-            for message in messages[known:]
-        ]
-        # Callers append the last answer to their own list; it was noted when it came.
-        if (
-            known
-            and new
-            and noted
-            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
-        ):
-            del new[0]
-        noted.extend(new)
+
+        def shaped(message: Mapping[str, Any]) -> TurnMessage:
+            return TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
+
+        self.messages += unheard(messages, self._said, self.messages, shaped)
         self._said = [dict(message) for message in messages]
 
     def heard(self, turn: int, reply: Reply) -> None:

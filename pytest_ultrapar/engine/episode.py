@@ -14,6 +14,7 @@ from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.engine.sdk_clients import fault_behind
+from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
 
@@ -69,19 +70,20 @@ async def run_episode(
     current_output.set(output)
     started_at_us = utc_now_us()
     started_s = parts.clock.now_s()
-    llm = Llm(
+    sender = Sender(
+        parts,
         model=work.model,
         group=work.group,
         case_id=work.case_id,
         seed=work.seed,
-        parts=parts,
         first=lease,
         until_s=started_s + timeout_s,
     )
+    llm = Llm(sender)
     end = await _outcome(work, llm, timeout_s)
     await llm.close()
     duration_s = parts.clock.now_s() - started_s
-    conversation = llm.conversation
+    conversation = sender.conversation
     return EpisodeEnded(
         case_id=work.case_id,
         worker=worker,

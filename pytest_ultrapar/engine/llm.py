@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +10,6 @@ from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import POOL_KEY, NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
-from pytest_ultrapar.engine.sender import EngineParts, Sender
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     import anthropic
     import openai
 
-    from pytest_ultrapar.broker.protocol import Lease
+    from pytest_ultrapar.engine.sender import Sender
 
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set, whatever the API: they are the client's own business."""
@@ -42,44 +39,16 @@ class _Chat(msgspec.Struct, frozen=True):
 class Llm:
     """A client bound to the case's model; one per episode, made by the engine, used on its loop."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        group: str,
-        case_id: str,
-        seed: int,
-        parts: EngineParts,
-        first: Lease,
-        until_s: float = math.inf,
-    ) -> None:
+    def __init__(self, sender: Sender) -> None:
         """Make a client.
 
         Args:
-            model: All requests are for it.
-            group: The case's group in the assignment, empty for none.
-            case_id: The case.
-            seed: For the jitter of back-offs.
-            parts: What the clients of an engine share.
-            first: The episode's first lease.
-            until_s: The episode's deadline, monotonic seconds.
+            sender: The episode's.
         """
-        self.model = model
-        self.conversation = parts.conversation()
-        self._parts = parts
+        self.model = sender.model
+        self.conversation = sender.conversation
+        self._sender = sender
         self._native_client: NativeClient | None = None
-        self._sender = Sender(
-            self.conversation,
-            model=model,
-            group=group,
-            case_id=case_id,
-            seed=seed,
-            parts=parts,
-            first=first,
-            until_s=until_s,
-        )
-        self._chatting: set[asyncio.Task[Any] | None] = set()
-        self._closed = False
 
     async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401
         """The model's answer to a conversation.
@@ -113,22 +82,12 @@ class Llm:
             )
             raise TypeError(msg)
         check_request(messages, parameters)
-        if self._closed:
-            msg = "llm.chat() was called after its episode had ended"
-            raise RuntimeError(msg)
-        turn = conversation.n_turns
-        conversation.n_turns += 1
-        conversation.note(turn, messages)
-        estimates, tokens, most = self._parts.tokens, 0, None
+        turn = self._sender.next_turn(messages)
+        estimates, tokens, most = self._sender.parts.tokens, 0, None
         if estimates is not None:
             tokens = estimates.of_request(self.model, messages, parameters)
             most = estimates.most(self.model, messages, parameters)
-        task = asyncio.current_task()
-        self._chatting.add(task)
-        try:
-            reply, _ = await self._sender.answer(turn, _Chat(messages, parameters, tokens, most))
-        finally:
-            self._chatting.discard(task)
+        reply, _ = await self._sender.answer(turn, _Chat(messages, parameters, tokens, most))
         if not isinstance(reply, Reply):
             conversation.fail(reply)
             raise reply
@@ -182,24 +141,9 @@ class Llm:
 
     def _native(self) -> NativeClient:
         if self._native_client is None:
-            self._native_client = NativeClient(
-                self.model, self.conversation, self._parts, self._sender
-            )
+            self._native_client = NativeClient(self._sender)
         return self._native_client
 
     async def close(self) -> None:
         """End all requests that the episode left behind, so that its record has each of them."""
-        self._closed = True
-        left = {task for task in self._chatting if task is not None}
-        left.discard(asyncio.current_task())
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
-        if self._native_client is not None:
-            await self._native_client.close()
-        self.return_unused()
-
-    def return_unused(self) -> None:
-        """Give the first lease back if no request used it."""
-        self._sender.return_unused()
+        await self._sender.close()

@@ -23,9 +23,8 @@ from pytest_ultrapar.errors import BadRequestError, PromptRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.engine.sender import EngineParts, Sender
+    from pytest_ultrapar.engine.sender import Sender
 
 POOL_KEY = "pool"
 """The key that an SDK is given: which key a request is sent with is decided per lane."""
@@ -151,25 +150,18 @@ class _Native:
 class NativeClient:
     """Answers the native requests of one episode; used on the engine's loop alone."""
 
-    def __init__(
-        self, model: str, conversation: Conversation, parts: EngineParts, sender: Sender
-    ) -> None:
+    def __init__(self, sender: Sender) -> None:
         """Make a client.
 
         Args:
-            model: The case's model; all requests are for it.
-            conversation: The episode's.
-            parts: What the clients of an engine share.
             sender: The episode's.
         """
-        self._model = model
-        self._conversation = conversation
-        self._parts = parts
         self._sender = sender
-        self._lanes = [one for one in parts.endpoints.values() if one.model == model]
+        self._model = sender.model
+        self._conversation = sender.conversation
+        self._tokens = sender.parts.tokens
+        self._lanes = [one for one in sender.parts.endpoints.values() if one.model == sender.model]
         self._loop = asyncio.get_running_loop()
-        self._running: dict[asyncio.Task[Any], Pieces | None] = {}
-        self._is_closed = False
 
     def must_serve(self, path: str, whose: str) -> None:
         """Make sure that whatever lane a request gets knows a resource.
@@ -208,18 +200,11 @@ class NativeClient:
         if asyncio.get_running_loop() is not self._loop:
             msg = "a client of llm was used on another event loop than its episode's"
             raise RuntimeError(msg)
-        if self._is_closed:
-            msg = "a client of llm was used after its episode had ended"
-            raise RuntimeError(msg)
-        conversation = self._conversation
-        conversation.check()
+        self._conversation.check()
         asked = self._checked(method, url, headers, body)
-        turn = conversation.n_turns
-        conversation.n_turns += 1
-        conversation.note(turn, asked.messages)
+        turn = self._sender.next_turn(asked.messages)
         task = self._loop.create_task(self._answered(turn, asked))
-        self._running[task] = asked.pieces
-        task.add_done_callback(self._over)
+        task.add_done_callback(_over)
         if asked.pieces is not None:
             pump = Pump(asked.pieces, task)
             try:
@@ -231,28 +216,13 @@ class NativeClient:
                 raise
         return await task
 
-    async def close(self) -> None:
-        """End all requests that the episode left behind, so that its record has each of them."""
-        self._is_closed = True
-        for task, pieces in self._running.items():
-            if pieces is None or not pieces.is_whole:
-                task.cancel()
-        if self._running:
-            await asyncio.wait(list(self._running))
-
-    def _over(self, task: asyncio.Task[Any]) -> None:
-        del self._running[task]
-        if not task.cancelled():
-            # Its failure is the case's already, whether anybody waits for it or not.
-            task.exception()
-
     async def _answered(self, turn: int, asked: _Native) -> Handed:
         result, answer = await self._sender.answer(turn, asked)
         assert isinstance(answer, Answer)
         if isinstance(result, Reply):
             # Embeddings say nothing of how long the model's answers are.
-            if self._parts.tokens is not None and result.tokens_out:
-                self._parts.tokens.learn(
+            if self._tokens is not None and result.tokens_out:
+                self._tokens.learn(
                     self._model, asked.messages, asked.parameters, result, is_first=turn == 0
                 )
             self._conversation.heard(turn, result)
@@ -305,9 +275,9 @@ class NativeClient:
             bounds = {"max_tokens": 1}
         parameters: dict[str, Any] = {**plain, **bounds}
         tokens, most = 0, None
-        if self._parts.tokens is not None:
-            tokens = self._parts.tokens.of_request(self._model, messages, parameters)
-            most = self._parts.tokens.most_of(self._model, len(body), parameters)
+        if self._tokens is not None:
+            tokens = self._tokens.of_request(self._model, messages, parameters)
+            most = self._tokens.most_of(self._model, len(body), parameters)
         sent = {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)}
         # A lane has its own version in its URL.
         own = {_KEY_PARAMETER, "api-version"}
@@ -342,6 +312,12 @@ class NativeClient:
         error = BadRequestError(sentence)
         self._conversation.fail(error)
         raise error
+
+
+def _over(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        # Its failure is the case's already, whether anybody waits for it or not.
+        task.exception()
 
 
 def _asked_of(lane: Endpoint, path: str) -> tuple[str, str | None] | None:

@@ -10,14 +10,15 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn, Protocol, TypeGuard
+from typing import Any, NoReturn, Protocol, TypeGuard
 
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
-from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker.holding import acquire_lease, may_send
 from pytest_ultrapar.broker.protocol import (
@@ -43,6 +44,8 @@ _HOLD_FIRST_LEASE_S = 1.0
 MOST_CROWDED = 10
 """A request that was refused so often while others were answered is refused for its own sake: it
 may bring its server down each time. From then on a 503 is a failure of the request."""
+_CLOSE_S = 1.0
+"""A send that is cancelled ends at once; should one ever not, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
 """The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
 
@@ -109,47 +112,88 @@ class Request(Protocol):
 
 
 class Sender:
-    """Sends the requests of one episode; used on the engine's loop."""
+    """Sends the requests of one episode; made by `episode`, used on the engine's loop.
+
+    Attributes:
+        parts: What the clients of all episodes share.
+        model: All requests are for it.
+        conversation: What becomes of requests is noted there.
+    """
 
     def __init__(
         self,
-        conversation: Conversation,
+        parts: EngineParts,
         *,
         model: str,
         group: str,
         case_id: str,
         seed: int,
-        parts: EngineParts,
         first: Lease,
         until_s: float = math.inf,
     ) -> None:
         """Hold the episode's first lease for its first request.
 
         Args:
-            conversation: What becomes of requests is noted there.
-            model: See `Llm`, as for all that follows.
-            group: See `Llm`.
-            case_id: See `Llm`.
-            seed: See `Llm`.
-            parts: See `Llm`.
-            first: See `Llm`.
-            until_s: See `Llm`.
+            parts: What the clients of all episodes share.
+            model: All requests are for it.
+            group: The case's group in the assignment, empty for none.
+            case_id: The case.
+            seed: For the jitter of back-offs.
+            first: The episode's first lease.
+            until_s: The episode's deadline, monotonic seconds.
         """
-        self._conversation = conversation
-        self._model = model
+        self.parts = parts
+        self.model = model
+        self.conversation = parts.conversation()
         self._since_s, self._until_s = parts.clock.now_s(), until_s
         self._case_id = case_id
         self._group = group
-        self._parts = parts
         self._rng = random.Random(seed)
         self._lane = first.lane
         self._made: dict[str, LaneId] = {}
         self._first: Lease | None = first
+        self._is_closed = False
+        self._sending: dict[asyncio.Task[Any], Request] = {}
+        self._idle = asyncio.Event()
         # A seat is scarce: an episode that prepares for long before its first request gives it
         # back.
         self._first_timer = asyncio.get_running_loop().call_later(
             _HOLD_FIRST_LEASE_S, self.return_unused
         )
+
+    def next_turn(self, messages: Messages) -> int:
+        """Number a request of the episode, from 0, and note what it says.
+
+        Args:
+            messages: The whole conversation so far.
+
+        Raises:
+            RuntimeError: The episode has ended.
+        """
+        if self._is_closed:
+            msg = "a client of llm was used after its episode had ended"
+            raise RuntimeError(msg)
+        turn = self.conversation.n_turns
+        self.conversation.n_turns += 1
+        self.conversation.note(turn, messages)
+        return turn
+
+    async def close(self) -> None:
+        """End all requests that the episode left behind, so that its record has each of them.
+
+        Whose tasks they are sent in is none of our business, and what else those do, neither: what
+        is waited for is the sends.
+        """
+        self._is_closed = True
+        for task, request in self._sending.items():
+            # The last piece is here: what is left to do is to give the connection back.
+            if request.pieces is None or not request.pieces.is_whole:
+                task.cancel()
+        if self._sending:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), _CLOSE_S)
+        self.return_unused()
 
     async def answer(
         self, turn: int, request: Request
@@ -163,7 +207,20 @@ class Sender:
         Raises:
             InfraError: It could not be answered. The case is `infra` from now on.
         """
-        retry = self._parts.retry
+        task = asyncio.current_task()
+        assert task is not None
+        self._sending[task] = request
+        try:
+            return await self._answer(turn, request)
+        finally:
+            del self._sending[task]
+            if not self._sending:
+                self._idle.set()
+
+    async def _answer(
+        self, turn: int, request: Request
+    ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
+        retry = self.parts.retry
         # By lane: names of models and parameters differ. Encoded once, however often it is tried.
         on: dict[LaneId, tuple[Endpoint, bytes]] = {}
         bound = self._bound(request, on)
@@ -171,15 +228,15 @@ class Sender:
         after: LaneId | None = None
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
-            t_ready_s = self._parts.clock.now_s()
+            t_ready_s = self.parts.clock.now_s()
             lease = await self._lease(request, after, bound)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
             if lease.lane not in on:
                 try:
-                    on[lease.lane] = request.on(self._parts.endpoints[lease.lane])
+                    on[lease.lane] = request.on(self.parts.endpoints[lease.lane])
                 except BaseException:
-                    self._parts.port.release(lease, "unsent")
+                    self.parts.port.release(lease, "unsent")
                     raise
             endpoint, body = on[lease.lane]
             sent = await self._send(
@@ -196,13 +253,13 @@ class Sender:
                 continue
             result, answer = sent
             if isinstance(result, Reply):
-                self._conversation.last_trouble = ""
+                self.conversation.last_trouble = ""
                 # Chat completions, which most requests are, name and make nothing.
                 if isinstance(answer, Answer) and getattr(endpoint.reader, "has_state", False):
                     self._made |= dict.fromkeys(state_made(answer.body), lease.lane)
                 return result, answer
-            result = replace(result, message=self._parts.shown(result.message))
-            self._conversation.last_trouble = result.message
+            result = replace(result, message=self.parts.shown(result.message))
+            self.conversation.last_trouble = result.message
             failed.append(result.outcome)
             its_class = CLASSES[result.outcome]
             verdict = retry.decide(result, failed)
@@ -211,8 +268,8 @@ class Sender:
             is_own = verdict == "again" and its_class.costs_attempt
             backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
             after = lease.lane if its_class.budget else None
-            if self._parts.watch is not None:
-                self._parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
+            if self.parts.watch is not None:
+                self.parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
             if verdict == "refused":
                 return PromptRefused(result.refused_kind or "refused", result.message), answer
             if verdict == "bad_request":
@@ -228,7 +285,7 @@ class Sender:
         """
         if not self._made:
             return None
-        on[self._lane] = request.on(self._parts.endpoints[self._lane])
+        on[self._lane] = request.on(self.parts.endpoints[self._lane])
         named = state_named(on[self._lane][1]) & self._made.keys()
         lanes = sorted({self._made[name] for name in named})
         if len(lanes) > 1:
@@ -241,12 +298,12 @@ class Sender:
 
         Its case is lost then, and this request would cost for nothing.
         """
-        self._conversation.check()
+        self.conversation.check()
         lease = await self._next_lease(asked, after, bound)
         try:
-            self._conversation.check()
+            self.conversation.check()
         except Exception:
-            self._parts.port.release(lease, "unsent")
+            self.parts.port.release(lease, "unsent")
             raise
         return lease
 
@@ -259,15 +316,15 @@ class Sender:
         if first is not None:
             # Where money counts, 0 says that nothing was reserved.
             is_enough = tokens <= first.tokens or (not first.tokens and most is None)
-            if most is not None and self._parts.tokens is not None:
-                is_enough &= self._parts.tokens.fits_first(self._case_id, most)
+            if most is not None and self.parts.tokens is not None:
+                is_enough &= self.parts.tokens.fits_first(self._case_id, most)
             if is_enough:
                 return first
             # What the first request needs was not known when the episode asked for its lease.
-            self._parts.port.release(first, "unsent")
+            self.parts.port.release(first, "unsent")
         request = LeaseRequest(
-            self._parts.next_request_id(),
-            self._model,
+            self.parts.next_request_id(),
+            self.model,
             self._group,
             opens=False,
             lane=bound or self._lane,
@@ -279,7 +336,7 @@ class Sender:
         if most is not None:
             request = priced(request, *most)
         try:
-            lease = await acquire_lease(self._parts.port, request)
+            lease = await acquire_lease(self.parts.port, request)
         except InfraError as error:
             if bound is not None:
                 why = f"{error}; the request names what only {bound} has"
@@ -303,7 +360,7 @@ class Sender:
         t_ready_s: float,
     ) -> tuple[Reply | Failure, Answer | Failure] | None:
         """One attempt; None when the lease had grown too old to send on."""
-        parts = self._parts
+        parts = self.parts
         t_send_s = parts.clock.now_s()
         if not may_send(parts.port, lease, t_send_s):
             return None
@@ -360,8 +417,8 @@ class Sender:
                 rate_wait_s=lease.rate_wait_s,
                 t_first_token_s=stream.t_first_token_s if stream is not None else None,
             )
-            self._conversation.attempts.append(record)
-            self._conversation.tried(turn, endpoint, body, answer, result)
+            self.conversation.attempts.append(record)
+            self.conversation.tried(turn, endpoint, body, answer, result)
             if parts.watch is not None:
                 parts.watch.answered(self._case_id, record, lease.lane)
         return result, answer
@@ -378,7 +435,7 @@ class Sender:
         return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
 
     def _with_trouble(self, error: InfraError) -> InfraError:
-        trouble = self._conversation.last_trouble
+        trouble = self.conversation.last_trouble
         if not trouble:
             return error
         if isinstance(error, NoLaneError):
@@ -387,22 +444,19 @@ class Sender:
 
     async def _back_off(self, seconds: float) -> None:
         if seconds > 0:
-            self._conversation.backoff_s += seconds
+            self.conversation.backoff_s += seconds
             await asyncio.sleep(seconds)
 
     def _fail(self, error: InfraError, cause: BaseException | None) -> NoReturn:
-        self._conversation.fail(error)
+        self.conversation.fail(error)
         raise error from cause
 
     def return_unused(self) -> None:
-        """Give the first lease back if no request used it.
-
-        Called by the timer and at the episode's end.
-        """
+        """Give the first lease back if no request used it; called by the timer, and at the end."""
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:
-            self._parts.port.release(first, "unsent")
+            self.parts.port.release(first, "unsent")
 
 
 def _lacks_resource(result: Reply | Failure) -> TypeGuard[Failure]:

@@ -6,6 +6,7 @@ completions as they are, so that no field of a message gets lost, and all others
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
 from pytest_ultrapar.apis.spoken import as_chat
-from pytest_ultrapar.exchanges import said
+from pytest_ultrapar.exchanges import said, unheard
 from pytest_ultrapar.records import TurnMessage
 
 if TYPE_CHECKING:
@@ -60,17 +61,7 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
     for one in found:
         request = _read(one.sent)
         asked = _asked(request) if isinstance(request, dict) else [_shown(one.sent)]
-        known = len(before) if asked[: len(before)] == before else 0
-        new = [_message(one.turn, message) for message in asked[known:]]
-        # Callers append the last answer to their own list; it was noted when it came.
-        if (
-            known
-            and new
-            and noted
-            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
-        ):
-            del new[0]
-        noted += new
+        noted += unheard(asked, before, noted, partial(_message, one.turn))
         before = asked
         if one.status == _OK:
             noted += _answers(one, request)

@@ -19,7 +19,7 @@ from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.sender import EngineParts
+from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.raw_server import RawServer
@@ -52,13 +52,17 @@ class Play:
     Attributes:
         llm: Its client.
         server: Who answers.
+        tokens: Says what requests may take.
     """
 
-    def __init__(self, llm: Llm, server: RawServer, broker: LocalBroker) -> None:
-        self.llm = llm
+    def __init__(
+        self, sender: Sender, server: RawServer, broker: LocalBroker, tokens: TokenEstimates | None
+    ) -> None:
+        self.llm = Llm(sender)
+        self.tokens = tokens
         self.server = server
         self._broker = broker
-        self.client = llm.httpx_client(httpx)
+        self.client = self.llm.httpx_client(httpx)
 
     async def n_in_flight(self) -> int:
         """Seats taken, as the broker knows it."""
@@ -127,12 +131,12 @@ def play(
             tokens=TokenEstimates.of(pool),
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
-        llm = Llm(model="m", group="", case_id="c1", seed=1, parts=parts, first=first)
-        told = Play(llm, server, broker)
+        sender = Sender(parts, model="m", group="", case_id="c1", seed=1, first=first)
+        told = Play(sender, server, broker, parts.tokens)
         try:
             return await scene(told)
         finally:
-            await llm.close()
+            await sender.close()
             await told.free()
             await http.close()
             await broker.close()

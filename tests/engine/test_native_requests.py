@@ -329,10 +329,8 @@ def test_tokens_are_reserved_for_what_a_body_asks(tmp_path):
     asked = []
 
     async def scene(told):
-        estimate = told.llm._parts.tokens.of_request
-        told.llm._parts.tokens.of_request = lambda *given: (
-            asked.append(estimate(*given)) or asked[-1]
-        )
+        estimate = told.tokens.of_request
+        told.tokens.of_request = lambda *given: asked.append(estimate(*given)) or asked[-1]
         await told.ask(max_tokens=100)
         await told.client.post(
             f"{HOME}/v1/embeddings", json={"model": "m", "input": ["word " * 30] * 10}

@@ -21,7 +21,7 @@ from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.sender import EngineParts
+from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.engine import recorded_shapes as shapes
@@ -75,7 +75,7 @@ class Talk:
             shown=str,
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
-        llm = Llm(model="m", group="", case_id="c1", seed=1, parts=parts, first=first)
+        llm = Llm(Sender(parts, model="m", group="", case_id="c1", seed=1, first=first))
         with respx.mock(using="httpx") as mock:
             route = mock.post(self.url).mock(return_value=answer)
             try:

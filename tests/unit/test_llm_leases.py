@@ -15,7 +15,7 @@ from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.sender import EngineParts
+from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.errors import BadRequestError
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
@@ -97,14 +97,9 @@ def client(
         next_request_id=iter(range(2, 100)).__next__,
         shown=str,
     )
+    first = ledger.lease(0)
     return Llm(
-        model="m",
-        group="",
-        case_id="c1",
-        seed=1,
-        parts=parts,
-        first=ledger.lease(0),
-        until_s=until_s,
+        Sender(parts, model="m", group="", case_id="c1", seed=1, first=first, until_s=until_s)
     )
 
 
@@ -192,3 +187,29 @@ def test_requests_beside_one_that_failed_for_good_are_sent_no_more():
     assert len(server.bodies) == 2
     assert [type(one) for one in ended] == [BadRequestError, BadRequestError]
     assert len(ledger.given_back) == 1 + len(ledger.asked)
+
+
+def test_end_of_an_episode_waits_for_its_requests_and_not_for_the_tasks_that_sent_them():
+    async def play() -> tuple[Ledger, list[Attempt]]:
+        clock = HandClock()
+        ledger, server = Ledger(clock), Answers()
+        llm = client(ledger, server, clock, until_s=1e6)
+        is_over = asyncio.Event()
+
+        async def stubborn() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await llm.chat(MESSAGES)
+            await is_over.wait()
+            with pytest.raises(RuntimeError, match="had ended"):
+                await llm.chat(MESSAGES)
+
+        task = asyncio.create_task(stubborn())
+        await server.is_silent.wait()
+        await asyncio.wait_for(llm.close(), 60)
+        is_over.set()
+        await task
+        return ledger, llm.conversation.attempts
+
+    ledger, attempts = asyncio.run(play())
+    assert ledger.given_back == ["cancelled"]
+    assert [one.outcome for one in attempts] == ["cancelled"]

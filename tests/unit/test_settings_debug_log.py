@@ -21,7 +21,7 @@ from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter, file_name
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.sender import EngineParts
+from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.watch import WatchedPort
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, ResultsError
 from pytest_ultrapar.pool.environment import parse_which, settle
@@ -165,13 +165,14 @@ def talk(directory, *answers, max_attempts=3):
             watch=log,
         )
         first = await acquire_lease(port, LeaseRequest(1, "m", opens=True, case_id="c1"))
-        llm = Llm(model="m", group="", case_id="c1", seed=1, parts=parts, first=first)
+        sender = Sender(parts, model="m", group="", case_id="c1", seed=1, first=first)
+        llm = Llm(sender)
         try:
             await asyncio.wait_for(llm.chat([{"role": "user", "content": PROMPT}]), 120)
         except (InfraError, BadRequestError):
             pass
         finally:
-            llm.return_unused()
+            sender.return_unused()
             await port.close()
 
     asyncio.run(main())
