@@ -22,7 +22,7 @@ import msgspec
 from pytest_ultrapar.records import Exchange, TurnMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 PART = "\\u0000part:"
 """Before a part's name, in a JSON string: JSON text for a NUL, which no model and no suite writes.
@@ -44,6 +44,9 @@ _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
 _Asked = TypeVar("_Asked")
 _UNSENT = frozenset({"model", "stream", "stream_options"})
+# Versions and previews of an API. What else there is says who asks, or is the connection's own.
+_CHANGES_ANSWER = re.compile(r".+-(beta|version)")
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class Said(NamedTuple):
@@ -52,11 +55,13 @@ class Said(NamedTuple):
     Attributes:
         turn: Which call of the client it was, from 0.
         api: By its name in the registry.
-        path: What was asked, below the API's root.
+        path: What was asked, as of `Exchange`.
         status: HTTP status; None: no answer came.
         sent: The request's body, with parts in their places.
         came: The answer's body, likewise; empty without one.
         is_stream: Whether that is a stream of events.
+        query: As of `Exchange`.
+        headers: As of `Exchange`.
     """
 
     turn: int
@@ -66,6 +71,8 @@ class Said(NamedTuple):
     sent: bytes
     came: bytes
     is_stream: bool
+    query: str = ""
+    headers: Mapping[str, str] = _NO_HEADERS
 
 
 class ExchangeLog:
@@ -92,18 +99,22 @@ class ExchangeLog:
         sent: bytes,
         came: bytes = b"",
         whole: bytes | None = None,
+        query: str = "",
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
         """Note one exchange.
 
         Args:
             turn: Which call of the client it was, from 0.
             api: By its name in the registry.
-            path: What was asked, below the API's root.
+            path: What was asked, as of `Exchange`.
             status: HTTP status; None: no answer came.
             sent: The request's body, without the lane's name for the model (`without_model`).
             came: The answer's body, decoded as HTTP has it; of a stream all of its events.
             whole: Of a stream, what its events say together as one body. They have a secret in
                 pieces that nobody finds, and then this is kept in their place.
+            query: What was asked beside the path.
+            headers: Of the request; those are kept that change what is answered.
         """
         body, base, first, last = self._sent(sent)
         is_stream = whole is not None and self._redact(whole) == whole
@@ -111,8 +122,11 @@ class ExchangeLog:
             answer = self._packed(came) if is_stream else self._whole(whole)
         else:
             answer = self._whole(came)
+        own = {name: value for name, value in headers.items() if _CHANGES_ANSWER.fullmatch(name)}
         self.noted.append(
-            Exchange(turn, api, path, status, body, base, first, last, answer, is_stream)
+            Exchange(
+                turn, api, path, status, body, base, first, last, answer, is_stream, query, own
+            )
         )
 
     def _sent(self, sent: bytes) -> tuple[str, int | None, int, int]:
@@ -160,7 +174,14 @@ class ExchangeLog:
             came = one.came if one.is_stream else change(one.came)
             self.noted.append(
                 msgspec.structs.replace(
-                    one, sent=sent, base=base, first=first, last=last, came=came
+                    one,
+                    sent=sent,
+                    base=base,
+                    first=first,
+                    last=last,
+                    came=came,
+                    query=change(one.query),
+                    headers={change(name): change(value) for name, value in one.headers.items()},
                 )
             )
 
@@ -184,6 +205,8 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
             with_parts(body.encode(), part),
             _answer(one, part),
             one.is_stream,
+            one.query,
+            one.headers,
         )
         for one, body in zip(exchanges, skeletons(exchanges), strict=True)
     ]

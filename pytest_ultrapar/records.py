@@ -171,7 +171,8 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         turn: Which call of the client it was, from 0.
         api: By its name in the registry.
-        path: What was asked, below the API's root.
+        path: What was asked, as its API's `serves` has it: without any lane's name for the model.
+            Empty for what `llm.chat()` asks. Journals of earlier versions have the lane's own path.
         status: HTTP status; None: no answer came.
         sent: Of the request's body what `base` has not, as text.
         base: Which earlier exchange of the episode, from 0, has the rest of it; None: there is no
@@ -180,6 +181,8 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
         last: How many bytes of it come after.
         came: The answer's body as text; of a stream, compressed (zlib) and in base64.
         is_stream: Whether it is a stream.
+        query: What was asked beside the path, encoded; without key and version of the lane.
+        headers: Those of the request that change what is answered, names in lower case.
     """
 
     turn: int
@@ -192,6 +195,8 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     last: int = 0
     came: str = ""
     is_stream: bool = False
+    query: str = ""
+    headers: dict[str, str] = {}
 
 
 NO_VALUE = msgspec.Raw()

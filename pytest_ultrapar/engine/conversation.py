@@ -119,11 +119,13 @@ class Conversation(msgspec.Struct):
         self.exchanges.add(
             turn,
             api=endpoint.read_by or endpoint.api_word,
-            path=endpoint.path,
+            path=endpoint.resource,
             status=status,
             sent=without_model(body, endpoint.api_name),
             came=came,
             whole=whole,
+            query=endpoint.query,
+            headers=endpoint.headers,
         )
 
     def noted(self) -> list[Exchange]:

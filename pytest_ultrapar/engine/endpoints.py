@@ -40,6 +40,8 @@ class Endpoint:
         base_url: Below which all resources of its API are.
         version: The provider's `api_version`.
         headers: More of them to send, names in lower case.
+        resource: What is asked, one of its API's `serves`; empty for what `llm.chat()` asks.
+        query: What is asked beside that, encoded, in addition to the lane's own.
         read_by: Name of what reads the answers of `url`; None: the API does.
         api_word: The word for that in `pool.toml`.
     """
@@ -63,15 +65,10 @@ class Endpoint:
     base_url: str = ""
     version: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    resource: str = ""
+    query: str = ""
     read_by: str | None = None
     api_word: str = "openai"
-
-    @property
-    def path(self) -> str:
-        """What is asked, below the API's root; empty for what `llm.chat()` asks."""
-        if self.read_by is None:
-            return ""
-        return self.url.removeprefix(self.base_url.rstrip("/")).partition("?")[0]
 
     @property
     def reader(self) -> Reader:

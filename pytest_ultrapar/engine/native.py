@@ -132,8 +132,9 @@ class _Native:
         url = endpoint.api.resource_url(
             endpoint.base_url, endpoint.api_name, endpoint.version, self.path
         )
-        if self.query:
-            url += ("&" if "?" in url else "?") + urlencode(self.query)
+        query = urlencode(self.query)
+        if query:
+            url += ("&" if "?" in url else "?") + query
         fields = self.fields
         if "model" in fields:
             fields = {**fields, "model": msgspec.Raw(msgspec.json.encode(endpoint.api_name))}
@@ -142,6 +143,8 @@ class _Native:
             url=url,
             headers=self.headers,
             stream=self.pieces is not None,
+            resource=self.path,
+            query=query,
             read_by=endpoint.api.serves[self.path],
         )
         return there, msgspec.json.encode(fields)

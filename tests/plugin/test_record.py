@@ -290,3 +290,34 @@ def test_requests_of_sdks_are_kept_as_bodies_that_can_be_served_again(project):
     ]  # fmt: skip
     (episode,) = episodes(project.directory)
     assert "say hi" not in episode.exchanges[1].sent
+
+
+ON_AZURE = """
+import httpx
+
+@prefetch
+async def embedded(llm) -> int:
+    client = llm.httpx_client(httpx)
+    where = "https://pool.invalid/openai/deployments/m/embeddings?api-version=1&user=x"
+    said = {"OpenAI-Beta": "one=v1", "x-stainless-lang": "python", "x-mine": "1"}
+    return (await client.post(where, json={"input": "hi"}, headers=said)).status_code
+
+def test_embedded(embedded): pass
+"""
+
+
+def test_what_is_asked_is_kept_as_any_lane_of_the_model_would_be_asked(project):
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(
+        pool.read_text()
+        .replace('api = "openai"', 'api = "azure-openai"\napi_version = "2024-10-21"')
+        .replace('instances = ["m"]', 'instances = ["m-east"]')
+    )
+    project.suite(ON_AZURE)
+    project.run("-n0")
+    ((one,),) = exchanges(project.directory)
+    assert (one.path, one.query, one.headers) == (
+        "/embeddings",
+        "user=x",
+        {"openai-beta": "one=v1"},
+    )
