@@ -138,7 +138,8 @@ NEVER_BILLED = frozenset(
         "bad_request",
     )
 )
-"""Outcomes that say that the provider did no work: nothing was sent, or it refused to begin."""
+"""Outcomes that say that the provider did no work: nothing was sent, or it refused to begin. An
+error inside of an answer has such an outcome, too, and says `maybe_billed`."""
 
 
 class Tariff:
@@ -160,7 +161,7 @@ class Tariff:
 
         Cached tokens count as any others: nobody tells the broker how many there were.
         """
-        if outcome in NEVER_BILLED:
+        if outcome in NEVER_BILLED and not feedback.maybe_billed:
             return 0
         if feedback.tokens is None or feedback.tokens_out is None:
             return reserved
