@@ -15,12 +15,14 @@ outlives every process, and not the machine: what was written in its last second
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.protocol import PricedRequest
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
+from pytest_ultrapar.publish import replace_content, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,6 +196,9 @@ class SpendingFile:
     `begin`, then of each lease `reserve ID UNITS LANE` and `settle ID UNITS`; `earlier UNITS LANE`
     is what sessions without a budget had spent. Ids are of one session, so each begins anew.
 
+    A line has its end of line in front and a semicolon behind: so one that a crash or a full disk
+    cut is known by what it lacks, and the next one does not go on with it.
+
     Attributes:
         spent: By lane, when it was opened.
     """
@@ -210,40 +215,53 @@ class SpendingFile:
         """
         self._path = path
         try:
-            is_new = not path.exists()
+            if earlier and not path.exists():
+                # Whole or not at all: who finds the file takes its word for what was spent.
+                lines = (_line(f"earlier {units} {lane}") for lane, units in earlier.items())
+                replace_content(path, b"".join(lines), temporary_for(path))
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._failed(error) from error
-        if is_new:
-            for lane_id, units in (earlier or {}).items():
-                self._write(f"earlier {units} {lane_id}\n")
         self.spent = read_spending(path)
-        # A line that a crash cut off ends here.
-        self._write("\nbegin\n")
+        self._write("begin")
 
     def reserved(self, lease_id: int, lane_id: str, units: int) -> None:
-        """Append a reservation."""
-        self._write(f"reserve {lease_id} {units} {lane_id}\n")
+        """Append a reservation.
+
+        Raises:
+            ResultsError: It cannot be written; nothing may be sent on it.
+        """
+        self._write(f"reserve {lease_id} {units} {lane_id}")
 
     def settled(self, lease_id: int, units: int) -> None:
-        """Append what became of one."""
-        self._write(f"settle {lease_id} {units}\n")
+        """Append what became of one.
+
+        Raises:
+            ResultsError: It cannot be written; the file has the reservation, which is no less.
+        """
+        self._write(f"settle {lease_id} {units}")
 
     def close(self) -> None:
         """Write no more."""
         os.close(self._fd)
 
-    def _write(self, line: str) -> None:
-        data = line.encode()
+    def _write(self, words: str) -> None:
+        rest = _line(words)
         try:
-            if os.write(self._fd, data) == len(data):
-                return
+            # What is left of a short write is tried again, for the reason.
+            while rest:
+                if not (n_bytes := os.write(self._fd, rest)):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                rest = rest[n_bytes:]
         except OSError as error:
             raise self._failed(error) from error
-        raise self._failed(OSError(0, "the disk is full"))
 
     def _failed(self, error: OSError) -> ResultsError:
         return ResultsError(f"{self._path}: what is spent cannot be kept: {error.strerror}")
+
+
+def _line(words: str) -> bytes:
+    return f"\n{words};".encode()
 
 
 def read_spending(path: Path) -> dict[str, int]:
@@ -261,9 +279,11 @@ def read_spending(path: Path) -> dict[str, int]:
         raise ResultsError(msg) from error
     spent: dict[str, int] = {}
     open_leases: dict[str, tuple[str, int]] = {}
-    # What stands after the last end of a line was never granted, or stays as it was reserved.
-    for line in lines[:-1]:
-        match line.split(" "):
+    for line in lines:
+        # A reservation that was cut was never granted; what was cut behind one leaves it as it is.
+        if not line.endswith(";"):
+            continue
+        match line[:-1].split(" "):
             case ["begin"]:
                 open_leases = {}
             case ["earlier", units, lane_id] if units.isdecimal():
