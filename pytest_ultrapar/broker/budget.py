@@ -246,15 +246,16 @@ class SpendingFile:
         os.close(self._fd)
 
     def _write(self, words: str) -> None:
-        rest = _line(words)
+        rest, n_written = _line(words), 1
         try:
             # What is left of a short write is tried again, for the reason.
-            while rest:
-                if not (n_bytes := os.write(self._fd, rest)):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                rest = rest[n_bytes:]
+            while rest and n_written:
+                n_written = os.write(self._fd, rest)
+                rest = rest[n_written:]
         except OSError as error:
             raise self._failed(error) from error
+        if rest:
+            raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def _failed(self, error: OSError) -> ResultsError:
         return ResultsError(f"{self._path}: what is spent cannot be kept: {error.strerror}")

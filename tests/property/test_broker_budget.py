@@ -352,11 +352,11 @@ def test_what_earlier_sessions_spent_is_there_whole_or_not_at_all(tmp_path, monk
     def crash(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as broken, pytest.raises(ResultsError):
-        # What was written before stays in the file.
-        broken.setattr(os, "fsync", crash)
-        broken.setattr(os, "write", crash)
+    monkeypatch.setattr(os, "fsync", crash)
+    monkeypatch.setattr(os, "write", crash)
+    with pytest.raises(ResultsError):
         SpendingFile(path, {"p/a/k": 7, "q/b/k": 9})
+    monkeypatch.undo()
     file = SpendingFile(path, {"p/a/k": 7, "q/b/k": 9})
     file.close()
     assert read_spending(path) == {"p/a/k": 7, "q/b/k": 9}
