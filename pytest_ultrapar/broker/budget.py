@@ -19,7 +19,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.protocol import PricedRequest
+from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE, PricedRequest
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
 from pytest_ultrapar.publish import replace_content, temporary_for
@@ -40,19 +40,21 @@ class Purse:
         amount: The budget.
         spent: By requests that are over, those of earlier sessions among them.
         reserved: For those that are not.
+        is_shut: Whether nothing is reserved any more, whatever is left.
     """
 
-    __slots__ = ("amount", "reserved", "spent")
+    __slots__ = ("amount", "is_shut", "reserved", "spent")
 
     def __init__(self, amount: int, spent: int = 0) -> None:
         self.amount = amount
         self.spent = spent
         self.reserved = 0
+        self.is_shut = False
 
     @property
     def left(self) -> int:
         """What may still be reserved; below 0 where requests cost more than was reserved."""
-        return self.amount - self.spent - self.reserved
+        return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
         """Set apart what a request may cost.
@@ -77,6 +79,8 @@ class Budgets:
     Attributes:
         purses: Of the limits that have a budget.
         currency: Of all of them.
+        trouble: Why spending cannot be remembered, a sentence: nothing is granted from then on.
+            Empty while it can.
     """
 
     def __init__(self, pool: Pool, file: SpendingFile | None = None) -> None:
@@ -87,6 +91,7 @@ class Budgets:
             file: Of the run; None remembers nothing, for plays and tests.
         """
         self.currency = pool.currency
+        self.trouble = ""
         spent = spent_by_limit(pool, file.spent if file is not None else {})
         self.purses = {
             name: Purse(budget_units(limit.budget), spent.get(name, 0))
@@ -100,23 +105,43 @@ class Budgets:
         """What requests cost on a lane."""
         return Tariff(self._prices[lane.provider, lane.model])
 
-    def reserved(self, lease_id: int, lane: Lane, units: int) -> None:
-        """Remember a reservation, before its lease goes out."""
+    def reserved(self, lease_id: int, lane: Lane, units: int) -> bool:
+        """Remember a reservation, before its lease goes out; False: it must not, for `trouble`."""
         if self._file is not None:
-            self._file.reserved(lease_id, lane.lane_id, units)
+            try:
+                self._file.reserved(lease_id, lane.lane_id, units)
+            except ResultsError as error:
+                self._shut(error)
+        return not self.trouble
 
     def settled(self, lease_id: int, units: int) -> None:
         """Remember what became of it."""
         if self._file is not None:
-            self._file.settled(lease_id, units)
+            try:
+                self._file.settled(lease_id, units)
+            except ResultsError as error:
+                # The file has what was reserved, which is no less.
+                self._shut(error)
 
-    def used_up(self, limit: str) -> str:
-        """Why a request is refused, the same sentence for all of a limit."""
+    def _shut(self, error: ResultsError) -> None:
+        self.trouble = str(error)
+        for purse in self.purses.values():
+            purse.is_shut = True
+
+    def why_not(self, limit: str, units: int) -> tuple[str, str]:
+        """Why a request is refused that may cost so much, and which kind that is."""
+        if self.trouble:
+            return self.trouble, NO_LANE
         purse = self.purses[limit]
-        whole = money(amount_of(purse.amount), self.currency)
+        whole, left, needed = (
+            money(amount_of(one), self.currency)
+            for one in (purse.amount, max(0, purse.left), units)
+        )
         return (
-            f"the budget of {limit} ({whole}) has no room for the request; with more money, "
-            "--ultrapar-resume finishes the case"
+            f"the budget of {limit} ({whole}) has no room for the request: it may cost {needed}, "
+            f"and {left} is left; bound its answer with max_tokens, or go on with a larger "
+            "--ultrapar-budget and --ultrapar-resume",
+            BUDGET,
         )
 
     def close(self) -> None:

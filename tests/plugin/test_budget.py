@@ -180,7 +180,9 @@ def test_requests_of_an_http_client_count_as_well(project):
     assert any(row["outcome"] == "solved" for row in rows)
 
 
-def test_run_whose_spending_cannot_be_kept_stops_and_is_finished_later(project, monkeypatch):
+def test_run_whose_spending_cannot_be_kept_sends_nothing_more_and_is_finished_later(
+    project, monkeypatch
+):
     prompts = write(project)
     real, done = os.write, []
 
@@ -192,14 +194,15 @@ def test_run_whose_spending_cannot_be_kept_stops_and_is_finished_later(project, 
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(fd, data)
 
-    monkeypatch.setattr(os, "write", full)
-    stopped = project.run("-n0", "--ultrapar-budget", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        stopped = project.run("-n0", "--ultrapar-budget", "1")
     output = stopped.stdout.str() + stopped.stderr.str()
-    assert stopped.ret in {1, 2}, output
-    assert "what is spent cannot be kept: No space left on device" in output
+    assert stopped.ret == 1, output
+    assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"no_lane"}
+    assert "spending.log: what is spent cannot be kept: No space" in output
     assert "Traceback" not in output
     assert "INTERNALERROR" not in output
-    monkeypatch.undo()
     assert cost_of(project.server.prompts) <= sum(
         read_spending(project.directory / "spending.log").values()
     )
