@@ -15,12 +15,14 @@ outlives every process, and not the machine: what was written in its last second
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.protocol import PricedRequest
+from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE, PricedRequest
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
+from pytest_ultrapar.publish import replace_content, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,19 +40,21 @@ class Purse:
         amount: The budget.
         spent: By requests that are over, those of earlier sessions among them.
         reserved: For those that are not.
+        is_shut: Whether nothing is reserved any more, whatever is left.
     """
 
-    __slots__ = ("amount", "reserved", "spent")
+    __slots__ = ("amount", "is_shut", "reserved", "spent")
 
     def __init__(self, amount: int, spent: int = 0) -> None:
         self.amount = amount
         self.spent = spent
         self.reserved = 0
+        self.is_shut = False
 
     @property
     def left(self) -> int:
         """What may still be reserved; below 0 where requests cost more than was reserved."""
-        return self.amount - self.spent - self.reserved
+        return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
         """Set apart what a request may cost.
@@ -75,6 +79,8 @@ class Budgets:
     Attributes:
         purses: Of the limits that have a budget.
         currency: Of all of them.
+        trouble: Why spending cannot be remembered, a sentence: nothing is granted from then on.
+            Empty while it can.
     """
 
     def __init__(self, pool: Pool, file: SpendingFile | None = None) -> None:
@@ -85,6 +91,7 @@ class Budgets:
             file: Of the run; None remembers nothing, for plays and tests.
         """
         self.currency = pool.currency
+        self.trouble = ""
         spent = spent_by_limit(pool, file.spent if file is not None else {})
         self.purses = {
             name: Purse(budget_units(limit.budget), spent.get(name, 0))
@@ -98,23 +105,43 @@ class Budgets:
         """What requests cost on a lane."""
         return Tariff(self._prices[lane.provider, lane.model])
 
-    def reserved(self, lease_id: int, lane: Lane, units: int) -> None:
-        """Remember a reservation, before its lease goes out."""
+    def reserved(self, lease_id: int, lane: Lane, units: int) -> bool:
+        """Remember a reservation, before its lease goes out; False: it must not, for `trouble`."""
         if self._file is not None:
-            self._file.reserved(lease_id, lane.lane_id, units)
+            try:
+                self._file.reserved(lease_id, lane.lane_id, units)
+            except ResultsError as error:
+                self._shut(error)
+        return not self.trouble
 
     def settled(self, lease_id: int, units: int) -> None:
         """Remember what became of it."""
         if self._file is not None:
-            self._file.settled(lease_id, units)
+            try:
+                self._file.settled(lease_id, units)
+            except ResultsError as error:
+                # The file has what was reserved, which is no less.
+                self._shut(error)
 
-    def used_up(self, limit: str) -> str:
-        """Why a request is refused, the same sentence for all of a limit."""
+    def _shut(self, error: ResultsError) -> None:
+        self.trouble = str(error)
+        for purse in self.purses.values():
+            purse.is_shut = True
+
+    def why_not(self, limit: str, units: int) -> tuple[str, str]:
+        """Why a request is refused that may cost so much, and which kind that is."""
+        if self.trouble:
+            return self.trouble, NO_LANE
         purse = self.purses[limit]
-        whole = money(amount_of(purse.amount), self.currency)
+        whole, left, needed = (
+            money(amount_of(one), self.currency)
+            for one in (purse.amount, max(0, purse.left), units)
+        )
         return (
-            f"the budget of {limit} ({whole}) has no room for the request; with more money, "
-            "--ultrapar-resume finishes the case"
+            f"the budget of {limit} ({whole}) has no room for the request: it may cost {needed}, "
+            f"and {left} is left; bound its answer with max_tokens, or go on with a larger "
+            "--ultrapar-budget and --ultrapar-resume",
+            BUDGET,
         )
 
     def close(self) -> None:
@@ -138,7 +165,8 @@ NEVER_BILLED = frozenset(
         "bad_request",
     )
 )
-"""Outcomes that say that the provider did no work: nothing was sent, or it refused to begin."""
+"""Outcomes that say that the provider did no work: nothing was sent, or it refused to begin. An
+error inside of an answer has such an outcome, too, and says `maybe_billed`."""
 
 
 class Tariff:
@@ -160,7 +188,7 @@ class Tariff:
 
         Cached tokens count as any others: nobody tells the broker how many there were.
         """
-        if outcome in NEVER_BILLED:
+        if outcome in NEVER_BILLED and not feedback.maybe_billed:
             return 0
         if feedback.tokens is None or feedback.tokens_out is None:
             return reserved
@@ -193,6 +221,9 @@ class SpendingFile:
     `begin`, then of each lease `reserve ID UNITS LANE` and `settle ID UNITS`; `earlier UNITS LANE`
     is what sessions without a budget had spent. Ids are of one session, so each begins anew.
 
+    A line has its end of line in front and a semicolon behind: so one that a crash or a full disk
+    cut is known by what it lacks, and the next one does not go on with it.
+
     Attributes:
         spent: By lane, when it was opened.
     """
@@ -209,40 +240,54 @@ class SpendingFile:
         """
         self._path = path
         try:
-            is_new = not path.exists()
+            if earlier and not path.exists():
+                # Whole or not at all: who finds the file takes its word for what was spent.
+                lines = (_line(f"earlier {units} {lane}") for lane, units in earlier.items())
+                replace_content(path, b"".join(lines), temporary_for(path))
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._failed(error) from error
-        if is_new:
-            for lane_id, units in (earlier or {}).items():
-                self._write(f"earlier {units} {lane_id}\n")
         self.spent = read_spending(path)
-        # A line that a crash cut off ends here.
-        self._write("\nbegin\n")
+        self._write("begin")
 
     def reserved(self, lease_id: int, lane_id: str, units: int) -> None:
-        """Append a reservation."""
-        self._write(f"reserve {lease_id} {units} {lane_id}\n")
+        """Append a reservation.
+
+        Raises:
+            ResultsError: It cannot be written; nothing may be sent on it.
+        """
+        self._write(f"reserve {lease_id} {units} {lane_id}")
 
     def settled(self, lease_id: int, units: int) -> None:
-        """Append what became of one."""
-        self._write(f"settle {lease_id} {units}\n")
+        """Append what became of one.
+
+        Raises:
+            ResultsError: It cannot be written; the file has the reservation, which is no less.
+        """
+        self._write(f"settle {lease_id} {units}")
 
     def close(self) -> None:
         """Write no more."""
         os.close(self._fd)
 
-    def _write(self, line: str) -> None:
-        data = line.encode()
+    def _write(self, words: str) -> None:
+        rest, n_written = _line(words), 1
         try:
-            if os.write(self._fd, data) == len(data):
-                return
+            # What is left of a short write is tried again, for the reason.
+            while rest and n_written:
+                n_written = os.write(self._fd, rest)
+                rest = rest[n_written:]
         except OSError as error:
             raise self._failed(error) from error
-        raise self._failed(OSError(0, "the disk is full"))
+        if rest:
+            raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def _failed(self, error: OSError) -> ResultsError:
         return ResultsError(f"{self._path}: what is spent cannot be kept: {error.strerror}")
+
+
+def _line(words: str) -> bytes:
+    return f"\n{words};".encode()
 
 
 def read_spending(path: Path) -> dict[str, int]:
@@ -260,9 +305,11 @@ def read_spending(path: Path) -> dict[str, int]:
         raise ResultsError(msg) from error
     spent: dict[str, int] = {}
     open_leases: dict[str, tuple[str, int]] = {}
-    # What stands after the last end of a line was never granted, or stays as it was reserved.
-    for line in lines[:-1]:
-        match line.split(" "):
+    for line in lines:
+        # A reservation that was cut was never granted; what was cut behind one leaves it as it is.
+        if not line.endswith(";"):
+            continue
+        match line[:-1].split(" "):
             case ["begin"]:
                 open_leases = {}
             case ["earlier", units, lane_id] if units.isdecimal():

@@ -234,7 +234,14 @@ class LaneTable:
         assert self.budgets is not None
         used, lanes = held.lane.settle_money(held.units, outcome, feedback)
         self.budgets.settled(lease_id, used)
+        if self.budgets.trouble:
+            self.money_is_shut()
         self.look_at(lanes)
+
+    def money_is_shut(self) -> None:
+        """Nothing is reserved any more: have those refused who wait where nothing is in flight."""
+        limits = self._limits.values()
+        self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
     def give_back(self, lane: LaneState) -> None:
         """Return the seats of a lease."""

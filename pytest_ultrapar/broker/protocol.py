@@ -48,12 +48,13 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         retry_after_s: Seconds to stay away, finite and > 0.
         exceeded: Of what there was too much, with outcome `rate`.
-        tokens: Tokens in and out that the request took.
+        tokens: Tokens in and out that the request took, where the answer says both.
         tokens_out: Those of them that are the answer's.
         allowance: The provider's own limits.
         is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
         late_s: How long after its grant the request was sent, or could not be sent any more.
         is_too_many: Whether it is a 429.
+        maybe_billed: Whether the provider may have charged for the request although no answer came.
     """
 
     retry_after_s: float | None = None
@@ -64,6 +65,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     is_wordless: bool = False
     late_s: float | None = None
     is_too_many: bool = False
+    maybe_billed: bool = False
 
 
 NO_FEEDBACK = Feedback()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, keeps_limits, reserve
 from pytest_ultrapar.broker.protocol import (
-    BUDGET,
     DAILY_QUOTA,
     NO_LANE,
     Action,
@@ -152,6 +151,16 @@ class Scheduler:
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
+    def _refuse_unkept(self, waiting: Waiting, trouble: str) -> None:
+        """Refuse a request, which is in no line, whose reservation cannot be remembered.
+
+        So is everybody else as soon as nothing is in flight on their limits.
+        """
+        if waiting.probes is not None:
+            waiting.probes.probe_over()
+        self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, trouble))
+        self._table.money_is_shut()
+
     def futile(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
@@ -164,20 +173,20 @@ class Scheduler:
         if not lane_set.is_spendable:
             return None
         timeout_s = self._table.episode_timeout_s
-        found = []
+        found: dict[LimitState, LaneState] = {}
         for lane in lane_set.lanes:
             if not lane.is_removed:
                 limit = lane.spent_on(request, now_s + timeout_s, now_s)
                 if limit is None:
                     return None
-                found.append(limit)
+                found[limit] = lane
         if broken := next((one for one in found if one.day_trouble), None):
             why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
             # Tomorrow is no better: whoever resumes has to mend the memory first.
             return why, NO_LANE
         if poor := next((one for one in found if one.purse is not None), None):
             assert self._table.budgets is not None
-            return self._table.budgets.used_up(poor.name), BUDGET
+            return self._table.budgets.why_not(poor.name, found[poor].units(request))
         return day_spent(found, request.tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
@@ -229,6 +238,15 @@ class Scheduler:
 
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
+        units = lane.pay(request) if lane.metered else None
+        if (
+            units is not None
+            and table.budgets is not None
+            and lane.tariff is not None
+            and not table.budgets.reserved(self._n_leases + 1, lane.lane, units)
+        ):
+            self._refuse_unkept(waiting, table.budgets.trouble)
+            return
         seat_wait_s = rate_wait_s = 0.0
         if now_s > waiting.since_s:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
@@ -240,13 +258,9 @@ class Scheduler:
         held = HeldLease(lane, now_s, at_grant, behind_s, waiting.probes)
         worker.leases[self._n_leases] = held
         tokens = 0
-        if lane.metered:
-            held.units = lane.pay(request)
-            if held.units is not None:
-                tokens = request.tokens
-                held.reserved = reserve(lane, tokens, now_s)
-                if table.budgets is not None and lane.tariff is not None:
-                    table.budgets.reserved(self._n_leases, lane.lane, held.units)
+        if units is not None:
+            held.units, tokens = units, request.tokens
+            held.reserved = reserve(lane, tokens, now_s)
         send_by_s = lane.send_by_s(now_s - behind_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:

@@ -125,7 +125,10 @@ def feedback_from(
     if is_read and isinstance(answer, Answer):
         allowance = endpoint.api.allowance(answer.headers)
     if isinstance(result, Reply):
-        tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
+        tokens = None
+        # Half of it is no count: what is not said is not nothing.
+        if result.tokens_in is not None and result.tokens_out is not None:
+            tokens = result.tokens_in + result.tokens_out
         return Feedback(
             tokens=tokens or None, allowance=allowance, tokens_out=result.tokens_out, late_s=late_s
         )
@@ -133,7 +136,11 @@ def feedback_from(
         return Feedback(allowance=allowance, late_s=late_s)
     if result.is_wordless:
         return Feedback(
-            exceeded=result.exceeded, allowance=allowance, is_wordless=True, late_s=late_s
+            exceeded=result.exceeded,
+            allowance=allowance,
+            is_wordless=True,
+            late_s=late_s,
+            maybe_billed=result.maybe_billed,
         )
     is_too_many = isinstance(answer, Answer) and answer.status == HTTPStatus.TOO_MANY_REQUESTS
     return Feedback(
@@ -142,4 +149,5 @@ def feedback_from(
         allowance=allowance,
         late_s=late_s,
         is_too_many=is_too_many,
+        maybe_billed=result.maybe_billed,
     )

@@ -13,7 +13,7 @@ import httpx
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
-from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.broker.settings import SPENDING_FILE, BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
@@ -118,7 +118,9 @@ def play(
             base_url_of={},
         )
         clock = MonotonicClock()
-        broker = LocalBroker(BrokerSettings(pool), clock, asyncio.get_running_loop())
+        spending = str(directory / SPENDING_FILE) if pool.has_budget else None
+        settings = BrokerSettings(pool, spending_path=spending)
+        broker = LocalBroker(settings, clock, asyncio.get_running_loop())
         http = HttpClient(found.values(), max_connections=4)
         parts = EngineParts(
             port=broker,

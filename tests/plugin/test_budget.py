@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -176,3 +178,34 @@ def test_requests_of_an_http_client_count_as_well(project):
     rows = project.rows()
     assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
     assert any(row["outcome"] == "solved" for row in rows)
+
+
+def test_run_whose_spending_cannot_be_kept_sends_nothing_more_and_is_finished_later(
+    project, monkeypatch
+):
+    prompts = write(project)
+    real, done = os.write, []
+
+    def full(fd: int, data: bytes) -> int:
+        if Path(f"/proc/self/fd/{fd}").readlink().name == "spending.log":
+            done.append(fd)
+            if len(done) > 30:
+                real(fd, data[: len(done) % 10])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        stopped = project.run("-n0", "--ultrapar-budget", "1")
+    output = stopped.stdout.str() + stopped.stderr.str()
+    assert stopped.ret == 1, output
+    assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"no_lane"}
+    assert "spending.log: what is spent cannot be kept: No space" in output
+    assert "Traceback" not in output
+    assert "INTERNALERROR" not in output
+    assert cost_of(project.server.prompts) <= sum(
+        read_spending(project.directory / "spending.log").values()
+    )
+    assert project.run("-n0", "--ultrapar-budget", "1", "--ultrapar-resume", "latest").ret == 0
+    assert set(project.outcomes().values()) == {"solved"}
+    assert set(project.server.prompts) == set(prompts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import tempfile
 from dataclasses import replace
@@ -13,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pytest_ultrapar.broker.budget import Budgets, SpendingFile, read_spending, spent_by_limit
 from pytest_ultrapar.broker.protocol import BUDGET, Feedback
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit, Pool
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
 from tests.broker_play import Play
@@ -288,21 +291,75 @@ def test_line_of_a_lane_without_money_moves_on():
     assert play.lane(waiting) == "q/b/k"
 
 
-def test_torn_line_of_a_crash_is_no_obstacle(tmp_path):
-    path = tmp_path / "spending.log"
+def begun(path: Path) -> SpendingFile:
     file = SpendingFile(path, {"p/a/k": 7})
     file.reserved(1, "p/a/k", 100)
-    file.reserved(2, "p/a/k", 10)
+    file.reserved(2, "q/b/k", 1000)
     file.settled(1, 30)
+    file.settled(2, 456)
+    return file
+
+
+def test_file_cut_anywhere_says_no_less_than_was_spent_by_what_is_whole(tmp_path):
+    """A line that is cut says nothing: `settle 2 4` of `settle 2 456` would be another sum."""
+    path = tmp_path / "spending.log"
+    begun(path).close()
+    whole = path.read_bytes()
+    said = [{"p/a/k": 7}, {"p/a/k": 107}, {"p/a/k": 107, "q/b/k": 1000}]
+    said += [{"p/a/k": 37, "q/b/k": 1000}, {"p/a/k": 37, "q/b/k": 456}]
+    found = [{}]
+    for at in range(len(whole) + 1):
+        path.write_bytes(whole[:at])
+        again = SpendingFile(path)
+        if again.spent != found[-1]:
+            found.append(again.spent)
+        before = again.spent.get("p/a/k", 0)
+        again.reserved(2, "p/a/k", 5)
+        again.settled(2, 1)
+        again.close()
+        assert read_spending(path).get("p/a/k") == before + 1, at
+    assert found == [{}, *said]
+
+
+@pytest.mark.parametrize("n_written", [0, 1, 9, 11])
+def test_line_that_a_full_disk_cut_spoils_neither_the_sum_nor_the_next_line(
+    tmp_path, monkeypatch, n_written
+):
+    path = tmp_path / "spending.log"
+    file = begun(path)
+    file.reserved(3, "p/a/k", 2000)
+    real = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if not data[n_written:]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data[:n_written])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ResultsError, match="what is spent cannot be kept"):
+        file.settled(3, 1500)
+    monkeypatch.undo()
+    assert read_spending(path) == {"p/a/k": 2037, "q/b/k": 456}
+    file.reserved(4, "p/a/k", 50)
+    file.settled(4, 40)
+    assert read_spending(path) == {"p/a/k": 2077, "q/b/k": 456}
     file.close()
-    with path.open("a") as torn:
-        torn.write("settle 2")
-    again = SpendingFile(path)
-    assert again.spent == {"p/a/k": 47}
-    again.reserved(2, "p/a/k", 5)
-    again.settled(2, 1)
-    again.close()
-    assert read_spending(path) == {"p/a/k": 48}
+
+
+def test_what_earlier_sessions_spent_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "spending.log"
+
+    def crash(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", crash)
+    monkeypatch.setattr(os, "write", crash)
+    with pytest.raises(ResultsError):
+        SpendingFile(path, {"p/a/k": 7, "q/b/k": 9})
+    monkeypatch.undo()
+    file = SpendingFile(path, {"p/a/k": 7, "q/b/k": 9})
+    file.close()
+    assert read_spending(path) == {"p/a/k": 7, "q/b/k": 9}
 
 
 def test_spending_of_lanes_that_are_gone_counts_for_their_provider_and_key():
