@@ -1,13 +1,10 @@
 """A module of this package as a process of its own, which ends with whoever started it.
 
-The parent's half is `Child`: our interpreter, settings on the standard input, a line on the
+`Child` is our interpreter, settings on the standard input, a line on the
 standard output when it is ready, the last of its standard error when it fails. Nobody else can read
 what is written to that input, unlike arguments and environments.
 
-The child's half is `answer_parent` for one that only answers, else `parent_gone` or
-`line_from_parent`. The kernel closes the pipe however the parent ends, SIGKILL included. The
-parent's id is looked at as well, since a process that the parent forked (by `multiprocessing`, say)
-and that outlives it holds the pipe open.
+The child's half is `parent.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,17 +19,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pytest_ultrapar.errors import ResultsError, UltraparError
+from pytest_ultrapar.parent import PARENT_PID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 READY_S = 60.0
 """A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
 STOP_S = 5.0
 _SHOWN_BYTES = 4096
-_PARENT = "ULTRAPAR_PARENT_PID"
-"""Told, since a child whose parent died before it could look would take another for its parent."""
+_READ_BYTES = 1 << 20
 
 
 class Child:
@@ -60,7 +56,7 @@ class Child:
         environ: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         inherited: Sequence[int] = (),
-        gives_way: bool = False,
+        own_session: bool = True,
     ) -> Child:
         """Start `python -m MODULE ARGUMENTS`; returns at once.
 
@@ -71,9 +67,9 @@ class Child:
             environ: Its environment; None takes ours.
             cwd: Its working directory; None takes ours.
             inherited: File descriptors that it keeps open.
-            gives_way: What it does at a low priority must not slow us down. Linux divides the CPU
-                between sessions before it looks at priorities (`sched_autogroup_enabled`): in one
-                of its own it would take half a core from us, whatever its niceness.
+            own_session: Whether it is a session of its own or only a process group, which also
+                keeps our Ctrl-C away. Linux divides the CPU between sessions first
+                (`sched_autogroup_enabled`), so one of its own gets as much as all of ours together.
         """
         stderr = _without_a_name()
         try:
@@ -86,8 +82,8 @@ class Child:
                 env=_environment(os.environ if environ is None else environ),
                 cwd=cwd,
                 # Ctrl-C goes to our whole group, and what it means we decide.
-                start_new_session=not gives_way,
-                process_group=0 if gives_way else None,
+                start_new_session=own_session,
+                process_group=None if own_session else 0,
                 pass_fds=inherited,
             )
         except BaseException:
@@ -136,10 +132,34 @@ class Child:
         msg = f"{what}; it said {self.said() or 'nothing'}"
         raise UltraparError(msg)
 
-    def lines(self) -> Iterator[bytes]:
-        """The lines that it prints, until its end."""
+    def lines(self, every_s: float) -> Iterator[bytes]:
+        """The lines that it prints, until its end; after each `every_s` without any an empty one.
+
+        Args:
+            every_s: Seconds.
+        """
         assert self._process.stdout is not None
-        yield from self._process.stdout
+        out, begun = self._process.stdout.fileno(), b""
+        while True:
+            if not select.select([out], [], [], every_s)[0]:
+                yield b""
+                continue
+            read = os.read(out, _READ_BYTES)
+            if not read:
+                break
+            *whole, begun = (begun + read).split(b"\n")
+            yield from whole
+        if begun:
+            yield begun
+
+    def cpu_ticks(self) -> int | None:
+        """What it has computed so far, in the kernel's ticks; None where no /proc tells."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8")
+        except OSError:
+            return None
+        # The name, in parentheses, may hold anything; user and system time are fields 14 and 15.
+        return sum(map(int, stat.rpartition(")")[2].split()[11:13]))
 
     def printed(self, stdin: bytes = b"") -> bytes:
         """All that it prints after the end of its input, which ends with `stdin`."""
@@ -226,71 +246,4 @@ def _environment(given: Mapping[str, str]) -> dict[str, str]:
     root = str(Path(__file__).parents[1])
     known = given.get("PYTHONPATH", "")
     path = f"{known}{os.pathsep}{root}" if known else root
-    return {**given, "PYTHONPATH": path, _PARENT: str(os.getpid())}
-
-
-# -- in the child ----------------------------------------------------------------------------------
-
-_LOOK_EVERY_S = 0.5
-
-
-def tell_parent(line: bytes) -> None:
-    """Print one line at once, if there is still somebody to read it."""
-    with contextlib.suppress(OSError):
-        os.write(sys.stdout.fileno(), line)
-
-
-def answer_parent(answer: Callable[[], bytes]) -> int:
-    """The exit code of what `run_child` runs: the answer is printed, or why there is none."""
-    try:
-        said = answer()
-    except UltraparError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.buffer.write(said)
-    return 0
-
-
-async def parent_gone() -> None:
-    """Return at the end of our standard input, at SIGTERM, or when our parent is another.
-
-    Called on the loop that the process serves on.
-    """
-    import asyncio  # noqa: PLC0415 - no parent needs it
-
-    loop = asyncio.get_running_loop()
-    gone = asyncio.Event()
-    stdin = sys.stdin.fileno()
-
-    def read() -> None:
-        if not os.read(stdin, 4096):
-            loop.remove_reader(stdin)
-            gone.set()
-
-    loop.add_reader(stdin, read)
-    loop.add_signal_handler(signal.SIGTERM, gone.set)
-    while _has_parent():
-        try:
-            await asyncio.wait_for(gone.wait(), _LOOK_EVERY_S)
-        except TimeoutError:
-            continue
-        return
-
-
-def line_from_parent() -> bytes:
-    """The next line of our standard input, without its end; empty when the parent has gone."""
-    while _has_parent():
-        if select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
-            return b"".join(iter(_next_byte, b"\n"))
-    return b""
-
-
-def _next_byte() -> bytes:
-    # A buffer would take the line after this one, too, of which `select` knows nothing then. What
-    # ends without a line feed ends the line.
-    return os.read(sys.stdin.fileno(), 1) or b"\n"
-
-
-def _has_parent() -> bool:
-    """Whether the process that started us is there; taken to be for one started by hand."""
-    return os.environ.get(_PARENT) in {None, str(os.getppid())}
+    return {**given, "PYTHONPATH": path, PARENT_PID: str(os.getpid())}

@@ -1,25 +1,29 @@
 """The process that compacts a run when it is over: `python -m pytest_ultrapar.analysis.beside DIR`.
 
-It starts with the run, which needs the CPU more. What can be done before the end, imports first of
-all, is done by a thread of the lowest priority, and this module itself imports next to nothing:
-with the rest it takes 75 ms of CPU, which on a busy machine the run's first request waited for.
+It starts with the run, which needs the CPU more, and does ahead of the end what it can: imports
+first of all, then what the journal says as it grows. Until somebody waits for it, it leaves the CPU
+to others (`Breaks`). This module itself imports next to nothing: the rest takes 75 ms of CPU, which
+on a busy machine the run's first request waited for.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
-from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.parent import line_from_parent
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_ultrapar.analysis.intake import Intake
 
+FOLLOW = b"follow"
+"""The run is planned, and its journal begins."""
 _SAY_EVERY_S = 0.5
-_LOWEST = 19
 _LOOK_EVERY_S = 0.1
 _LOADED = (
     "pytest_ultrapar.analysis.compaction",
@@ -28,6 +32,13 @@ _LOADED = (
     "scipy.special",
     "scipy.optimize",
 )
+_STEP_S = 0.002
+"""So long we work before we look whether others wanted the CPU; a look takes 10 us."""
+_OTHERS_SHARE = 0.1
+"""Of a step's time: so much also passes on an idle machine, for interrupts and reading files."""
+_BREAK = 15
+"""As often as long as we worked: of a core that is wanted we take a sixteenth."""
+_LONGEST_BREAK_S = 0.2
 
 
 def main() -> int:
@@ -41,20 +52,12 @@ def main() -> int:
         0, or 4 after a message on standard error.
     """
     run_dir = sys.argv[1]
-    beside = Beside(run_dir)
-    beside.start()
-    beside.can_listen.wait()
-    from pytest_ultrapar.analysis.process import FOLLOW  # noqa: PLC0415 - `beside` has loaded it
-    from pytest_ultrapar.child import line_from_parent  # noqa: PLC0415
-
-    line = line_from_parent()
-    if line == FOLLOW:
-        beside.follow.set()
-        line = line_from_parent()
-    begun = beside.end()
-    if not line:
-        return 0
-    from pathlib import Path  # noqa: PLC0415 - these, too
+    breaks = Breaks(line_from_parent)
+    sys.meta_path.insert(0, breaks)
+    # cpuinfo forks, and what is said to us is not for that process.
+    os.register_at_fork(after_in_child=lambda: sys.meta_path.remove(breaks))
+    begun = work_ahead(run_dir, breaks)
+    from pathlib import Path  # noqa: PLC0415 - imported with breaks, if there was time
 
     import msgspec  # noqa: PLC0415
 
@@ -85,68 +88,134 @@ class _Saying:
             sys.stdout.buffer.flush()
 
 
-class Beside(threading.Thread):
-    """What can be done before a run is over, at the lowest priority.
+class Breaks:
+    """Leaves the CPU to others while nobody waits for us, and hears when somebody does.
 
-    A thread has a priority of its own on Linux, and what a process has lowered it may seldom raise
-    again: the tables themselves are made on the main thread, since somebody waits for them.
+    A low priority would do that too, but only the privileged may raise it again, and at the end of
+    a run what was begun at the lowest one gets hardly any time on a busy machine. So we work at an
+    ordinary one and take breaks as long as others want the CPU, between two imports (as a finder of
+    `sys.meta_path` that finds nothing) and between two records.
+
+    Args:
+        hear: Waits so many seconds for the next line from who started us; returns it, an empty one
+            when they have gone, None when there was none.
+        clock: Seconds of wall time and of CPU time of this thread.
+
+    Attributes:
+        follows: Whether there is a journal to follow.
+        is_awaited: Whether somebody waits for the tables; from then on there are no breaks.
     """
 
-    def __init__(self, run_dir: str) -> None:
-        super().__init__(daemon=True)
-        self._run_dir = run_dir
-        self._ended = threading.Event()
-        self._begun: Intake | None = None
-        self.can_listen = threading.Event()
-        self.follow = threading.Event()
+    def __init__(
+        self,
+        hear: Callable[[float], bytes | None],
+        clock: Callable[[], tuple[float, float]] = lambda: (time.monotonic(), time.thread_time()),
+    ) -> None:
+        self._hear = hear
+        self._clock = clock
+        self.follows = False
+        self.is_awaited = False
+        self._step = self._work = clock()
 
-    def run(self) -> None:
-        """Load what the end needs, then take up the journal as it grows."""
-        if sys.platform == "linux":
-            with suppress(OSError):  # a sandbox may forbid even this
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
-        try:
-            import_module("pytest_ultrapar.analysis.process")
-        finally:
-            self.can_listen.set()
-        _ask_machine()
-        for module in _LOADED:
-            if self._ended.is_set():
-                return
-            import_module(module)
-        while not self.follow.wait(_LOOK_EVERY_S):
-            if self._ended.is_set():
-                return
-        # Whatever goes wrong here goes wrong once more at the end, when somebody is there to hear
-        # of it; or it was because the run went on.
-        try:
-            self._follow()
-        except Exception as error:  # noqa: BLE001 - the run is read anew at its end
-            import logging  # noqa: PLC0415 - seldom
+    def find_spec(self, *_module: object) -> None:
+        """Called by `import` before each module is looked for."""
+        self.take()
 
-            logging.getLogger(__name__).warning("the journal was not read ahead: %r", error)
+    def take(self) -> bool:
+        """Take a break if it is time for one; returns whether somebody waits for us.
 
-    def _follow(self) -> None:
-        from pathlib import Path  # noqa: PLC0415 - as all imports here
+        Raises:
+            SystemExit: Who started us has gone.
+        """
+        if self.is_awaited:
+            return True
+        now_s, cpu_s = self._clock()
+        step_s, step_cpu_s = now_s - self._step[0], cpu_s - self._step[1]
+        if step_s >= _STEP_S:
+            self._step = now_s, cpu_s
+            length_s = break_s(step_s, step_cpu_s, cpu_s - self._work[1])
+            if length_s:
+                self.rest(length_s)
+            else:
+                self._listen(0.0)
+        return self.is_awaited
 
-        from pytest_ultrapar.analysis.intake import Intake  # noqa: PLC0415
+    def rest(self, length_s: float) -> None:
+        """Do nothing for so long, or until somebody says something.
 
-        taken = Intake(Path(self._run_dir))
-        while not self._ended.wait(_LOOK_EVERY_S):
-            taken.take_up(self._ended.is_set)
-        self._begun = taken
+        Raises:
+            SystemExit: Who started us has gone.
+        """
+        self._listen(length_s)
+        self._step = self._work = self._clock()
 
-    def end(self) -> Intake | None:
-        """Stop; returns what was taken up, None where nothing was or anything went wrong."""
-        self.follow.set()
-        self._ended.set()
-        if sys.platform == "linux" and self.is_alive():
-            # Only the privileged may raise what was lowered; else its last steps stay slow.
-            with suppress(OSError):
-                own = os.getpriority(os.PRIO_PROCESS, 0)
-                os.setpriority(os.PRIO_PROCESS, self.native_id or 0, own)
-        self.join()
-        return self._begun
+    def _listen(self, length_s: float) -> None:
+        line = self._hear(length_s)
+        if line is None:
+            return
+        if not line:
+            raise SystemExit
+        if line == FOLLOW:
+            self.follows = True
+        else:
+            self.is_awaited = True
+
+
+def break_s(step_s: float, cpu_s: float, worked_s: float) -> float:
+    """How long to leave the CPU alone after a step of work; pure.
+
+    Args:
+        step_s: What the step took.
+        cpu_s: How much of that the CPU was ours.
+        worked_s: CPU time since the last break.
+    """
+    if step_s - cpu_s <= _OTHERS_SHARE * step_s:
+        return 0.0
+    return min(_BREAK * worked_s, _LONGEST_BREAK_S)
+
+
+def work_ahead(run_dir: str, breaks: Breaks) -> Intake | None:
+    """Load what the end needs and take up the journal as it grows, until somebody waits.
+
+    Returns:
+        What was taken up; None where nothing was or anything went wrong.
+
+    Raises:
+        SystemExit: Who started us has gone.
+    """
+    _ask_machine()
+    breaks.rest(0.0)  # the time went by in other programs
+    for module in _LOADED:
+        if breaks.take():
+            return None
+        import_module(module)
+    while not breaks.follows:
+        if breaks.is_awaited:
+            return None
+        breaks.rest(_LOOK_EVERY_S)
+    # Whatever goes wrong here goes wrong once more at the end, when somebody is there to hear of
+    # it; or it was because the run went on.
+    try:
+        return _follow(run_dir, breaks)
+    except Exception as error:  # noqa: BLE001 - the run is read anew at its end
+        import logging  # noqa: PLC0415 - seldom
+
+        logging.getLogger(__name__).warning("the journal was not read ahead: %r", error)
+    while not breaks.is_awaited:
+        breaks.rest(_LOOK_EVERY_S)
+    return None
+
+
+def _follow(run_dir: str, breaks: Breaks) -> Intake:
+    from pathlib import Path  # noqa: PLC0415 - as all imports here
+
+    from pytest_ultrapar.analysis.intake import Intake  # noqa: PLC0415
+
+    taken = Intake(Path(run_dir))
+    while not breaks.is_awaited:
+        taken.take_up(breaks.take)
+        breaks.rest(_LOOK_EVERY_S)
+    return taken
 
 
 def _ask_machine() -> None:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.process import unheard
 from pytest_ultrapar.errors import EXIT_UNUSABLE, ResultsError
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
     try:
-        summary = compact(options.run_dir, unheard, None)
+        summary = compact(options.run_dir)
     except ResultsError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_UNUSABLE

@@ -20,7 +20,6 @@ import msgspec
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.analysis.performance import Performance, performance
-from pytest_ultrapar.analysis.process import unheard
 from pytest_ultrapar.analysis.repetitions import n_repetitions
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (
@@ -49,7 +48,9 @@ if TYPE_CHECKING:
 
 
 def compact(
-    run_dir: Path, written: Callable[[int, int], None] = unheard, begun: Intake | None = None
+    run_dir: Path,
+    written: Callable[[int, int], None] = lambda _done, _total: None,
+    begun: Intake | None = None,
 ) -> RunSummary:
     """Write tables, benchmark JSON and summary of a run, and return the summary.
 

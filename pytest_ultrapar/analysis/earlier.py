@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.child import answer_parent, run_child
+from pytest_ultrapar.child import run_child
+from pytest_ultrapar.parent import answer_parent
 from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun
 from pytest_ultrapar.records import GRADED, function_of
 from pytest_ultrapar.store.table_rows import read_rows

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.analysis.beside import FOLLOW
 from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ResultsError
 
@@ -18,13 +20,22 @@ if TYPE_CHECKING:
 
 _MODULE = "pytest_ultrapar.analysis.beside"
 _BY_HAND = "python -m pytest_ultrapar.analysis.compact"
-FOLLOW = b"follow"
-"""The run is planned, and its journal begins."""
+_HERE = "; the tables are made in this process"
 _GO = b"go\n"
+_LOOK_S = 1.0
+SAY_S = 5.0
+"""A process that waits for a disk or for memory may be still for a while."""
+MOST_S = 30.0
+"""And then it is not going to move: it was stopped, as by SIGSTOP."""
+_LATE_S = 5.0
 
 
 def unheard(_done: int, _total: int) -> None:
     """Where nobody wants to know how far a compaction is."""
+
+
+def unsaid(_sentence: str) -> None:
+    """Where nobody wants to know what a compaction waits for."""
 
 
 class CompactionProcess:
@@ -60,7 +71,7 @@ class CompactionProcess:
     def follow(self) -> None:
         """Have it read the journal while the run goes on; the manifest stands as planned.
 
-        It reads at the lowest priority, and at the end little is left to be read.
+        It reads while nobody else wants the CPU, and at the end little is left to be read.
         """
         self._child.tell(FOLLOW + b"\n")
 
@@ -68,41 +79,78 @@ class CompactionProcess:
         self,
         written: Callable[[int, int], None] = unheard,
         meanwhile: Callable[[], None] = lambda: None,
+        said: Callable[[str], None] = unsaid,
     ) -> RunSummary:
         """Have the run compacted and wait for it.
+
+        Should the process be killed, or not move for `MOST_S`, the tables are made in this one.
 
         Args:
             written: Called now and then with how many cases are in the tables, and of how many.
             meanwhile: Called once, when the process is at work and there is nothing to do here.
+            said: Called with a sentence when the process does not move or is gone.
 
         Raises:
-            ResultsError: The process failed; the journal is as it was, and the message says how to
-                try again.
+            ResultsError: The tables could not be made; the journal is as it was, and the message
+                says how to try again.
         """
-        from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415
-
         if not self._child.is_alive:
             # Whatever ended it while it waited has nothing to do with this run's tables.
             self._child.stop()
             self._child = _spawn(self._run_dir, self._cwd)
-        child, said = self._child, b""
+        child = self._child
         try:
             child.tell(_GO)
             meanwhile()
-            for said in child.lines():  # the last is the summary, if all went well
-                if said.startswith(b"["):
-                    written(*msgspec.json.decode(said, type=tuple[int, int]))
-            code = child.wait()
+            line = self._last_line(written, said)
+            code = child.wait() if line is not None else 0
         finally:
             self.stop()
+        if line is None or code < 0:
+            if line is not None:
+                said(f"process {child.pid}, which made the tables, ended by signal {-code}{_HERE}")
+            return self._compact_here(written)
         if code != 0:
-            why = child.said() or f"python -m {_MODULE} ended with exit code {code}"
-            msg = (
-                f"no tables were written: {why}\n"
-                f"The journal is whole; try again with: {_BY_HAND} {self._run_dir}"
-            )
-            raise ResultsError(msg)
-        return msgspec.json.decode(said, type=RunSummary)
+            raise self._failed(child.said() or f"python -m {_MODULE} ended with exit code {code}")
+        from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
+
+        return msgspec.json.decode(line, type=RunSummary)
+
+    def _last_line(
+        self, written: Callable[[int, int], None], said: Callable[[str], None]
+    ) -> bytes | None:
+        """What the process prints last, the summary if all went well; None if it does not move."""
+        stillness, last = Stillness(time.monotonic()), b""
+        for line in self._child.lines(_LOOK_S):
+            if line.startswith(b"["):
+                written(*msgspec.json.decode(line, type=tuple[int, int]))
+            last = line or last
+            still_s, is_new = stillness.look((last, self._child.cpu_ticks()), time.monotonic())
+            if still_s >= MOST_S:
+                said(f"process {self.pid} has still not moved and is killed{_HERE}")
+                return None
+            if is_new:
+                said(
+                    f"waiting for process {self.pid}, which makes the tables and has not moved for "
+                    f"{SAY_S:g} s: was it stopped? `kill -CONT {self.pid}` lets it go on; after "
+                    f"{MOST_S:g} s this process makes them"
+                )
+        return last
+
+    def _compact_here(self, written: Callable[[int, int], None]) -> RunSummary:
+        # 50 MB of pyarrow that this process otherwise does without.
+        from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
+
+        try:
+            return compact(self._run_dir, written)
+        except ResultsError as error:
+            raise self._failed(str(error)) from error
+
+    def _failed(self, why: str) -> ResultsError:
+        return ResultsError(
+            f"no tables were written: {why}\n"
+            f"The journal is whole; try again with: {_BY_HAND} {self._run_dir}"
+        )
 
     def kill(self) -> None:
         """End the process whatever it does, and wait for nothing."""
@@ -115,4 +163,36 @@ class CompactionProcess:
 
 
 def _spawn(run_dir: Path, cwd: Path | None) -> Child:
-    return Child.start(_MODULE, str(run_dir.absolute()), cwd=cwd, gives_way=True)
+    return Child.start(_MODULE, str(run_dir.absolute()), cwd=cwd, own_session=False)
+
+
+class Stillness:
+    """How long a process has given no sign; pure, the time is told.
+
+    Args:
+        now_s: Monotonic seconds.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._sign: object = None
+        self._since_s = self._looked_s = now_s
+        self._is_said = False
+
+    def look(self, sign: object, now_s: float) -> tuple[float, bool]:
+        """Take in what is seen of the process now.
+
+        Args:
+            sign: Whatever changes while it works.
+            now_s: Monotonic seconds.
+
+        Returns:
+            For how many seconds it has not changed, and whether it is time to say so, once.
+        """
+        # Who looks late was stopped itself, as by Ctrl-Z, and so was the process.
+        if sign != self._sign or now_s - self._looked_s > _LATE_S:
+            self._sign, self._since_s, self._is_said = sign, now_s, False
+        self._looked_s = now_s
+        still_s = now_s - self._since_s
+        is_new = still_s >= SAY_S and not self._is_said
+        self._is_said |= is_new
+        return still_s, is_new

@@ -15,7 +15,7 @@ from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
-from pytest_ultrapar.child import Child, answer_parent, output_of
+from pytest_ultrapar.child import Child, output_of
 from pytest_ultrapar.compare.figures import (
     CELL_FIGURES,
     SERVICE_MEANS,
@@ -41,6 +41,7 @@ from pytest_ultrapar.compare.rules import (
     selected,
 )
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.parent import answer_parent
 from pytest_ultrapar.pool.settings import Undecided
 
 if TYPE_CHECKING:

@@ -194,6 +194,7 @@ class Coordinator:
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
                     meanwhile=partial(garbage.spare_reports, self.config),
+                    said=self._warn,
                 )
                 self._tell_of(self._finished, session)
                 # `_pytest.main.wrap_session` reads what pytest ends with after this hook.
@@ -215,6 +216,12 @@ class Coordinator:
     def _tables_written(self, done: int, total: int) -> None:
         if self._live is not None:
             self._live.tables_written(done, total)
+
+    def _warn(self, sentence: str) -> None:
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"ultrapar: {sentence}", yellow=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what has happened."""

@@ -118,19 +118,23 @@ class Services:
         self.compaction = CompactionProcess.start(self._directory, cwd=cwd)
 
     def compact(
-        self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
+        self,
+        written: Callable[[int, int], None],
+        meanwhile: Callable[[], None],
+        said: Callable[[str], None],
     ) -> RunSummary:
         """Make the run's tables of its journal, once.
 
         Args:
             written: Called now and then with how many cases are in the tables, and of how many.
             meanwhile: Called once, while another process makes them.
+            said: Called with a sentence when that process does not move or is gone.
 
         Raises:
             ResultsError: It could not be done.
         """
         assert self.compaction is not None
-        return self.compaction.compact(written, meanwhile)
+        return self.compaction.compact(written, meanwhile, said)
 
     @property
     def broker_directory(self) -> BrokerDirectory:

@@ -7,8 +7,8 @@ import sys
 
 import msgspec
 
-from pytest_ultrapar.child import parent_gone, tell_parent
 from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError
+from pytest_ultrapar.parent import parent_gone, tell_parent
 from pytest_ultrapar.simulator.server import Server
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
 

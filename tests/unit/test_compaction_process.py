@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import subprocess
 import sys
-import threading
 
+import psutil
 import pytest
 
-from pytest_ultrapar.analysis.beside import Beside
-from pytest_ultrapar.analysis.process import CompactionProcess
+from pytest_ultrapar.analysis import process
+from pytest_ultrapar.analysis.beside import FOLLOW, Breaks, break_s, work_ahead
+from pytest_ultrapar.analysis.process import CompactionProcess, Stillness
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import run_of_seven
 
@@ -92,30 +95,165 @@ def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
     assert line.endswith(f" of run {run.run_id}: 4 of 7 cases graded")
 
 
+@pytest.fixture
+def held_up(run):
+    """No compaction of the run comes to its end until this is closed."""
+    with (run.path / "compact.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+
+
+def test_tables_of_a_compactor_that_is_killed_at_work_are_made_here(run, held_up):
+    said = []
+    compaction = CompactionProcess.start(run.path)
+    pid = compaction.pid
+
+    def end_it():
+        os.kill(pid, signal.SIGKILL)
+        held_up.close()
+
+    assert compaction.compact(meanwhile=end_it, said=said.append).run_id == run.run_id
+    (sentence,) = said
+    assert sentence == (
+        f"process {pid}, which made the tables, ended by signal 9; the tables are made in this "
+        "process"
+    )
+
+
+def test_compactor_that_was_stopped_is_named_and_then_its_tables_are_made_here(
+    run, held_up, monkeypatch
+):
+    for name, seconds in {"_LOOK_S": 0.02, "SAY_S": 0.1, "MOST_S": 0.3}.items():
+        monkeypatch.setattr(process, name, seconds)
+    said = []
+    compaction = CompactionProcess.start(run.path)
+    pid = compaction.pid
+
+    def stop_it():
+        os.kill(pid, signal.SIGSTOP)
+        held_up.close()
+
+    assert compaction.compact(meanwhile=stop_it, said=said.append).run_id == run.run_id
+    waits, killed = said
+    assert f"waiting for process {pid}, which makes the tables" in waits
+    assert f"`kill -CONT {pid}`" in waits
+    assert killed.startswith(f"process {pid} has still not moved and is killed; the tables are")
+    assert not psutil.pid_exists(pid)
+
+
+def test_stillness_is_said_once_and_ends_with_any_sign():
+    still = Stillness(0.0)
+    looks = [still.look("a", float(now_s)) for now_s in range(1, 8)]
+    assert looks == [(n, n == process.SAY_S) for n in range(7)]
+    assert still.look("b", 8.0) == (0.0, False)
+    assert [still.look("b", 8.0 + n)[1] for n in range(1, 7)] == [n == 5 for n in range(1, 7)]
+
+
+def test_stillness_does_not_count_while_the_one_who_looks_was_stopped_itself():
+    still = Stillness(0.0)
+    assert still.look("a", 1.0) == (0.0, False)
+    assert still.look("a", 1000.0) == (0.0, False)
+    assert still.look("a", 1001.0) == (1.0, False)
+
+
+def test_compactor_lowers_no_priority_since_only_the_privileged_raise_one_again(run):
+    compaction = CompactionProcess.start(run.path)
+    try:
+        compaction.follow()
+        found = psutil.Process(compaction.pid)
+        seen = set()
+        while not any("pyarrow" in one.path for one in found.memory_maps()):
+            seen |= {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in found.threads()}
+        assert seen == {os.getpriority(os.PRIO_PROCESS, 0)}
+    finally:
+        compaction.stop()
+
+
+class Machine:
+    """A clock, somebody who says lines at given seconds, and others who want the CPU."""
+
+    def __init__(self, says=()):
+        self.now_s, self.cpu_s = 0.0, 0.0
+        self.heard = []
+        self.says = list(says)
+
+    def clock(self):
+        return self.now_s, self.cpu_s
+
+    def hear(self, within_s):
+        self.heard.append(within_s)
+        if self.says and self.says[0][0] <= self.now_s + within_s:
+            at_s, line = self.says.pop(0)
+            self.now_s = max(self.now_s, at_s)
+            return line
+        self.now_s += within_s
+        return None
+
+    def work(self, cpu_s, waited_s=0.0):
+        self.cpu_s += cpu_s
+        self.now_s += cpu_s + waited_s
+
+
+def test_no_break_is_taken_while_nobody_else_wants_the_cpu():
+    machine = Machine()
+    breaks = Breaks(machine.hear, machine.clock)
+    for _ in range(1000):
+        machine.work(0.001)
+        assert not breaks.take()
+    assert set(machine.heard) == {0.0}
+    assert len(machine.heard) <= 500, "it does not look after each import or record"
+
+
+def test_others_who_want_the_cpu_have_it_nearly_alone():
+    machine = Machine()
+    breaks = Breaks(machine.hear, machine.clock)
+    while machine.now_s < 10:
+        machine.work(0.002, waited_s=0.002)
+        breaks.take()
+    assert machine.cpu_s / machine.now_s < 1 / 15
+
+
+def test_work_that_found_the_cpu_free_is_made_up_for_but_not_for_ever():
+    assert break_s(step_s=0.004, cpu_s=0.002, worked_s=0.006) == pytest.approx(0.09)
+    assert break_s(step_s=0.004, cpu_s=0.002, worked_s=9.0) == 0.2
+    assert break_s(step_s=0.004, cpu_s=0.0039, worked_s=9.0) == 0.0
+
+
+def test_nobody_who_waits_waits_for_a_break():
+    machine = Machine([(0.05, FOLLOW), (0.1, b"go")])
+    breaks = Breaks(machine.hear, machine.clock)
+    machine.work(0.01, waited_s=0.01)
+    assert not breaks.take()
+    assert (breaks.follows, machine.now_s) == (True, 0.05)
+    machine.work(0.01, waited_s=0.01)
+    assert breaks.take()
+    assert machine.now_s == pytest.approx(0.1)
+    n_heard = len(machine.heard)
+    for _ in range(10):
+        machine.work(0.01, waited_s=0.01)
+        assert breaks.take()
+    assert len(machine.heard) == n_heard
+
+
+def test_work_ends_with_who_wanted_it():
+    machine = Machine([(0.0, b"")])
+    breaks = Breaks(machine.hear, machine.clock)
+    machine.work(0.01)
+    with pytest.raises(SystemExit):
+        breaks.take()
+
+
 def test_reading_ahead_that_fails_is_logged(tmp_path, caplog):
-    beside = Beside(tmp_path / "gone")
-    beside.follow.set()
-    beside.start()
-    beside.join(300)
-    assert beside.end() is None
+    machine = Machine([(0.0, FOLLOW), (1.0, b"go")])
+    assert work_ahead(tmp_path / "gone", Breaks(machine.hear, machine.clock)) is None
     (record,) = caplog.records
     assert record.message.startswith("the journal was not read ahead: ResultsError(")
     assert str(tmp_path / "gone") in record.message
 
 
-def test_reading_ahead_is_of_ordinary_priority_once_somebody_waits(run, monkeypatch):
-    given, is_low = [], threading.Event()
-
-    def give(*how):
-        given.append(how)
-        is_low.set()
-
-    monkeypatch.setattr(os, "setpriority", give)
-    beside = Beside(run.path)
-    beside.follow.set()
-    beside.start()
-    assert is_low.wait(60)
-    beside.end()
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    thread = beside.native_id
-    assert given == [(os.PRIO_PROCESS, thread, 19), (os.PRIO_PROCESS, thread, own)]
+def test_reading_ahead_takes_up_what_is_there_until_somebody_waits(run):
+    machine = Machine([(0.0, FOLLOW), (1.0, b"go")])
+    begun = work_ahead(run.path, Breaks(machine.hear, machine.clock))
+    assert begun is not None
+    assert len(begun.measures()) == 6
+    begun.close()
