@@ -34,11 +34,11 @@ _LOADED = (
 )
 _STEP_S = 0.002
 """So long we work before we look whether others wanted the CPU; a look takes 10 us."""
-_OTHERS_SHARE = 0.1
+_OTHERS_SHARE = 0.2
 """Of a step's time: so much also passes on an idle machine, for interrupts and reading files."""
-_BREAK = 15
-"""As often as long as we worked: of a core that is wanted we take a sixteenth."""
-_LONGEST_BREAK_S = 0.2
+_BREAK = 10
+"""As often as long as we worked: of a core that is wanted we take an eleventh."""
+_LONGEST_BREAK_S = 0.1
 
 
 def main() -> int:
