@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import POOL_KEY, NativeClient
@@ -121,8 +122,11 @@ class Llm:
         conversation.note(turn, messages)
         estimates, tokens, most = self._parts.tokens, 0, None
         if estimates is not None:
-            tokens = estimates.of_request(self.model, messages, parameters)
-            most = estimates.most(self.model, messages, parameters)
+            asked = asked_of({**parameters, "messages": messages})
+            tokens, most = (
+                estimates.of_request(self.model, asked),
+                estimates.most(self.model, asked),
+            )
         task = asyncio.current_task()
         self._chatting.add(task)
         try:
@@ -133,7 +137,7 @@ class Llm:
             conversation.fail(reply)
             raise reply
         if estimates is not None:
-            estimates.learn(self.model, messages, parameters, reply, is_first=turn == 0)
+            estimates.learn(self.model, asked, reply, is_first=turn == 0)
         conversation.heard(turn, reply)
         return reply
 
