@@ -155,3 +155,29 @@ def test_context_that_the_provider_keeps_is_reserved_for(tmp_path):
     assert goes_on - plain >= 4050 * 3 * 10**6
     # Nobody here knows how long that is: as much as the longest prompt so far.
     assert of_others - plain >= 4000 * 3 * 10**6
+
+
+def test_tokens_written_to_a_cache_cost_what_that_costs(tmp_path):
+    said = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "fine"}],
+        "stop_reason": "end_turn",
+        "usage": {
+            "input_tokens": 5,
+            "cache_creation_input_tokens": 700,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 6,
+        },
+    }
+
+    async def scene(told):
+        url = "https://api.anthropic.com/v1/messages"
+        await told.client.post(url, json=told.body(max_tokens=9))
+        (attempt,) = told.llm.conversation.attempts
+        assert (attempt.tokens_in, attempt.cache_write_tokens) == (705, 700)
+
+    model = f"{PRICES}price_per_mtok_cache_write = 4\n"
+    server = Server((json_response(said),))
+    play(tmp_path, server, scene, provider=BUDGET, model=model, api="anthropic", path="")
+    assert last(tmp_path, "settle") == (5 * 3 + 700 * 4 + 6 * 11) * 10**6
