@@ -100,6 +100,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         seat_wait_s: Of the time until its lease, what it waited for a seat.
         rate_wait_s: What it waited for a rate or the end of a pause.
         cached_tokens: Of the prompt's tokens, those that the provider had cached.
+        cache_write_tokens: Of the prompt's tokens, those that the provider wrote to its cache.
     """
 
     turn: int
@@ -123,6 +124,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seat_wait_s: NoColumn[float] = 0.0
     rate_wait_s: NoColumn[float] = 0.0
     cached_tokens: Long | None = None
+    cache_write_tokens: Long | None = None
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -352,10 +352,11 @@ def _reply(
         return Failure("refused", reason, "content_filter")
     details = part_of(usage.output_tokens_details, _TokenDetails) or _TokenDetails()
     cached = count(usage.cache_read_input_tokens)
+    written = count(usage.cache_creation_input_tokens)
     tokens_in = count(usage.input_tokens)
     if tokens_in is not None:
         # What goes into a cache or comes out of it is counted apart.
-        tokens_in += (cached or 0) + (count(usage.cache_creation_input_tokens) or 0)
+        tokens_in += (cached or 0) + (written or 0)
     return Reply(
         text="".join(block.text or "" for block in blocks if block.type == "text"),
         reasoning="\n".join(block.thinking for block in blocks if block.thinking) or None,
@@ -374,6 +375,7 @@ def _reply(
         model=part_of(message.model, str),
         cached_tokens=cached,
         stop_reason=message.stop_reason,
+        cache_write_tokens=written,
     )
 
 

@@ -59,6 +59,8 @@ class Reply:
         body: What came, as text: JSON, or the events of a stream. Empty where it is not known.
         native: The model's turn as its API has it: `api`, and `turn` with its blocks or items. None
             where text and calls say all: chat completions, and answers without reasoning.
+        cache_write_tokens: How many of `tokens_in` were written to a cache; None when the API does
+            not say.
     """
 
     text: str
@@ -79,6 +81,7 @@ class Reply:
     others: tuple[Reply, ...] = ()
     body: str = field(default="", compare=False, repr=False)
     native: Mapping[str, Any] | None = None
+    cache_write_tokens: int | None = None
 
     @property
     def choices(self) -> tuple[Reply, ...]:

@@ -20,7 +20,7 @@ from pytest_ultrapar.apis.reading import UNREADABLE
 from pytest_ultrapar.apis.sanitise import has_too_many_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _NAMING = frozenset(
     {
@@ -45,7 +45,6 @@ _WORDS = tuple(name.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
 _NAMED = re.compile(b'"(?:%s)"' % b"|".join(_WORDS))
 _KEPT = re.compile(rb'"object"\s*:\s*"(?:response|conversation|file|vector_store|container)')
 _OBJECT_WORDS = (b"response", b"conversation", b"vector_store", b"container", b'"file"')
-_BACKGROUND = re.compile(rb'"background"\s*:\s*true')
 
 
 def state_named(body: bytes) -> frozenset[str]:
@@ -100,16 +99,13 @@ def _made(answer: bytes) -> frozenset[str]:
     return frozenset(names)
 
 
-def flaw_of_request(body: bytes) -> str | None:
+def flaw_of_request(fields: Mapping[str, Any]) -> str | None:
     """Why a request cannot be sent whatever the lane, to stand behind "the request"; None: it can.
 
     Args:
-        body: As it is to be sent, of any content.
+        fields: Its body, decoded.
     """
-    if not _says(body, (b"background",), _BACKGROUND):
-        return None
-    found = _plain(body)
-    if not isinstance(found, dict) or found.get("background") is not True:
+    if fields.get("background") is not True:
         return None
     return (
         "asks for background mode, which is refused: what goes on without a request in flight would"

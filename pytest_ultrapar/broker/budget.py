@@ -181,18 +181,22 @@ class Tariff:
         """What a request may cost at most, or by estimate."""
         if not isinstance(request, PricedRequest):
             return 0
-        return self._price.cost(request.most_in, request.most_out)
+        return self._price.most(request.most_in, request.most_out)
 
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
         """What a lease that came back has cost: by its answer, else all that was reserved.
 
-        Cached tokens count as any others: nobody tells the broker how many there were.
+        Tokens that a cache had count as any others: nobody tells the broker how many there were.
         """
         if outcome in NEVER_BILLED and not feedback.maybe_billed:
             return 0
         if feedback.tokens is None or feedback.tokens_out is None:
             return reserved
-        return self._price.cost(feedback.tokens - feedback.tokens_out, feedback.tokens_out)
+        return self._price.cost(
+            feedback.tokens - feedback.tokens_out,
+            feedback.tokens_out,
+            written=feedback.cache_write_tokens,
+        )
 
 
 def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:

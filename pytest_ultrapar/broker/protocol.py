@@ -55,6 +55,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         late_s: How long after its grant the request was sent, or could not be sent any more.
         is_too_many: Whether it is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
+        cache_write_tokens: Of the prompt's tokens, those that were written to a cache.
     """
 
     retry_after_s: float | None = None
@@ -66,6 +67,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     late_s: float | None = None
     is_too_many: bool = False
     maybe_billed: bool = False
+    cache_write_tokens: int = 0
 
 
 NO_FEEDBACK = Feedback()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
 
+from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.broker.holding import acquire_lease, may_send
 from pytest_ultrapar.broker.local import LocalBroker
@@ -230,7 +231,8 @@ class Asking:
             model = lane.lane_id
             tokens = 0
             if estimates is not None:
-                tokens = estimates.of_request(model, MESSAGES, smallest(endpoint.api))
+                asked = asked_of({**smallest(endpoint.api), "messages": MESSAGES})
+                tokens = estimates.of_request(model, asked)
             body = self._question.body(endpoint)
             try:
                 lease, sent_s = await self._lease(

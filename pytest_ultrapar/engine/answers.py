@@ -130,7 +130,11 @@ def feedback_from(
         if result.tokens_in is not None and result.tokens_out is not None:
             tokens = result.tokens_in + result.tokens_out
         return Feedback(
-            tokens=tokens or None, allowance=allowance, tokens_out=result.tokens_out, late_s=late_s
+            tokens=tokens or None,
+            allowance=allowance,
+            tokens_out=result.tokens_out,
+            late_s=late_s,
+            cache_write_tokens=result.cache_write_tokens or 0,
         )
     if result is None:
         return Feedback(allowance=allowance, late_s=late_s)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_ultrapar.apis.asked import BOUNDS
 from pytest_ultrapar.apis.registry import Api, Reader, api_named, reader_named
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.pool.network import DIRECT, Route, place_of, route_to
@@ -146,10 +147,6 @@ def endpoints(
             api_word=provider.api,
         )
     return found
-
-
-BOUNDS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""Under which names a suite may say how long an answer may be."""
 
 
 def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import POOL_KEY, NativeClient
@@ -85,14 +86,15 @@ class Llm:
         turn = self._sender.next_turn(messages)
         estimates, tokens, most = self._sender.parts.tokens, 0, None
         if estimates is not None:
-            tokens = estimates.of_request(self.model, messages, parameters)
-            most = estimates.most(self.model, messages, parameters)
+            asked = asked_of({**parameters, "messages": messages})
+            tokens = estimates.of_request(self.model, asked)
+            most = estimates.most(self.model, asked)
         reply, _ = await self._sender.answer(turn, _Chat(messages, parameters, tokens, most))
         if not isinstance(reply, Reply):
             conversation.fail(reply)
             raise reply
         if estimates is not None:
-            estimates.learn(self.model, messages, parameters, reply, is_first=turn == 0)
+            estimates.learn(self.model, asked, reply, is_first=turn == 0)
         conversation.heard(turn, reply)
         return reply
 

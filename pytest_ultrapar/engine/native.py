@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.reply import Messages, Reply
+from pytest_ultrapar.apis.asked import Asked, asked_of
+from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects
 from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Answer, Pieces
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
@@ -40,6 +42,8 @@ PUBLIC_HOMES = frozenset(
 )
 """Where SDKs send to when they are told nothing: their owners meant no address of their own."""
 LARGEST_REQUEST_BYTES = 100_000_000
+KEPT_TOKENS = 4000
+"""Supposed of a state that the provider has, where no answer has said anything yet."""
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
 _NOT_SENT = re.compile(
@@ -114,16 +118,14 @@ class _Native:
         path: The resource, one of its API's `serves`.
         query: To be sent beside what the lane's URL has.
         fields: Of the body, undecoded.
-        messages: What of it is text to be read.
-        parameters: All of it, and the bound of the answer under the name that chats have.
+        asked: What it asks for.
     """
 
     path: str
     query: list[tuple[str, str]]
     headers: dict[str, str]
     fields: dict[str, msgspec.Raw]
-    messages: Messages
-    parameters: dict[str, Any]
+    asked: Asked
     tokens: int
     most: tuple[int, int] | None
     pieces: Pieces | None
@@ -165,6 +167,7 @@ class NativeClient:
         self._tokens = sender.parts.tokens
         self._lanes = [one for one in sender.parts.endpoints.values() if one.model == sender.model]
         self._loop = asyncio.get_running_loop()
+        self._kept: dict[str | None, int] = {}
 
     def must_serve(self, path: str, whose: str) -> None:
         """Make sure that whatever lane a request gets knows a resource.
@@ -205,7 +208,7 @@ class NativeClient:
             raise RuntimeError(msg)
         self._conversation.check()
         asked = self._checked(method, url, headers, body)
-        turn = self._sender.next_turn(asked.messages)
+        turn = self._sender.next_turn(asked.asked.messages)
         task = self._loop.create_task(self._answered(turn, asked))
         task.add_done_callback(_over)
         if asked.pieces is not None:
@@ -225,9 +228,10 @@ class NativeClient:
         if isinstance(result, Reply):
             # Embeddings say nothing of how long the model's answers are.
             if self._tokens is not None and result.tokens_out:
-                self._tokens.learn(
-                    self._model, asked.messages, asked.parameters, result, is_first=turn == 0
-                )
+                self._tokens.learn(self._model, asked.asked, result, is_first=turn == 0)
+            if result.tokens_in is not None and result.tokens_out is not None:
+                names = {result.id, asked.asked.goes_on} - {None}
+                self._kept |= dict.fromkeys(names, result.tokens_in + result.tokens_out)
             self._conversation.heard(turn, result)
             return Handed(answer.status, _handed_on(answer.headers), answer.body)
         body = answer.body
@@ -257,14 +261,10 @@ class NativeClient:
                 f"a request has {len(body)} bytes; a client of llm sends at most "
                 f"{LARGEST_REQUEST_BYTES}"
             )
-        if (flaw := flaw_of_request(body)) is not None:
-            self._refuse(f"a request of a client of llm {flaw}")
         path, named = self._resource(method, split.path)
-        try:
-            fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            plain = msgspec.json.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._refuse(f"a client of llm sends JSON objects, and this is none: {error}")
+        fields, plain = self._fields(body)
+        if (flaw := flaw_of_request(plain)) is not None:
+            self._refuse(f"a request of a client of llm {flaw}")
         named = plain.get("model", named)
         names = {self._model, *(lane.api_name for lane in self._lanes)}
         if named is not None and (not isinstance(named, str) or named not in names):
@@ -273,14 +273,14 @@ class NativeClient:
                 f"{self._model!r}: give it model=llm.model"
             )
         is_stream = plain.get("stream") is True or ":stream" in path
-        messages, bounds = _as_chat(plain)
+        asked = asked_of(plain)
         if path == "/embeddings":
-            bounds = {"max_tokens": 1}
-        parameters: dict[str, Any] = {**plain, **bounds}
-        tokens, most = 0, None
-        if self._tokens is not None:
-            tokens = self._tokens.of_request(self._model, messages, parameters)
-            most = self._tokens.most_of(self._model, len(body), parameters)
+            asked = msgspec.structs.replace(asked, bound=1)
+        tokens, most, estimates = 0, None, self._tokens
+        if estimates is not None:
+            kept = 0 if asked.goes_on is None else self._kept_by_provider(asked.goes_on)
+            tokens = estimates.of_request(self._model, asked, kept)
+            most = estimates.most_of(self._model, len(body), asked, kept)
         sent = {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)}
         # A lane has its own version in its URL.
         own = {_KEY_PARAMETER, "api-version"}
@@ -289,12 +289,28 @@ class NativeClient:
             [(name, value) for name, value in query if name not in own],
             sent,
             fields,
-            messages,
-            parameters,
+            asked,
             tokens,
             most,
             Pieces() if is_stream else None,
         )
+
+    def _fields(self, body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
+        """The fields of a body, undecoded for the provider and decoded for us."""
+        if has_too_many_objects(body):
+            self._refuse(f"a request of a client of llm has more than {MOST_OBJECTS} objects")
+        try:
+            fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            return fields, {name: msgspec.json.decode(field) for name, field in fields.items()}
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._refuse(f"a client of llm sends JSON objects, and this is none: {error}")
+
+    def _kept_by_provider(self, name: str) -> int:
+        """Tokens of a state that the provider has: as an answer of it said, else the most so far.
+
+        A conversation has what its last answer had; of names from elsewhere nobody knows.
+        """
+        return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
     def _resource(self, method: str, path: str) -> tuple[str, str | None]:
         """The resource that a path names, and the model if it names that, too."""
@@ -337,39 +353,3 @@ def _handed_on(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name.lower(): value for name, value in headers.items() if name.lower() not in _NOT_HANDED_ON
     }
-
-
-def _as_chat(body: Mapping[str, Any]) -> tuple[Messages, dict[str, int]]:
-    """A body as messages and a bound of the answer, as far as both are easily seen.
-
-    For estimates and for people who read transcripts: the body itself goes to the provider.
-    """
-    bounds: dict[str, int] = {}
-    messages: list[Mapping[str, Any]] = [
-        {"role": "system", "content": body[name]}
-        for name in ("system", "instructions")
-        if body.get(name)
-    ]
-    for name in ("messages", "input", "contents", "prompt"):
-        given = body.get(name)
-        if _is_items(given):
-            messages += [_message(one) for one in given]
-        elif isinstance(given, list) and all(isinstance(one, str) for one in given):
-            messages.append({"role": "user", "content": "\n".join(given)})
-        elif given is not None:
-            messages.append({"role": "user", "content": given})
-    config = body.get("generationConfig")
-    for of in (body, config if isinstance(config, dict) else {}):
-        for name in ("max_output_tokens", "maxOutputTokens"):
-            if isinstance(of.get(name), int):
-                bounds["max_tokens"] = of[name]
-    return messages, bounds
-
-
-def _is_items(value: object) -> TypeGuard[list[dict[str, Any]]]:
-    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
-
-
-def _message(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Gemini's contents have `parts` and speak as `model`."""
-    return {**item, "content": item["parts"]} if "parts" in item else item

@@ -410,6 +410,7 @@ class Sender:
                 tokens_in=reply.tokens_in if reply else None,
                 tokens_out=reply.tokens_out if reply else None,
                 cached_tokens=reply.cached_tokens if reply else None,
+                cache_write_tokens=reply.cache_write_tokens if reply else None,
                 maybe_billed=(
                     result.maybe_billed if isinstance(result, Failure) else result is None
                 ),

@@ -11,14 +11,17 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
+
+from pytest_ultrapar.apis.asked import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ultrapar.apis.reply import Messages, Reply
+    from pytest_ultrapar.apis.asked import Asked
+    from pytest_ultrapar.apis.reply import Reply
     from pytest_ultrapar.pool.model import Pool
 
 QUANTILE = 0.95
@@ -43,7 +46,6 @@ FIRST_SHARE = 0.05
 share of the smallest limit. Dozens of cases ask with it before the first answer tells more. Too
 little costs little: the lease is given back unused, and asked for anew with what is known then."""
 
-_BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 MOST_TOKENS = 10**9
 """More than any limit allows: what is larger is refused all the same, and fits every message."""
 
@@ -152,9 +154,7 @@ class TokenEstimates:
         asked = self._asked.pop(case_id, (0, 0))
         return most[0] <= asked[0] and most[1] <= asked[1]
 
-    def most(
-        self, model: str, messages: Messages, parameters: Mapping[str, Any]
-    ) -> tuple[int, int] | None:
+    def most(self, model: str, asked: Asked) -> tuple[int, int] | None:
         """Tokens in and out that a request has at most; None where no budget counts them.
 
         A token is a byte of text at least, whatever the tokenizer, so the first is no estimate but
@@ -162,70 +162,60 @@ class TokenEstimates:
         """
         if model not in self._bounds:
             return None
-        n_bytes, fixed = _size(messages, parameters)
-        answer, bound = self._answer(model, parameters), self._bounds[model]
-        if bound is not None and not any(name in parameters for name in _BOUNDS):
-            answer = bound * _times(parameters)
+        n_bytes, fixed = _size(asked)
+        answer, bound = self._answer(model, asked), self._bounds[model]
+        if bound is not None and asked.leaves_bound:
+            answer = bound * asked.n_answers
         return min(n_bytes + fixed, MOST_TOKENS), min(answer, MOST_TOKENS)
 
-    def most_of(
-        self, model: str, n_bytes: int, parameters: Mapping[str, Any]
-    ) -> tuple[int, int] | None:
-        """As `most`, of a request that is sent as it is: each byte of its body counts."""
+    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> tuple[int, int] | None:
+        """As `most`, of a request that is sent as it is: each byte of its body counts.
+
+        What it names comes on top, as an estimate: attachments, and the `kept` tokens of a state of
+        the provider's.
+        """
         if model not in self._bounds:
             return None
-        return min(n_bytes, MOST_TOKENS), min(self._answer(model, parameters), MOST_TOKENS)
+        most_in = n_bytes + TOKENS_PER_ATTACHMENT * asked.n_named + kept
+        return min(most_in, MOST_TOKENS), min(self._answer(model, asked), MOST_TOKENS)
 
-    def _answer(self, model: str, parameters: Mapping[str, Any]) -> int:
-        """Tokens that an answer may have."""
-        answer: float | None = None
-        for name in _BOUNDS:
-            bound = parameters.get(name)
-            if isinstance(bound, int) and bound > 0:
-                answer = bound if answer is None else min(answer, bound)
-        one = self._models[model].answer.value if answer is None else answer
-        return math.ceil(_times(parameters) * one)
+    def _answer(self, model: str, asked: Asked) -> int:
+        """Tokens that all answers to a request may have."""
+        one = self._models[model].answer.value if asked.bound is None else asked.bound
+        return math.ceil(asked.n_answers * one)
 
-    def of_request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> int:
+    def of_request(self, model: str, asked: Asked, kept: int = 0) -> int:
         """Tokens, in and out, that a request may take.
 
         The answer's are `max_tokens` where the request says so: providers count that, too.
+
+        Args:
+            model: Whose request it is.
+            asked: What it asks for.
+            kept: Tokens of the state of the provider's on which it goes on.
         """
         known = self._models.get(model)
         if known is None:
             return 0
-        n_bytes, fixed = _size(messages, parameters)
+        n_bytes, fixed = _size(asked)
         text = math.ceil(n_bytes * known.per_byte.value)
-        return min(text + fixed + self._answer(model, parameters), MOST_TOKENS)
+        return min(text + fixed + kept + self._answer(model, asked), MOST_TOKENS)
 
-    def learn(
-        self,
-        model: str,
-        messages: Messages,
-        parameters: Mapping[str, Any],
-        reply: Reply,
-        *,
-        is_first: bool,
-    ) -> None:
+    def learn(self, model: str, asked: Asked, reply: Reply, *, is_first: bool) -> None:
         """Take an answer into account, as far as it says what was used."""
         known = self._models.get(model)
         if known is None or reply.tokens_in is None or reply.tokens_out is None:
             return
-        n_bytes, fixed = _size(messages, parameters)
-        if n_bytes and fixed < TOKENS_PER_ATTACHMENT:
+        n_bytes, fixed = _size(asked)
+        if n_bytes and fixed < TOKENS_PER_ATTACHMENT and asked.goes_on is None:
             known.per_byte.add(max(0, reply.tokens_in - fixed) / n_bytes)
-        known.answer.add(reply.tokens_out)
+        known.answer.add(reply.tokens_out / asked.n_answers)
         if is_first and known.answer.is_known:
             # What it would have had to reserve, which is more than it took where `max_tokens` is.
-            known.first.add(self.of_request(model, messages, parameters))
-            if (most := self.most(model, messages, parameters)) is not None:
+            known.first.add(self.of_request(model, asked))
+            if (most := self.most(model, asked)) is not None:
                 known.first_in.add(most[0])
                 known.first_out.add(most[1])
-
-
-def _times(parameters: Mapping[str, Any]) -> int:
-    n = parameters.get("n")
-    return n if isinstance(n, int) and n > 1 else 1
 
 
 def _bound(pool: Pool, model: str) -> int | None:
@@ -235,7 +225,7 @@ def _bound(pool: Pool, model: str) -> int | None:
         for one in provider.models:
             if one.name != model:
                 continue
-            if any(one.parameters.get(name, name) is None for name in _BOUNDS):
+            if any(one.parameters.get(name, name) is None for name in BOUNDS):
                 # What a suite says of it may not be sent.
                 return None
             bounds.append(one.max_tokens)
@@ -247,10 +237,10 @@ def _bound(pool: Pool, model: str) -> int | None:
     return max(known) if len(known) == len(bounds) else None
 
 
-def _size(messages: Messages, parameters: Mapping[str, Any]) -> tuple[int, int]:
+def _size(asked: Asked) -> tuple[int, int]:
     """Bytes of text that a prompt has, and the tokens of all else in it."""
     n_bytes, tokens = 0, TOKENS_PER_MESSAGE
-    for message in messages:
+    for message in asked.messages:
         tokens += TOKENS_PER_MESSAGE
         for name, value in message.items():
             if name == "content" and isinstance(value, list | tuple):
@@ -262,10 +252,7 @@ def _size(messages: Messages, parameters: Mapping[str, Any]) -> tuple[int, int]:
                         tokens += TOKENS_PER_ATTACHMENT
             elif name != "role":
                 n_bytes += _n_bytes(value)
-    for name in ("tools", "functions", "response_format"):
-        if name in parameters:
-            n_bytes += _n_bytes(parameters[name])
-    return n_bytes, tokens
+    return n_bytes + sum(_n_bytes(one) for one in asked.beside), tokens
 
 
 def _n_bytes(value: object) -> int:

@@ -121,8 +121,8 @@ def _price(provider: str, model: Model, origin: str) -> ModelPrice | None:
     per_in, per_out = model.price_per_mtok_in, model.price_per_mtok_out
     if per_in is None or per_out is None:
         return None
-    cached = model.price_per_mtok_cached
-    return ModelPrice(provider, model.name, per_in, per_out, cached, origin=origin)
+    cached, written = model.price_per_mtok_cached, model.price_per_mtok_cache_write
+    return ModelPrice(provider, model.name, per_in, per_out, cached, written, origin=origin)
 
 
 def _build(

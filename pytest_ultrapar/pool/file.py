@@ -184,6 +184,7 @@ class ModelTable(FileTable, kw_only=True):
     price_per_mtok_in: Number | None = None
     price_per_mtok_out: Number | None = None
     price_per_mtok_cached: Number | None = None
+    price_per_mtok_cache_write: Number | None = None
     multiply_by_prompt_types: bool = False
     stream: bool | None = None
     max_tokens: int | None = None

@@ -198,6 +198,7 @@ class Model:
     price_per_mtok_in: float | None = None
     price_per_mtok_out: float | None = None
     price_per_mtok_cached: float | None = None
+    price_per_mtok_cache_write: float | None = None
     simulation: Simulation = field(default_factory=Simulation)
     stream: bool = False
     max_tokens: int | None = None

@@ -53,6 +53,7 @@ class Tier(msgspec.Struct, frozen=True):
     per_mtok_in: float
     per_mtok_out: float
     per_mtok_cached: float | None = None
+    per_mtok_cache_write: float | None = None
 
 
 class ModelPrice(msgspec.Struct, frozen=True):
@@ -64,6 +65,8 @@ class ModelPrice(msgspec.Struct, frozen=True):
         per_mtok_in: Of the prompt.
         per_mtok_out: Of the answer.
         per_mtok_cached: Of those of the prompt that the provider had cached; None: as the others.
+        per_mtok_cache_write: Of those of the prompt that it wrote to its cache; None: as the
+            others.
         tiers: Prices of longer prompts, by ascending `above`.
         origin: Who says so: `pool.toml`, `genai-prices 0.2.3`.
     """
@@ -73,25 +76,38 @@ class ModelPrice(msgspec.Struct, frozen=True):
     per_mtok_in: float
     per_mtok_out: float
     per_mtok_cached: float | None = None
+    per_mtok_cache_write: float | None = None
     tiers: tuple[Tier, ...] = ()
     origin: str = ""
 
-    def cost(self, tokens_in: int, tokens_out: int, cached: int = 0) -> int:
+    def cost(self, tokens_in: int, tokens_out: int, cached: int = 0, written: int = 0) -> int:
         """Units that a request costs.
 
         Args:
-            tokens_in: Of its prompt, those that were cached among them.
+            tokens_in: Of its prompt, those that were cached or written to a cache among them.
             tokens_out: Of its answer.
             cached: How many of the prompt's were cached.
+            written: How many of the prompt's were written to a cache.
         """
+        of = self._at(tokens_in)
+        cached = min(cached, tokens_in)
+        written = min(written, tokens_in - cached)
+        per_cached = of.per_mtok_in if of.per_mtok_cached is None else of.per_mtok_cached
+        per_written = of.per_mtok_in if of.per_mtok_cache_write is None else of.per_mtok_cache_write
+        return (
+            (tokens_in - cached - written) * _per_token(of.per_mtok_in)
+            + cached * _per_token(per_cached)
+            + written * _per_token(per_written)
+            + tokens_out * _per_token(of.per_mtok_out)
+        )
+
+    def most(self, tokens_in: int, tokens_out: int) -> int:
+        """Units that a request costs at most, whatever of it a cache had or gets."""
+        return max(self.cost(tokens_in, tokens_out, *of) for of in ((0, 0), (0, tokens_in)))
+
+    def _at(self, tokens_in: int) -> ModelPrice | Tier:
         of: ModelPrice | Tier = self
         for tier in self.tiers:
             if tokens_in > tier.above:
                 of = tier
-        cached = min(cached, tokens_in)
-        per_cached = of.per_mtok_in if of.per_mtok_cached is None else of.per_mtok_cached
-        return (
-            (tokens_in - cached) * _per_token(of.per_mtok_in)
-            + cached * _per_token(per_cached)
-            + tokens_out * _per_token(of.per_mtok_out)
-        )
+        return of

@@ -64,35 +64,46 @@ def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPri
     if len(found) != 1 or not (tiers := found.pop()):
         return None
     first, *others = tiers
-    own = model.price_per_mtok_in, model.price_per_mtok_out, model.price_per_mtok_cached
+    own = (
+        model.price_per_mtok_in,
+        model.price_per_mtok_out,
+        model.price_per_mtok_cached,
+        model.price_per_mtok_cache_write,
+    )
     if any(one is not None for one in own):
         # One half of a price from here and one from there: that of the pool is for any length.
         others, origin = [], f"{provider.name}/{model.name} of the pool, else {origin}"
-    said = (first.per_mtok_in, first.per_mtok_out, first.per_mtok_cached)
-    per_in, per_out, cached = (
+    said = (
+        first.per_mtok_in,
+        first.per_mtok_out,
+        first.per_mtok_cached,
+        first.per_mtok_cache_write,
+    )
+    per_in, per_out, cached, written = (
         listed if one is None else one for one, listed in zip(own, said, strict=True)
     )
     assert per_in is not None
     assert per_out is not None
     return ModelPrice(
-        provider.name, model.name, per_in, per_out, cached, tuple(others), origin=origin
+        provider.name, model.name, per_in, per_out, cached, written, tuple(others), origin=origin
     )
 
 
 def _tiers(price: Any) -> tuple[Tier, ...]:  # noqa: ANN401 - as above
     """The prices by length of the prompt, the first from 0 on; none where one is missing."""
     parts = [
-        getattr(price, name, None) for name in ("input_mtok", "output_mtok", "cache_read_mtok")
+        getattr(price, name, None)
+        for name in ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
     ]
     if parts[0] is None or parts[1] is None:
         return ()
     starts = {0} | {tier.start for part in parts for tier in getattr(part, "tiers", ())}
     tiers = []
     for start in sorted(starts):
-        per_in, per_out, cached = (_at(part, start) for part in parts)
+        per_in, per_out, cached, written = (_at(part, start) for part in parts)
         assert per_in is not None
         assert per_out is not None
-        tiers.append(Tier(start, per_in, per_out, cached))
+        tiers.append(Tier(start, per_in, per_out, cached, written))
     return tuple(tiers)
 
 

@@ -368,10 +368,14 @@ def build_model(
     price_in = _number(location.at("price_per_mtok_in"), table.price_per_mtok_in, PRICE)
     price_out = _number(location.at("price_per_mtok_out"), table.price_per_mtok_out, PRICE)
     cached = _number(location.at("price_per_mtok_cached"), table.price_per_mtok_cached, PRICE)
+    written = _number(
+        location.at("price_per_mtok_cache_write"), table.price_per_mtok_cache_write, PRICE
+    )
     sources.note(f"{label} latency_hint_s", hint_s)
     sources.note(f"{label} price_per_mtok_in", price_in)
     sources.note(f"{label} price_per_mtok_out", price_out)
     sources.note(f"{label} price_per_mtok_cached", cached)
+    sources.note(f"{label} price_per_mtok_cache_write", written)
     simulation = Simulation()
     if provider.api == SIMULATED:
         simulation = build_simulation(location, table, provider_place, provider)
@@ -397,6 +401,7 @@ def build_model(
         price_per_mtok_in=price_in,
         price_per_mtok_out=price_out,
         price_per_mtok_cached=cached,
+        price_per_mtok_cache_write=written,
         simulation=simulation,
         stream=stream or False,
         max_tokens=max_tokens,

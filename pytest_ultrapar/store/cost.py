@@ -67,7 +67,8 @@ class Prices:
             return None
         if attempt.tokens_in is None or attempt.tokens_out is None:
             return None if _may_cost(attempt) else 0
-        return price.cost(attempt.tokens_in, attempt.tokens_out, attempt.cached_tokens or 0)
+        cached, written = attempt.cached_tokens or 0, attempt.cache_write_tokens or 0
+        return price.cost(attempt.tokens_in, attempt.tokens_out, cached, written)
 
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
         """Units of the requests of an episode that were answered; None where one is not known."""

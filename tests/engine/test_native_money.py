@@ -13,7 +13,7 @@ from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import InfraError
 from tests.engine.native_play import EVENT_STREAM, event, play
 from tests.engine.test_native_streams import Server, read
-from tests.raw_server import json_response
+from tests.raw_server import json_response, response
 
 BUDGET = "budget = 1"
 PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\nmax_tokens = 100\n"
@@ -23,7 +23,7 @@ SAID = {"message": {"content": "fine"}, "finish_reason": "stop"}
 def last(directory: Path, word: str) -> int:
     """Units of the last line of a kind: the first lease of an episode comes back unused."""
     text = (directory / SPENDING_FILE).read_text()
-    found = [line.split(" ") for line in text.split("\n")]
+    found = [line.rstrip(";").split(" ") for line in text.split("\n")]
     return [int(line[2]) for line in found if line[0] == word][-1]
 
 
@@ -66,3 +66,118 @@ def test_answer_that_says_both_costs_what_it_says(tmp_path):
 
     played(tmp_path, server, scene)
     assert last(tmp_path, "settle") == (5 * 3 + 6 * 11) * 10**6
+
+
+IMAGE = "https://img.example/a.png"
+OPENAI, RESPONSES = "https://api.openai.com/v1", "https://api.openai.com/v1/responses"
+GEMINI = "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent"
+PICTURES = [
+    ("openai", f"{OPENAI}/chat/completions", "messages", "image_url", {"url": IMAGE}),
+    ("openai-responses", RESPONSES, "input", "image_url", IMAGE),
+    ("openai-responses", RESPONSES, "input", "file_id", "file-1"),
+    (
+        "anthropic",
+        "https://api.anthropic.com/v1/messages",
+        "messages",
+        "source",
+        {"type": "url", "url": IMAGE},
+    ),
+]
+
+
+def reserved_for(tmp_path: Path, api: str, url: str, *bodies: Any) -> list[int]:
+    """Units that are reserved for each of some requests, which are all refused."""
+    server = Server(*[(response(b"{}", status=b"400 Bad"),)] * len(bodies))
+    found = []
+
+    async def scene(told):
+        for body in bodies:
+            await told.client.post(url, json={"model": "m", **body})
+            found.append(last(tmp_path, "reserve"))
+
+    model = f'{PRICES}instances = ["theirs"]'
+    play(tmp_path, server, scene, provider=BUDGET, model=model, api=api, path="")
+    return found
+
+
+@pytest.mark.parametrize("case", PICTURES)
+def test_picture_that_is_only_named_is_reserved_for(tmp_path, case):
+    api, url, field, name, value = case
+    kind = "input_image" if api == "openai-responses" else "image"
+
+    def body(part: Any) -> Any:
+        return {field: [{"role": "user", "content": [part]}], "max_tokens": 10}
+
+    text = {"type": "text", "text": "x" * 100}
+    plain, shown = reserved_for(tmp_path, api, url, body(text), body({"type": kind, name: value}))
+    assert shown - plain >= 800 * 3 * 10**6
+
+
+@pytest.mark.parametrize(
+    ("api", "url", "body", "more"),
+    [
+        ("openai", f"{OPENAI}/chat/completions", {"messages": [], "max_tokens": 10}, {"n": 5}),
+        ("openai", f"{OPENAI}/completions", {"prompt": "a", "max_tokens": 10}, {"best_of": 5}),
+        ("openai", f"{OPENAI}/completions", {"max_tokens": 10}, {"prompt": ["a"] * 5}),
+        (
+            "gemini",
+            GEMINI,
+            {"contents": [], "generationConfig": {"maxOutputTokens": 10}},
+            {"generationConfig": {"maxOutputTokens": 10, "candidateCount": 5}},
+        ),
+    ],
+    ids=["n", "best_of", "prompts", "candidateCount"],
+)
+def test_each_answer_that_is_asked_for_is_reserved_for(tmp_path, api, url, body, more):
+    one, five = reserved_for(tmp_path, api, url, body, {**body, **more})
+    assert five - one >= 4 * 10 * 11 * 10**6
+
+
+def test_context_that_the_provider_keeps_is_reserved_for(tmp_path):
+    said = {
+        "id": "resp_1",
+        "object": "response",
+        "status": "completed",
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "fine"}]}],
+        "usage": {"input_tokens": 4000, "output_tokens": 50},
+    }
+    server = Server((json_response(said),), (json_response(said),), (json_response(said),))
+    found = []
+
+    async def scene(told):
+        for more in ({}, {"previous_response_id": "resp_1"}, {"conversation": {"id": "conv_0"}}):
+            body = {"model": "m", "input": "Hi", "max_output_tokens": 10, **more}
+            await told.client.post(RESPONSES, json=body)
+            found.append(last(tmp_path, "reserve"))
+
+    play(tmp_path, server, scene, provider=BUDGET, model=PRICES, api="openai-responses", path="")
+    plain, goes_on, of_others = found
+    assert goes_on - plain >= 4050 * 3 * 10**6
+    # Nobody here knows how long that is: as much as the longest prompt so far.
+    assert of_others - plain >= 4000 * 3 * 10**6
+
+
+def test_tokens_written_to_a_cache_cost_what_that_costs(tmp_path):
+    said = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "fine"}],
+        "stop_reason": "end_turn",
+        "usage": {
+            "input_tokens": 5,
+            "cache_creation_input_tokens": 700,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 6,
+        },
+    }
+
+    async def scene(told):
+        url = "https://api.anthropic.com/v1/messages"
+        await told.client.post(url, json=told.body(max_tokens=9))
+        (attempt,) = told.llm.conversation.attempts
+        assert (attempt.tokens_in, attempt.cache_write_tokens) == (705, 700)
+
+    model = f"{PRICES}price_per_mtok_cache_write = 4\n"
+    server = Server((json_response(said),))
+    play(tmp_path, server, scene, provider=BUDGET, model=model, api="anthropic", path="")
+    assert last(tmp_path, "settle") == (5 * 3 + 700 * 4 + 6 * 11) * 10**6

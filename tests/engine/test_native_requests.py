@@ -325,6 +325,16 @@ def test_missing_package_is_named(tmp_path, monkeypatch):
     play(tmp_path, saying(), scene)
 
 
+def test_request_of_too_many_objects_is_refused(tmp_path):
+    async def scene(told):
+        content = b'{"model": "m", "input": [' + b"{}," * 100_000 + b"{}]}"
+        with pytest.raises(BadRequestError, match="has more than 10000 objects"):
+            await told.client.post(CHAT, content=content)
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
 def test_tokens_are_reserved_for_what_a_body_asks(tmp_path):
     asked = []
 

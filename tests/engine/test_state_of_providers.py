@@ -140,11 +140,21 @@ def test_state_from_elsewhere_is_asked_of_any_key(tmp_path):
     play(tmp_path, answer, scene, api="openai-responses")
 
 
-def test_background_mode_is_refused_before_it_is_sent(tmp_path):
+@pytest.mark.parametrize("name", ["background", "backgr\\u006fund"])
+def test_background_mode_is_refused_before_it_is_sent(tmp_path, name):
     async def scene(told):
-        body = {"model": "m", "input": [USER], "background": True}
+        body = f'{{"model": "m", "input": "Hi", "{name}": true}}'
         with pytest.raises(BadRequestError, match="background mode, which is refused"):
-            await told.client.post(RESPONSES, json=body)
+            await told.client.post(RESPONSES, content=body)
         assert told.server.requests == []
+
+    play(tmp_path, Provider().answer, scene, api="openai-responses")
+
+
+def test_background_mode_may_be_spoken_of(tmp_path):
+    async def scene(told):
+        for said in ('what is {"background": true}?', {"metadata": {"background": True}}):
+            body = {"model": "m", "input": [USER, {"role": "user", "content": json.dumps(said)}]}
+            assert (await told.client.post(RESPONSES, json=body)).status_code == 200
 
     play(tmp_path, Provider().answer, scene, api="openai-responses")

@@ -73,6 +73,19 @@ def test_cached_tokens_have_their_own_price_or_that_of_the_others():
     assert ModelPrice("p", "m", 2.0, 10.0).cost(10, 1, cached=4) == 30 * 10**6
 
 
+def test_tokens_written_to_a_cache_have_their_own_price_or_that_of_the_others():
+    price = ModelPrice("p", "m", 3.0, 15.0, 0.3, 3.75)
+    assert price.cost(1000, 10, cached=300, written=200) == (
+        500 * 3_000_000 + 300 * 300_000 + 200 * 3_750_000 + 10 * 15_000_000
+    )
+    assert PRICE.cost(1000, 0, written=200) == 1000 * 2 * 10**6
+    # What is said of a cache is never more than there is.
+    assert price.cost(10, 0, cached=8, written=8) == 8 * 300_000 + 2 * 3_750_000
+    # Nobody knows beforehand what will be written.
+    assert price.most(1000, 10) == 1000 * 3_750_000 + 10 * 15_000_000
+    assert PRICE.most(1000, 10) == PRICE.cost(1000, 10)
+
+
 def test_longer_prompts_may_cost_more():
     price = ModelPrice("p", "m", 1.0, 2.0, tiers=(Tier(200_000, 3.0, 4.0), Tier(500_000, 5.0, 6.0)))
     assert price.cost(200_000, 1) == (200_000 * 1 + 2) * 10**6
@@ -115,6 +128,28 @@ def test_price_book_fills_in_what_the_pool_leaves_out(load):
     assert price.per_mtok_in == float(listed.prices.input_mtok)
     assert price.per_mtok_out == float(listed.prices.output_mtok)
     assert price.per_mtok_cached == float(listed.prices.cache_read_mtok)
+    assert price.per_mtok_cache_write is None
+
+
+def test_price_book_knows_what_it_costs_to_write_to_a_cache(load):
+    url = "https://api.anthropic.com/v1"
+    text = pool_text(BOOK, url=url).replace("gpt-4o-mini", "claude-3-5-haiku-20241022")
+    (price,) = with_book_prices(load(text)).prices
+    assert price.per_mtok_cache_write > price.per_mtok_in
+    own = with_book_prices(load(text + "price_per_mtok_cache_write = 7\n")).prices[0]
+    assert own.per_mtok_cache_write == 7
+
+
+def test_tokens_written_to_a_cache_are_counted_in_tables(tmp_path):
+    price = msgspec.structs.replace(PRICE, per_mtok_cache_write=4.0)
+    run = make_run(tmp_path / "run", [case(0)], pool_lanes=(LANE,), prices=(price,))
+    one = attempt(1.0, 2.0, tokens_in=1000, tokens_out=0)
+    one = msgspec.structs.replace(one, cache_write_tokens=1000)
+    write_journal(run, "gw0", episode(0, 1.0, 3.0, attempts=[one]), grade(0))
+    compact(run.path)
+    attempts = pq.read_table(run.path / "attempts.parquet")
+    assert attempts["cost"].to_pylist() == [0.004]
+    assert attempts["cache_write_tokens"].to_pylist() == [1000]
 
 
 def test_price_of_the_pool_wins(load):

@@ -79,8 +79,8 @@ REFUSED = [
         "provider[0].model[0].per_model is not a known field; did you mean per_key_model of the "
         "provider? (allowed: api_name, family, instances, keys, latency, latency_hint_s, "
         "max_tokens, multiply_by_prompt_types, name, parameters, per_instance, per_lane, persona, "
-        "ports, ports_env, price_per_mtok_cached, price_per_mtok_in, price_per_mtok_out, skill, "
-        "stream)",
+        "ports, ports_env, price_per_mtok_cache_write, price_per_mtok_cached, price_per_mtok_in, "
+        "price_per_mtok_out, skill, stream)",
         id="field_of_the_provider",
     ),
     pytest.param(

@@ -121,10 +121,9 @@ def test_reasoning_that_chat_sends_back_is_bound_to_where_it_was_encrypted():
 
 
 def test_background_mode_is_a_flaw():
-    assert "background mode" in flaw_of_request(encoded({"input": "Hi", "background": True}))
+    assert "background mode" in flaw_of_request({"input": "Hi", "background": True})
     for body in ({"background": False}, {"background": None}, {"metadata": {"background": True}}):
-        assert flaw_of_request(encoded(body)) is None
-    assert flaw_of_request(b"background") is None
+        assert flaw_of_request(body) is None
 
 
 @given(st.binary(max_size=50), st.sampled_from([b'"file_id"', b'"object": "response"', b""]))
@@ -132,7 +131,6 @@ def test_any_bytes_are_read(content, words):
     for body in (content + words, b"{" + words + b":" + content + b"}"):
         assert isinstance(state_named(body), frozenset)
         assert isinstance(state_made(body), frozenset)
-        assert flaw_of_request(body + b'"background": true') is None
 
 
 def test_answer_of_too_many_objects_is_not_read():

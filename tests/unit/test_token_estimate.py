@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.token_estimate import (
     ANSWER_TOKENS,
@@ -19,7 +20,7 @@ from pytest_ultrapar.engine.token_estimate import (
 from pytest_ultrapar.pool.model import LaneId, Limit
 from tests.pools import lane, pool
 
-QUESTION = [{"role": "user", "content": "x" * 300}]
+QUESTION = {"messages": [{"role": "user", "content": "x" * 300}]}
 FIXED = 2 * TOKENS_PER_MESSAGE
 
 
@@ -34,12 +35,12 @@ def reply(tokens_in, tokens_out) -> Reply:
 
 def learn(estimates, tokens_in, tokens_out, n=FEW) -> None:
     for _ in range(n):
-        estimates.learn("m", QUESTION, {}, reply(tokens_in, tokens_out), is_first=True)
+        estimates.learn("m", asked_of(QUESTION), reply(tokens_in, tokens_out), is_first=True)
 
 
 def test_estimate_before_any_answer_is_supposed(estimates):
     prompt = math.ceil(300 * TOKENS_PER_BYTE) + FIXED
-    assert estimates.of_request("m", QUESTION, {}) == prompt + ANSWER_TOKENS
+    assert estimates.of_request("m", asked_of(QUESTION)) == prompt + ANSWER_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -54,26 +55,26 @@ def test_estimate_before_any_answer_is_supposed(estimates):
 )
 def test_bound_of_the_answer_counts_in_full(estimates, parameters, answer):
     prompt = math.ceil(300 * TOKENS_PER_BYTE) + FIXED
-    assert estimates.of_request("m", QUESTION, parameters) == prompt + answer
+    assert estimates.of_request("m", asked_of({**QUESTION, **parameters})) == prompt + answer
 
 
 def test_estimate_follows_what_answers_took(estimates):
     learn(estimates, 60 + FIXED, 20)
-    assert estimates.of_request("m", QUESTION, {}) == 60 + FIXED + 20
+    assert estimates.of_request("m", asked_of(QUESTION)) == 60 + FIXED + 20
     assert estimates.of_first("m") == 60 + FIXED + 20
     learn(estimates, 60 + FIXED, 200, n=1)
-    assert estimates.of_request("m", QUESTION, {}) == 60 + FIXED + 200
+    assert estimates.of_request("m", asked_of(QUESTION)) == 60 + FIXED + 200
 
 
 def test_few_answers_do_not_make_an_estimate_smaller_than_what_is_supposed(estimates):
     learn(estimates, 60, 20, n=FEW - 1)
-    assert estimates.of_request("m", QUESTION, {}) > ANSWER_TOKENS
+    assert estimates.of_request("m", asked_of(QUESTION)) > ANSWER_TOKENS
 
 
 def test_answer_without_usage_teaches_nothing(estimates):
-    before = estimates.of_request("m", QUESTION, {})
+    before = estimates.of_request("m", asked_of(QUESTION))
     learn(estimates, None, None)
-    assert estimates.of_request("m", QUESTION, {}) == before
+    assert estimates.of_request("m", asked_of(QUESTION)) == before
 
 
 @pytest.mark.parametrize(
@@ -87,13 +88,14 @@ def test_first_request_never_asks_for_more_than_any_lane_can_grant():
     estimates = TokenEstimates({"m": 100.0})
     learn(estimates, 60 + FIXED, 5000)
     assert estimates.of_first("m") == 100
-    assert estimates.of_request("m", QUESTION, {}) > 5000
+    assert estimates.of_request("m", asked_of(QUESTION)) > 5000
 
 
 def test_prompt_is_measured_in_bytes_with_tools_and_without_attachments(estimates):
     def prompt(content, **parameters) -> int:
-        message = [{"role": "user", "content": content}]
-        return estimates.of_request("m", message, {"max_tokens": 1, **parameters}) - FIXED - 1
+        message = {"role": "user", "content": content}
+        asked = asked_of({"messages": [message], "max_tokens": 1, **parameters})
+        return estimates.of_request("m", asked) - FIXED - 1
 
     assert prompt("x" * 300) == 100
     assert prompt("\u4f60" * 100) == 100
@@ -108,7 +110,7 @@ def test_prompt_is_measured_in_bytes_with_tools_and_without_attachments(estimate
 
 def test_models_without_a_limit_reserve_nothing(estimates):
     assert estimates.of_first("other") == 0
-    assert estimates.of_request("other", QUESTION, {}) == 0
+    assert estimates.of_request("other", asked_of(QUESTION)) == 0
 
 
 def test_quantile_forgets_what_is_long_past():
@@ -137,4 +139,4 @@ def test_estimates_know_the_smallest_limit_of_each_model():
 
 
 def test_estimate_of_nonsense_still_fits_a_message(estimates):
-    assert estimates.of_request("m", QUESTION, {"max_tokens": 10**30}) == MOST_TOKENS
+    assert estimates.of_request("m", asked_of({**QUESTION, "max_tokens": 10**30})) == MOST_TOKENS

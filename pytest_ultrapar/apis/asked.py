@@ -1,0 +1,133 @@
+"""What a request of any API asks for, as far as it decides what the request takes and costs.
+
+Read once, for estimates of tokens, for budgets and for what is kept of a conversation. Which API it
+is need not be told, for no field means anything else in another. A request whose fields are of
+other types than an API wants is read as far as that goes: its provider will refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import msgspec
+
+from pytest_ultrapar.apis.reply import Message
+
+BOUNDS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Under which names a suite may say how long an answer may be."""
+_ALL_BOUNDS = BOUNDS | {"maxOutputTokens"}
+_CONFIG = ("generationConfig", "generation_config")
+_INSTRUCTIONS = ("system", "instructions", "systemInstruction", "system_instruction")
+_SAID = ("messages", "input", "contents", "prompt")
+_BESIDE = ("tools", "functions", "response_format", "text", *_CONFIG)
+"""Of what is no message, what becomes a part of the prompt, or may."""
+_KEPT = ("previous_response_id", "conversation", "cachedContent", "cached_content")
+_NAMED = frozenset({"file_id", "file_url", "fileUri", "file_uri"})
+_ADDRESSED = frozenset({"url", "image_url"})
+_AT_HAND = "data:"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What one request asks for.
+
+    Attributes:
+        messages: What of it is said to the model, as messages.
+        beside: What else is part of its prompt: tools, and shapes of the answer.
+        bound: Tokens that one answer has at most, reasoning included; None: nothing says so.
+        leaves_bound: Whether it names no bound at all, not even as null, so that the pool's holds
+            where requests are written by us.
+        n_answers: How many answers are billed.
+        n_named: Attachments that are not in the request: files of the provider, and addresses.
+        goes_on: The state kept by the provider whose tokens are billed with the prompt; None: none.
+    """
+
+    messages: Sequence[Message]
+    beside: tuple[Any, ...] = ()
+    bound: int | None = None
+    leaves_bound: bool = True
+    n_answers: int = 1
+    n_named: int = 0
+    goes_on: str | None = None
+
+
+def asked_of(fields: Mapping[str, Any]) -> Asked:
+    """What a request says, of any content.
+
+    Args:
+        fields: Its body, decoded; of a chat its parameters, with the `messages`.
+    """
+    configs = [one for name in _CONFIG if isinstance(one := fields.get(name), dict)]
+    bounds = [
+        bound
+        for of in (fields, *configs)
+        for name in _ALL_BOUNDS
+        if _is_count(bound := of.get(name)) and bound > 0
+    ]
+    prompts = fields.get("prompt")
+    n_prompts = len(prompts) if _are_prompts(prompts) else 1
+    wanted = [fields.get("n"), fields.get("best_of")]
+    wanted += [of.get(name) for of in configs for name in ("candidateCount", "candidate_count")]
+    return Asked(
+        tuple(_messages(fields)),
+        tuple(fields[name] for name in _BESIDE if fields.get(name) is not None),
+        min(bounds, default=None),
+        not any(name in of for of in (fields, *configs) for name in _ALL_BOUNDS),
+        n_prompts * max((one for one in wanted if _is_count(one)), default=1),
+        _n_named([fields.get(name) for name in _SAID]),
+        next((name for field in _KEPT if (name := _name_of(fields.get(field)))), None),
+    )
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _are_prompts(value: object) -> TypeGuard[list[Any]]:
+    """Whether a completion's prompt is several: texts, or lists of tokens."""
+    return isinstance(value, list) and bool(value) and not isinstance(value[0], int)
+
+
+def _name_of(value: object) -> str | None:
+    name = value.get("id") if isinstance(value, dict) else value
+    return name if isinstance(name, str) and name else None
+
+
+def _messages(fields: Mapping[str, Any]) -> Iterator[Message]:
+    for name in _INSTRUCTIONS:
+        if said := fields.get(name):
+            yield {"role": "system", "content": _parts_of(said)}
+    for name in _SAID:
+        said = fields.get(name)
+        if _is_items(said):
+            for one in said:
+                yield {**one, "content": one["parts"]} if "parts" in one else one
+        elif isinstance(said, list) and all(isinstance(one, str) for one in said):
+            yield {"role": "user", "content": "\n".join(said)}
+        elif said is not None:
+            yield {"role": "user", "content": said}
+
+
+def _is_items(value: object) -> TypeGuard[Sequence[Message]]:
+    return isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value)
+
+
+def _parts_of(said: object) -> object:
+    """Gemini's contents have `parts`."""
+    return said["parts"] if isinstance(said, dict) and "parts" in said else said
+
+
+def _n_named(said: list[Any]) -> int:
+    # A stack and no recursion: a request may be nested as deeply as it can be read.
+    stack, n_named = said, 0
+    while stack:
+        value = stack.pop()
+        if isinstance(value, list | tuple):
+            stack += value
+        elif isinstance(value, Mapping):
+            n_named += any(isinstance(value.get(name), str) for name in _NAMED) or any(
+                isinstance(address := value.get(name), str) and not address.startswith(_AT_HAND)
+                for name in _ADDRESSED
+            )
+            stack += value.values()
+    return n_named
