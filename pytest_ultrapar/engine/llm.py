@@ -9,7 +9,8 @@ import msgspec
 from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
-from pytest_ultrapar.engine.native import POOL_KEY, NativeClient
+from pytest_ultrapar.engine.native import NativeClient
+from pytest_ultrapar.engine.native_request import POOL_KEY
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.engine.native import HOME, POOL_KEY, Pump
+from pytest_ultrapar.engine.native import Pump
+from pytest_ultrapar.engine.native_request import HOME, POOL_KEY
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -130,9 +131,10 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
                     _RETRIES,
                     n_retries,
                 )
-            handed = await self._native.answer(
+            asked = self._native.checked(
                 request.method, str(request.url), dict(request.headers), await request.aread()
             )
+            handed = await self._native.answer(asked)
             extensions = {} if handed.fault is None else {FAULT: handed.fault}
             body = handed.body
             return library.Response(

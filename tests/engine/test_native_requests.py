@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from pytest_ultrapar.engine import native
+from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
 from tests.engine.native_play import CHAT, TOKEN, play
 from tests.raw_server import json_response, response
@@ -205,7 +205,7 @@ def test_body_that_is_no_object_is_refused(tmp_path, content):
 
 
 def test_huge_body_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(native, "LARGEST_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
         with pytest.raises(BadRequestError, match="at most 1000"):

@@ -1,0 +1,267 @@
+"""Requests as a provider's own client writes them: which of them may be sent, and how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+import msgspec
+
+from pytest_ultrapar.apis.asked import Asked, asked_of
+from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects
+from pytest_ultrapar.apis.state import flaw_of_request
+from pytest_ultrapar.engine.answers import Pieces
+from pytest_ultrapar.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.engine.token_estimate import TokenEstimates
+
+POOL_KEY = "pool"
+"""The key that an SDK is given: which key a request is sent with is decided per lane."""
+HOME = "https://pool.invalid"
+"""The address that an SDK is given, which no request ever goes to."""
+PUBLIC_HOMES = frozenset(
+    {
+        "api.openai.com",
+        "api.anthropic.com",
+        "generativelanguage.googleapis.com",
+        "api.mistral.ai",
+    }
+)
+"""Where SDKs send to when they are told nothing: their owners meant no address of their own."""
+LARGEST_REQUEST_BYTES = 100_000_000
+_KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+_KEY_PARAMETER = "key"
+_NOT_SENT = re.compile(
+    # Who asks, whose account pays, and what is a connection's own business.
+    r"authorization|cookie|(x-|x-goog-)?api-key|openai-(organization|project)|x-stainless-.*"
+    r"|x-goog-(api-client|user-project)|user-agent|host|connection|keep-alive|te|trailer|upgrade"
+    r"|proxy-.*|transfer-encoding|content-length|accept-encoding"
+)
+
+
+class NobodyWaitsError(Exception):
+    """Whoever asked has left before the request was sent: it is not sent."""
+
+
+class Progress:
+    """How far a request is, and whether somebody waits for its answer.
+
+    Attributes:
+        is_sent: It got a lane; up to then it waits in the pool's line.
+        is_wanted: Somebody waits for its answer, or was told to come back for it.
+    """
+
+    __slots__ = ("is_sent", "is_wanted")
+
+    def __init__(self) -> None:
+        self.is_sent = False
+        self.is_wanted = True
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRequest:
+    """A request that has passed the checks; a `sender.Request`.
+
+    Attributes:
+        path: The resource, one of its API's `serves`.
+        query: To be sent beside what the lane's URL has.
+        fields: Of the body, undecoded.
+        asked: What it asks for.
+        progress: How far it is, for whoever waits for its answer.
+    """
+
+    path: str
+    query: list[tuple[str, str]]
+    headers: dict[str, str]
+    fields: dict[str, msgspec.Raw]
+    asked: Asked
+    tokens: int
+    most: tuple[int, int] | None
+    pieces: Pieces | None
+    progress: Progress
+
+    def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
+        """Where and what to send; asked when a lane is there to send it on.
+
+        Raises:
+            NobodyWaitsError: Whoever asked has left; the lane is given back unused.
+        """
+        if not self.progress.is_wanted:
+            raise NobodyWaitsError
+        self.progress.is_sent = True
+        url = endpoint.api.resource_url(
+            endpoint.base_url, endpoint.api_name, endpoint.version, self.path
+        )
+        query = urlencode(self.query)
+        if query:
+            url += ("&" if "?" in url else "?") + query
+        fields = self.fields
+        if "model" in fields:
+            fields = {**fields, "model": msgspec.Raw(msgspec.json.encode(endpoint.api_name))}
+        there = replace(
+            endpoint,
+            url=url,
+            headers=self.headers,
+            stream=self.pieces is not None,
+            resource=self.path,
+            query=query,
+            read_by=endpoint.api.serves[self.path],
+        )
+        return there, msgspec.json.encode(fields)
+
+
+def check_client(url: str, headers: Mapping[str, str]) -> None:
+    """Refuse a client that would send to an address, or with a key, that its suite brought.
+
+    Args:
+        url: Whole, as the client has it.
+        headers: With lower-case names.
+
+    Raises:
+        BadRequestError: Saying what to give the client instead.
+    """
+    split = urlsplit(url)
+    if split.hostname not in PUBLIC_HOMES and split.hostname != urlsplit(HOME).hostname:
+        msg = (
+            f"a client of llm would send to {split.hostname}: its requests go to the pool's "
+            f"lanes, so give it no address of its own (or {HOME})"
+        )
+        raise BadRequestError(msg)
+    if any(key != POOL_KEY for key in keys_of(split.query, headers)):
+        msg = (
+            "a client of llm brings a key of its own: the pool's keys are used, so give it "
+            "api_key=llm.api_key"
+        )
+        raise BadRequestError(msg)
+
+
+def keys_of(query: str, headers: Mapping[str, str]) -> list[str]:
+    """What a request brings as its key, in all places where an API has one.
+
+    Args:
+        query: Of its URL.
+        headers: With lower-case names.
+    """
+    found = [headers[name].removeprefix("Bearer ") for name in _KEY_HEADERS if name in headers]
+    given = parse_qsl(query, keep_blank_values=True)
+    return found + [value for name, value in given if name == _KEY_PARAMETER]
+
+
+def read_request(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    model: str,
+    lanes: Sequence[Endpoint],
+    tokens: TokenEstimates | None,
+    kept: Callable[[str], int],
+) -> NativeRequest:
+    """The request to send.
+
+    Args:
+        method: As the client has it, like all that follows.
+        url: Only the resource that it names matters, and its query.
+        headers: With lower-case names.
+        body: Whole.
+        model: The pool's name of the one that is asked.
+        lanes: All of that model.
+        tokens: Says what requests may take; None where no limit counts tokens.
+        kept: How many tokens a state that the provider has takes, by its name.
+
+    Raises:
+        BadRequestError: It is none that may be sent.
+    """
+    split = urlsplit(url)
+    if len(body) > LARGEST_REQUEST_BYTES:
+        msg = (
+            f"a request has {len(body)} bytes; a client of llm sends at most "
+            f"{LARGEST_REQUEST_BYTES}"
+        )
+        raise BadRequestError(msg)
+    path, named = _resource(method, split.path, model, lanes)
+    fields, plain = _fields(body)
+    if (flaw := flaw_of_request(plain)) is not None:
+        msg = f"a request of a client of llm {flaw}"
+        raise BadRequestError(msg)
+    named = plain.get("model", named)
+    names = {model, *(lane.api_name for lane in lanes)}
+    if named is not None and (not isinstance(named, str) or named not in names):
+        msg = (
+            f"a client of llm asks for the model {named!r}, and its case is about "
+            f"{model!r}: give it model=llm.model"
+        )
+        raise BadRequestError(msg)
+    is_stream = plain.get("stream") is True or ":stream" in path
+    asked = asked_of(plain)
+    if path == "/embeddings":
+        asked = msgspec.structs.replace(asked, bound=1)
+    n_tokens, most = 0, None
+    if tokens is not None:
+        n_kept = 0 if asked.goes_on is None else kept(asked.goes_on)
+        n_tokens = tokens.of_request(model, asked, n_kept)
+        most = tokens.most_of(model, len(body), asked, n_kept)
+    query = parse_qsl(split.query, keep_blank_values=True)
+    # A lane has its own version in its URL.
+    own = {_KEY_PARAMETER, "api-version"}
+    return NativeRequest(
+        path,
+        [(name, value) for name, value in query if name not in own],
+        {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)},
+        fields,
+        asked,
+        n_tokens,
+        most,
+        Pieces() if is_stream else None,
+        Progress(),
+    )
+
+
+def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
+    """The fields of a body, undecoded for the provider and decoded for us."""
+    if has_too_many_objects(body):
+        msg = f"a request of a client of llm has more than {MOST_OBJECTS} objects"
+        raise BadRequestError(msg)
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        return fields, {name: msgspec.json.decode(field) for name, field in fields.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        msg = f"a client of llm sends JSON objects, and this is none: {error}"
+        raise BadRequestError(msg) from None
+
+
+def _resource(
+    method: str, path: str, model: str, lanes: Sequence[Endpoint]
+) -> tuple[str, str | None]:
+    """The resource that a path names, and the model if it names that, too."""
+    found: tuple[str, str | None] | None = None
+    for lane in lanes:
+        found = None if method != "POST" else _asked_of(lane, path)
+        if found is None:
+            served = ", ".join(sorted(lane.api.serves)) or "nothing"
+            msg = (
+                f"a client of llm asks for {method} {path}, which {lane.lane} does not serve; "
+                f"SDKs may ask it for: {served}"
+            )
+            raise BadRequestError(msg)
+    if found is None:
+        msg = f"the pool has no lane of the model {model!r}"
+        raise BadRequestError(msg)
+    return found
+
+
+def _asked_of(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
+    for served in lane.api.serves:
+        below = re.escape(served).replace(r"\{model\}", "(?P<name>[^/:]+)")
+        match = re.fullmatch(f"(?:{lane.api.base_paths})?{below}", path)
+        if match is not None:
+            named = next((one for one in match.groupdict().values() if one is not None), None)
+            return served, None if named is None else unquote(named)
+    return None
