@@ -134,7 +134,7 @@ def _coordinate(config: pytest.Config) -> None:
     settled, pool = process.settings(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     process.models(config)
-    if not settled.plan and settled.regrade is None:
+    if not settled.plan and process.source(config).sends:
         process.check_keys(config)
     if settled.reuse is not None:
         from pytest_ultrapar.coordinator.earlier_run import reusable  # noqa: PLC0415
@@ -150,7 +150,7 @@ def _coordinate(config: pytest.Config) -> None:
     if settled.gate or settled.gate_baseline is not None:
         from pytest_ultrapar.coordinator.run_gate import prepare_gate  # noqa: PLC0415
 
-        gate = prepare_gate(settled)
+        gate = prepare_gate(settled, process.source(config))
     if settled.plan:
         from pytest_ultrapar.coordinator.planning import Planning  # noqa: PLC0415
 

@@ -85,7 +85,7 @@ class Coordinator:
                 # It loads pyarrow and scipy while pytest collects.
                 self.run.services.start_compactor(self.config.invocation_params.dir)
                 options = self.run.options
-                if options.regrade is None:
+                if self.run.source.sends:
                     self.run.services.start_simulator(options.simulator, options.faults)
             except BaseException:
                 self.run.close()

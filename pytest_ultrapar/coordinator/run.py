@@ -23,8 +23,10 @@ from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.plan.eta import ToAsk
 from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
+from pytest_ultrapar.session.source import Regrade
 from pytest_ultrapar.store.cases_file import read_cases, suite_digest
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
@@ -38,8 +40,8 @@ from pytest_ultrapar.store.manifest import (
     write_manifest,
 )
 from pytest_ultrapar.store.recovered import RecoveredIndex, recover
-from pytest_ultrapar.store.regraded import as_measured, refuse_in_use, take_episodes
-from pytest_ultrapar.store.run_directory import LATEST, RunDirectory, resolve_run
+from pytest_ultrapar.store.regraded import as_measured, take_episodes
+from pytest_ultrapar.store.run_directory import LATEST, RunDirectory, held, resolve_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.waiting_line import WaitingLine
+    from pytest_ultrapar.store.journal import Damage
 
 
 _DEFAULT_SUMMARY = ("model",)
@@ -181,6 +184,7 @@ class Run:
         planned: Cases that are going to run; 0 until they are collected.
         n_recovered: Finished episodes that an earlier, interrupted session left behind.
         n_lost: Cases that had finished then, and whose episodes cannot be read any more.
+        source: Where answers come from.
         regraded: Manifest of the run whose episodes are graded anew, if any.
         notes: What did not work and harms no result, a sentence each.
         collecting_since_s: Monotonic seconds at which pytest began to collect.
@@ -198,6 +202,7 @@ class Run:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.options, self.pool = process.settings(config)
+        self.source = process.source(config)
         self.redactor = process.redactor(self.pool)
         self.started_at = datetime.now(UTC)
         self.planned = 0
@@ -224,8 +229,8 @@ class Run:
         self._suites: set[str] = set()
 
     def _open(self) -> RunDirectory:
-        if self.options.regrade is not None:
-            return self._take_episodes(resolve_run(self.options.regrade))
+        if isinstance(self.source, Regrade):
+            return self._take_episodes(self.source)
         if self.options.resume is None:
             return RunDirectory.create(self.options.out, self.started_at)
         directory = RunDirectory.open_existing(resolve_run(self.options.resume))
@@ -234,22 +239,35 @@ class Run:
         self._recovered = frozenset(finished)
         return directory
 
-    def _take_episodes(self, run: Path) -> RunDirectory:
+    def _take_episodes(self, source: Regrade) -> RunDirectory:
         """A new directory with the episodes of an earlier run.
 
         Raises:
             ConfigError: That run is in use or has nothing to be graded.
         """
-        refuse_in_use(run)
-        self.regraded = read_manifest(run)
-        directory = RunDirectory.create(self.options.out, self.started_at)
-        try:
-            self._recovered = frozenset(take_episodes(run, directory.path))
-        except BaseException:
-            directory.discard()
-            raise
-        self.n_recovered = len(self._recovered)
+        run = resolve_run(source.run)
+        with held(run, source.option):
+            self.regraded = read_manifest(run)
+            directory = RunDirectory.create(self.options.out, self.started_at)
+            try:
+                found, damaged = take_episodes(run, directory.path)
+            except BaseException:
+                directory.discard()
+                raise
+        self._recovered = frozenset(found)
+        self.n_recovered = len(found)
+        if damaged:
+            self._note_unreadable(run, damaged)
         return directory
+
+    def _note_unreadable(self, run: Path, damaged: Sequence[Damage]) -> None:
+        """Say that some of an earlier run is left out."""
+        first = damaged[0]
+        self.notes.append(
+            f"{counted(len(damaged), 'record')} in the journal of {run} cannot be used and "
+            f"{'is' if len(damaged) == 1 else 'are'} left out, the first in {first.segment} at "
+            f"byte {first.offset}: {first.reason}"
+        )
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -430,7 +448,7 @@ class Run:
                 the memory of a day cannot be used.
         """
         options = self.options
-        if options.regrade is not None:
+        if not self.source.sends:
             return
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path

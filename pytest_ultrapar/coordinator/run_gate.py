@@ -19,6 +19,7 @@ from pytest_ultrapar.compare.rules import (
 )
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Undecided
+from pytest_ultrapar.session.source import Regrade
 from pytest_ultrapar.store.run_directory import resolve_run
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.child import Child
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
+    from pytest_ultrapar.session.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,12 @@ class RunGate:
         )
 
 
-def prepare_gate(options: Options) -> RunGate:
+def prepare_gate(options: Options, source: Source) -> RunGate:
     """The gate that was asked for; `latest` is the run before this one.
 
     Args:
         options: With a rule, a baseline or both.
+        source: Where the answers of the run come from.
 
     Raises:
         ConfigError: A rule cannot be read or needs a baseline and there is none, or the baseline
@@ -104,10 +107,10 @@ def prepare_gate(options: Options) -> RunGate:
     """
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)
-    if options.regrade is not None and timed is not None:
+    if isinstance(source, Regrade) and timed is not None:
         msg = (
             f"--ultrapar-gate {timed.text}: how fast a run was cannot be judged by grading it anew "
-            "(--ultrapar-regrade)"
+            f"({source.option})"
         )
         raise ConfigError(msg)
     if options.gate_baseline is None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerPort
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.session.prefetch import Prefetched
+    from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
 
 _SWITCH_INTERVAL_S = 0.0005
@@ -84,8 +85,9 @@ def make_prefetcher(
     if items:
         internals.know_once(items[0].session)
     options, pool = process.settings(config)
+    source = process.source(config)
     # Grading anew sends nothing, and needs neither keys nor servers.
-    found = lane_endpoints(pool, base_urls) if options.regrade is None else {}
+    found = lane_endpoints(pool, base_urls) if source.sends else {}
     runtime = Runtime(
         config=config,
         options=options,
@@ -110,7 +112,7 @@ def make_prefetcher(
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
         conversation=partial(_conversation, runtime),
     )
-    return Prefetcher(items, collected, runtime, engine_settings, alone=alone)
+    return Prefetcher(items, collected, runtime, engine_settings, source, alone=alone)
 
 
 def _conversation(runtime: Runtime) -> Conversation:
@@ -137,6 +139,7 @@ class Prefetcher:
         collected: Collected,
         runtime: Runtime,
         settings: EngineSettings,
+        source: Source,
         *,
         alone: bool = False,
     ) -> None:
@@ -147,6 +150,7 @@ class Prefetcher:
             collected: The cases among them.
             runtime: The run's files and settings.
             settings: For the engine.
+            source: Where answers come from.
             alone: One episode at a time, and only while pytest waits for one: whoever kills the
                 process then is found beyond doubt.
         """
@@ -154,6 +158,7 @@ class Prefetcher:
         self._collected = collected
         self.runtime = runtime
         self._settings = settings
+        self._source = source
         self._alone = alone
         # Guarded by `_changed`: what other threads leave for the main thread.
         self._changed = threading.Condition()
@@ -203,7 +208,7 @@ class Prefetcher:
 
         Fifteen workers whose engines start only with their first case lose 0.3 s of a 2 s run.
         """
-        if self.runtime.options.regrade is None:
+        if self._source.runs_episodes:
             self._start_engine()
 
     # -- the main thread ---------------------------------------------------------------------------
@@ -343,7 +348,7 @@ class Prefetcher:
             if stored is not None:
                 self._skip(index, stored)
                 continue
-            if self.runtime.options.regrade is not None:
+            if not self._source.runs_episodes:
                 self._make_ready(index, self._ended_early(index, *_NOT_THERE))
                 continue
             work.append(index)
@@ -360,7 +365,7 @@ class Prefetcher:
         """A case that needs no episode of its own: skipped by a mark, or ended before."""
         case_id = self._collected.case_ids[index]
         group = self.runtime.group_of(case_id)
-        if self.runtime.options.regrade is None and (group or stored is not None):
+        if self._source.runs_episodes and (group or stored is not None):
             self._start_engine().note_skipped(case_id, group)
         self._make_ready(index, stored)
 

@@ -13,6 +13,7 @@ from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
+from pytest_ultrapar.session.source import Source, source_of
 from pytest_ultrapar.store.redact import Redactor
 
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
@@ -43,6 +44,11 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
         options = read_options(config, pool)
         found = config.stash[_settings_key] = (options, pool)
     return found
+
+
+def source(config: pytest.Config) -> Source:
+    """Where the answers of the run come from."""
+    return source_of(settings(config)[0])
 
 
 def models(config: pytest.Config) -> tuple[str, ...]:

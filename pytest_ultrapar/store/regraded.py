@@ -6,21 +6,19 @@ figures of requests and times are those of the run that made them, however often
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as LIMITS_FILE
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade
 from pytest_ultrapar.store.journal import Damage, Position, frame, scan_segment, segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import JournalHistory, RecoveredIndex, decode_head
-from pytest_ultrapar.store.run_directory import JOURNAL_NAME, LOCK_NAME
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,32 +32,15 @@ class _Line(NamedTuple):
     payload: bytes
 
 
-def refuse_in_use(run: Path) -> None:
-    """Make sure that nobody writes into a run; it is only read, and may be where nobody can.
-
-    Raises:
-        ConfigError: Another process has it.
-    """
-    with suppress(OSError):
-        fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            msg = f"--ultrapar-regrade: {run} is in use; wait for its end"
-            raise ConfigError(msg) from None
-        finally:
-            os.close(fd)
-
-
-def take_episodes(run: Path, directory: Path) -> dict[str, Position]:
+def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list[Damage]]:
     """Copy what a run says of its episodes, and index the one that counts of each case.
 
     Args:
-        run: The earlier run.
+        run: The earlier run, held (`run_directory.held`).
         directory: The new run's, with an empty journal.
 
     Returns:
-        Where that episode stands now, by case id.
+        Where that episode stands now, by case id; and what of the journal could not be read.
 
     Raises:
         ResultsError: The journal cannot be read or written.
@@ -86,7 +67,7 @@ def take_episodes(run: Path, directory: Path) -> dict[str, Position]:
         index.add_all(found)
     finally:
         index.close()
-    return found
+    return found, history.damage
 
 
 def _copy_segment(
@@ -99,6 +80,7 @@ def _copy_segment(
             path, lambda payload: _Line(decode_head(payload), payload)
         ):
             if isinstance(line, Damage):
+                history.damage.append(line)
                 continue
             history.add(position, line.head)
             if isinstance(line.head, Grade):

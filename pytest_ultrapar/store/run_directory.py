@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -143,6 +143,35 @@ class RunDirectory:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
         self._lock_fd = -1
+
+
+@contextmanager
+def held(run: Path, option: str) -> Iterator[None]:
+    """Keep others from writing into an earlier run that is read; it may be where nobody can write.
+
+    Args:
+        run: Its directory.
+        option: Who reads it, for messages.
+
+    Raises:
+        ConfigError: Another process writes into it.
+    """
+    fd = -1
+    with suppress(OSError):
+        fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if fd >= 0:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                msg = f"{option}: {run} is in use; wait for its end"
+                raise ConfigError(msg) from None
+            except OSError:
+                pass  # a file system without locks: nobody else has one there either
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:

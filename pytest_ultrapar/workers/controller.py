@@ -140,7 +140,7 @@ class ControllerSession:
             of_nodeid = {case.nodeid: case for case in cases}
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
-            if self.run.options.regrade is None:
+            if self.run.source.sends:
                 self._start_broker()
         place = {
             case_id: (position, group.name)

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.regraded import take_episodes
 
 BODY = """
 @pytest.mark.parametrize("prompt", ["say a", "say b", "filter", "status 500 down", "say c"])
@@ -193,3 +194,34 @@ def test_run_of_another_suite_or_in_use_is_refused(project):
     refused = regrade(project, "nowhere")
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*no run found at nowhere*"])
+
+
+def test_records_that_cannot_be_read_are_said(project):
+    write(project, '!= "b"')
+    run = first_run(project)
+    (segment,) = (run / "journal").iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    at = next(at for at, line in enumerate(lines) if b'"ended"' in line and b"say a" in line)
+    lines[at] = lines[at].replace(b"say a", b"say A")
+    segment.write_bytes(b"".join(lines))
+    done = regrade(project, run)
+    done.stdout.fnmatch_lines(
+        [f"*1 record in the journal of {run} cannot be used and is left out, the first in *"]
+    )
+    assert project.outcomes()["test_it[m-say a-r0]"] == "infra"
+
+
+def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
+    write(project, '!= "b"')
+    run = first_run(project)
+    tried = []
+
+    def copied(path, directory):
+        with (run / "run.lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        tried.append(path)
+        return take_episodes(path, directory)
+
+    monkeypatch.setattr("pytest_ultrapar.coordinator.run.take_episodes", copied)
+    regrade(project, run)
+    assert tried == [run]

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ultrapar.session.collection import Collected
 from pytest_ultrapar.session.prefetcher import Prefetcher
+from pytest_ultrapar.session.source import Provider
 
 
 class StillPrefetcher(Prefetcher):
@@ -33,11 +34,10 @@ def prefetcher() -> StillPrefetcher:
     runtime = SimpleNamespace(
         recovered=SimpleNamespace(lookup=lambda _: None),
         group_of=lambda case_id: case_id[-1],
-        options=SimpleNamespace(regrade=None),
     )
     settings = SimpleNamespace(worker="gw0")
     items = [SimpleNamespace(parent=None)] * len(cases)
-    return StillPrefetcher(items, Collected(case_ids=cases), runtime, settings)  # type: ignore[arg-type]
+    return StillPrefetcher(items, Collected(case_ids=cases), runtime, settings, Provider())  # type: ignore[arg-type]
 
 
 def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(prefetcher):
