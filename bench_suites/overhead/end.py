@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from bench_suites.overhead.command_line import Options
     from bench_suites.overhead.tables import Rows
+    from bench_suites.overhead.workload import Workload
 
 _MOST_S = {SMALL: 0.15, MANY: 1.0}
 
@@ -33,11 +34,12 @@ def end_round(options: Options) -> Rows:
     """
     rows: Rows = {}
     for workload in _MOST_S:
+        run = sized(workload, options)
         for n in options.n or (0,):
-            label = _label(workload.n_cases, n)
+            label = _label(run, n)
             note(label)
             with tempfile.TemporaryDirectory(prefix="overhead-") as kept:
-                cost, _ = run_workload(sized(workload, options), n, options, directory=Path(kept))
+                cost, _ = run_workload(run, n, options, directory=Path(kept))
                 ended_s = cost.started_s + cost.wall_s
                 rows[label] = {
                     "rest_s": ended_s - last_report_s(Path(kept)),
@@ -62,21 +64,22 @@ def last_report_s(directory: Path) -> float:
 
 
 def end_lines(rounds: Sequence[Rows], options: Options) -> Iterator[str]:
-    """The figures, and what is to be reached without xdist."""
+    """The figures, and what is to be reached by as many cases without xdist."""
     yield f"the end of a run; median [min-max] of {len(rounds)}; simulated"
     yield from figures(rounds)
-    yield from goals(
-        *(
-            at_most(f"{label}: rest_s", median(rounds, label, "rest_s"), most_s)
-            for workload, most_s in _MOST_S.items()
-            for n in options.n or (0,)
-            if (label := _label(workload.n_cases, n)) in rounds[0]
+    if options.cases is None:
+        labels = {_label(workload, 0): most_s for workload, most_s in _MOST_S.items()}
+        yield from goals(
+            *(
+                at_most(f"{label}: rest_s", median(rounds, label, "rest_s"), most_s)
+                for label, most_s in labels.items()
+                if label in rounds[0]
+            )
         )
-    )
 
 
-def _label(n_cases: int, n_processes: int) -> str:
-    return f"{n_cases:,} cases, -n {n_processes}"
+def _label(workload: Workload, n_processes: int) -> str:
+    return f"{workload.name}: {workload.n_cases:,} cases, -n {n_processes}"
 
 
 END = Measurement(end_round, end_lines)

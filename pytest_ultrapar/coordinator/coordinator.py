@@ -194,7 +194,7 @@ class Coordinator:
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
                     meanwhile=partial(garbage.spare_reports, self.config),
-                    said=self._warn,
+                    tell=self._warn,
                 )
                 self._tell_of(self._finished, session)
                 # `_pytest.main.wrap_session` reads what pytest ends with after this hook.

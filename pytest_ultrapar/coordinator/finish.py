@@ -102,7 +102,7 @@ def finish(
     at_failure: bool,
     written: Callable[[int, int], None],
     meanwhile: Callable[[], None],
-    said: Callable[[str], None],
+    tell: Callable[[str], None],
 ) -> FinishedRun:
     """Write manifest and results, and judge them. Controller, once, when workers are gone.
 
@@ -113,7 +113,7 @@ def finish(
         at_failure: Whether it was `-x` or `--maxfail` that ended it.
         written: Called now and then with how many cases are in the tables, and of how many.
         meanwhile: Called once, while another process makes them.
-        said: Called with a sentence when that process does not move or is gone.
+        tell: Called with a sentence when that process does not move or is gone.
     """
     with contextlib.ExitStack() as stack:
         judge = None
@@ -132,7 +132,7 @@ def finish(
             segments = largest_sizes(run.directory.journal, manifest.segments)
             manifest = msgspec.structs.replace(manifest, segments=segments)
             write_manifest(path, manifest)
-            summary = run.services.compact(written, meanwhile, said)
+            summary = run.services.compact(written, meanwhile, tell)
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
         if stopped and summary.n_without_grade:

@@ -20,6 +20,7 @@ PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
     {"errors", "clock", "records"},
     {"exchanges"},
+    {"parent"},
     {"child", "publish"},
     {"apis"},
     {"pool"},
@@ -216,8 +217,7 @@ def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
     assert {f"pytest_ultrapar.{name}" for name in unused} & loaded == set()
 
 
-def test_process_beside_a_run_loads_all_at_a_low_priority():
-    """Its main thread, which has an ordinary one, imports next to nothing."""
+def test_process_beside_a_run_takes_breaks_before_it_loads_anything():
     loaded = modules_loaded_by("pytest_ultrapar.analysis.beside")
     assert "pytest_ultrapar.analysis" in loaded
     unused = {"msgspec", "subprocess", "argparse", "logging", "pytest_ultrapar.analysis.process"}

@@ -14,10 +14,12 @@ import pytest
 
 import bench_suites.adaptive.__main__ as adaptive
 import bench_suites.overhead.__main__ as overhead
+from bench_suites.overhead import end
 from bench_suites.overhead.command import (
     ROOT,
     Checkout,
     CommandError,
+    Cost,
     foreign_plugins,
     measured_environment,
     peak_kib,
@@ -162,11 +164,34 @@ def test_workers_are_judged_only_where_they_have_cores():
 
 
 def test_end_is_judged_at_both_sizes():
-    rows = {"300 cases, -n 0": {"rest_s": 0.16}, "50,000 cases, -n 0": {"rest_s": 0.9}}
+    rows = {"small: 300 cases, -n 0": {"rest_s": 0.16}, "many: 50,000 cases, -n 0": {"rest_s": 0.9}}
     assert goals(*end_lines([rows], Options(HERE))) == {
-        "300 cases, -n 0: rest_s": ["0.16", "<= 0.15", "NOT met"],
-        "50,000 cases, -n 0: rest_s": ["0.9", "<= 1", "met"],
+        "small: 300 cases, -n 0: rest_s": ["0.16", "<= 0.15", "NOT met"],
+        "many: 50,000 cases, -n 0: rest_s": ["0.9", "<= 1", "met"],
     }
+
+
+def test_end_of_another_size_or_with_workers_is_shown_and_not_judged(monkeypatch):
+    sent = []
+
+    def run(workload, n, _options, *, directory):
+        sent.append((workload.name, workload.n_cases, n))
+        return Cost(1.0, 2.0, 3.0, ""), None
+
+    monkeypatch.setattr(end, "run_workload", run)
+    monkeypatch.setattr(end, "last_report_s", lambda _directory: 2.5)
+    trial = Options(HERE, cases=70)
+    rows = end.end_round(trial)
+    assert list(rows) == ["small: 70 cases, -n 0", "many: 70 cases, -n 0"]
+    assert goals(*end_lines([rows], trial)) == {}
+    both = Options(HERE, n=(0, 2))
+    rows = end.end_round(both)
+    assert len(rows) == 4
+    assert set(goals(*end_lines([rows], both))) == {
+        "small: 300 cases, -n 0: rest_s",
+        "many: 50,000 cases, -n 0: rest_s",
+    }
+    assert sent[:2] == [("small", 70, 0), ("many", 70, 0)]
 
 
 def test_end_begins_with_the_last_grade_of_any_process(tmp_path):
