@@ -50,7 +50,7 @@ class Llm:
         case_id: str,
         seed: int,
         parts: EngineParts,
-        first: Lease,
+        first: Lease | None,
         until_s: float = math.inf,
     ) -> None:
         """Make a client.
@@ -61,7 +61,7 @@ class Llm:
             case_id: The case.
             seed: For the jitter of back-offs.
             parts: What the clients of an engine share.
-            first: The episode's first lease.
+            first: The episode's first lease; None in a replay.
             until_s: The episode's deadline, monotonic seconds.
         """
         self.model = model
