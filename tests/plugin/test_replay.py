@@ -10,7 +10,9 @@ from collections import Counter
 import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
+from tests.faults.byte_faults import completion
 from tests.plugin.conftest import CANARY
+from tests.raw_server import response
 
 BODY = """
 @prefetch
@@ -23,7 +25,6 @@ async def talk(llm, case, prompt) -> list:
 @pytest.mark.parametrize("prompt", ["say a", "say b", "filter", "status 500 down", "say c"])
 def test_it(talk, prompt, grade): grade(talk != ["b", "b!"])
 """
-SENT_IN_BODY = 8
 
 
 def first_run(project, *options):
@@ -169,23 +170,10 @@ def test_what_had_no_answer_is_asked_and_nothing_else(project):
     assert project.server.prompts == ["status 500 down"]
 
 
-def test_asking_keeps_to_the_limits_and_to_the_budget_of_what_is_sent(project):
-    project.write_pool(key=", qps = 20")
-    project.suite(JUDGED)
-    run = first_run(project)
-    project.server.reset()
-    project.suite(JUDGED.replace("JUDGE", "strictly"))
-    replay(project, run, "--ultrapar-replay-misses=ask", "--ultrapar-mode=serial")
-    assert len(project.server.prompts) == 3
-
-
 REPEATED = """
-import itertools
-N = itertools.count()
-
 @prefetch
 async def thrice(llm) -> list:
-    said = [{"role": "user", "content": "count"}]
+    said = [{"role": "user", "content": "number next"}]
     return [(await llm.chat(said)).text for _ in range({n})]
 
 def test_it(thrice, grade):
@@ -196,10 +184,12 @@ def test_it(thrice, grade):
 
 def numbered(project):
     """A server that never gives the same answer twice."""
-    from tests.faults.byte_faults import say
-
     n = iter(range(100))
-    project.server.faults["count"] = lambda asked: say(asked, f"number {next(n)}")
+
+    async def number(peer, _):
+        await peer.send(response(completion(f"number {next(n)}")))
+
+    project.server.faults["number"] = number
 
 
 def test_repeated_requests_get_each_answer_once_and_in_order(project):
@@ -222,39 +212,55 @@ def test_repeated_requests_get_each_answer_once_and_in_order(project):
     assert project.server.prompts == []
 
 
+SIMULATED = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 4 }
+[[provider.model]]
+name = "m"
+instances = ["m-at-theirs"]
+persona = "echo"
+"""
 STREAMED = """
-import httpx, json
+import httpx
 
 @prefetch
 async def streamed(llm, prompt) -> list:
     client = llm.httpx_client(httpx)
     asked = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": {stream}}
-    found = []
+    if not prompt:
+        asked["messages"] = []
     async with client.stream("POST", "https://pool.invalid/v1/chat/completions", json=asked) as r:
-        found = [r.status_code, r.headers["content-type"], (await r.aread()).decode()]
-    return found
+        kind = r.headers["content-type"].partition(";")[0]
+        return [r.status_code, kind, (await r.aread()).decode()]
 
-@pytest.mark.parametrize("prompt", ["say a", "status 400 no"])
-def test_it(streamed, grade):
-    print("GOT", streamed)
-    grade("error" not in streamed[2])
+@pytest.mark.parametrize("prompt", ["one two", ""])
+def test_it(streamed, prompt, grade):
+    status, kind, body = streamed
+    assert kind == ("text/event-stream" if {stream} and prompt else "application/json")
+    assert status == (200 if prompt else 400)
+    grade(bool(prompt) == ("error" not in body), length=len(body))
 """
 
 
 @pytest.mark.parametrize("stream", ["True", "False"])
-def test_answers_to_sdks_are_served_again(project, stream, gone):
+def test_answers_to_sdks_are_served_again_as_they_came(project, stream):
+    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED)
     project.suite(STREAMED.replace("{stream}", stream))
-    first_run(project)
-    before = graded(project)
-    run = project.directory.resolve()
-    gone()
+    run = first_run(project)
+    before = [(row["outcome"], row["score.length"]) for row in project.rows()]
+    assert [outcome for outcome, _ in before] == ["solved", "solved"]
     replay(project, run)
-    assert graded(project) == before
-    assert project.server.prompts == []
-    other = "False" if stream == "True" else "True"
-    project.suite(STREAMED.replace("{stream}", other))
+    assert [(row["outcome"], row["score.length"]) for row in project.rows()] == before
+    # No simulated provider was started.
+    assert (run / "simulator.jsonl").exists()
+    assert not (project.directory / "simulator.jsonl").exists()
+    project.suite(STREAMED.replace("{stream}", str(stream != "True")))
     replay(project, run)
-    assert project.server.prompts == []
+    assert [row["kind"] for row in project.rows()] == ["replay_miss", None]
 
 
 @pytest.mark.parametrize(
