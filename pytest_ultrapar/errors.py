@@ -58,7 +58,19 @@ class PromptRefused(UltraparError):  # noqa: N818 - the model's answer, no fault
 
 
 class BadRequestError(UltraparError):
-    """The API calls the request malformed (400, 422): a fault of the suite, reported as `error`."""
+    """The API calls the request malformed (400, 422): a fault of the suite, reported as `error`.
+
+    Attributes:
+        kind: One word for the results' `kind` column.
+    """
+
+    kind = "bad_request"
+
+
+class ReplayMissError(BadRequestError):
+    """A replay has no stored answer to a request, and may not send it."""
+
+    kind = "replay_miss"
 
 
 class ResultsError(UltraparError):

@@ -122,10 +122,20 @@ class ExchangeLog:
             answer = self._packed(came) if is_stream else self._whole(whole)
         else:
             answer = self._whole(came)
-        own = {name: value for name, value in headers.items() if _CHANGES_ANSWER.fullmatch(name)}
         self.noted.append(
             Exchange(
-                turn, api, path, status, body, base, first, last, answer, is_stream, query, own
+                turn,
+                api,
+                path,
+                status,
+                body,
+                base,
+                first,
+                last,
+                answer,
+                is_stream,
+                query,
+                matters(headers),
             )
         )
 
@@ -310,6 +320,15 @@ def _answer(one: Exchange, part: Callable[[str], bytes]) -> bytes:
     except zlib.error as error:
         msg = f"a stream cannot be unpacked: {error}"
         raise ValueError(msg) from error
+
+
+def matters(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of a request's headers that change what is answered.
+
+    Args:
+        headers: Names in lower case.
+    """
+    return {name: value for name, value in headers.items() if _CHANGES_ANSWER.fullmatch(name)}
 
 
 def without_model(body: bytes, name: str) -> bytes:

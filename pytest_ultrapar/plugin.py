@@ -136,6 +136,7 @@ def _coordinate(config: pytest.Config) -> None:
     settled, pool = process.settings(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     process.models(config)
+    process.fix_source(config)
     if not settled.plan and process.source(config).sends:
         process.check_keys(config)
     if settled.reuse is not None:

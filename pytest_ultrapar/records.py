@@ -27,6 +27,10 @@ GRADED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
 """How an episode ended; `interrupted` episodes run again on resume."""
 
+Replayed = Literal["match", "ambiguous"]
+"""How an answer of an earlier run was found: as the only one that fits, or as the first of several
+that differ."""
+
 Scalar = str | int | float | bool | None
 
 
@@ -101,6 +105,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rate_wait_s: What it waited for a rate or the end of a pause.
         cached_tokens: Of the prompt's tokens, those that the provider had cached.
         cache_write_tokens: Of the prompt's tokens, those that the provider wrote to its cache.
+        replayed: Nothing was sent, the answer is one of an earlier run: `match`, the only one that
+            fits, or `ambiguous`, the first of several that differ. Provider, instance, key, status
+            and tokens are those of then, times those of now. None where it was sent.
     """
 
     turn: int
@@ -125,6 +132,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rate_wait_s: NoColumn[float] = 0.0
     cached_tokens: Long | None = None
     cache_write_tokens: Long | None = None
+    replayed: Replayed | None = None
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -248,6 +256,11 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     stdout: str = ""
     log: str = ""
     exchanges: list[Exchange] = []
+
+    @property
+    def sent(self) -> list[Attempt]:
+        """Its requests without those that got an answer of an earlier run."""
+        return [one for one in self.attempts if one.replayed is None]
 
 
 class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):

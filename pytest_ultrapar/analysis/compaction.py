@@ -122,11 +122,16 @@ def compact(
         repetitions=make_cell_figures(measures),
         resumed=manifest.resumed,
         regraded=manifest.regraded,
+        replayed=manifest.replayed,
+        n_replayed=sum(tables.replayed.values()),
+        n_ambiguous=tables.replayed["ambiguous"],
         n_requests=tables.n_requests,
         n_maybe_billed=tables.n_maybe_billed,
         n_without_request=sum(
             measure.outcome in GRADED and not measure.n_attempts for measure in measures
-        ),
+        )
+        if manifest.replayed is None
+        else 0,
         kinds=count_kinds(grade for _, grade in graded),
         notes=make_notes(graded),
         never_ran=[

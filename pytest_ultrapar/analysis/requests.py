@@ -196,8 +196,9 @@ class RequestLog:
         if episode.started_at_us < self.from_us:
             return range(begin, begin)
         before: Attempt | None = None
-        first_s = min((one.t_lease_s for one in episode.attempts), default=0.0)
-        for one in sorted(episode.attempts, key=_sent_at):
+        sent = episode.sent
+        first_s = min((one.t_lease_s for one in sent), default=0.0)
+        for one in sorted(sent, key=_sent_at):
             lane = self._index.get((one.provider, one.instance, one.key))
             if lane is None:
                 continue

@@ -92,6 +92,9 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         measured_earlier: Whether speed and limits are those of an earlier session, because the last
             one had nothing left to run.
         regraded: Id of the run whose episodes were graded anew: speed and requests are its own.
+        replayed: Id of the run whose answers were given again; speed is then unknown.
+        n_replayed: Answers of that run that were given, those of ungraded episodes among them.
+        n_ambiguous: Those of them that were the first of several that fit and differ.
         n_requests: All requests of the run, those of episodes that were not graded among them.
         n_without_request: Graded cases whose episode sent nothing through `llm`. What it sent by
             other means, if anything, nobody knows.
@@ -125,6 +128,9 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     files: list[str]
     measured_earlier: bool = False
     regraded: str | None = None
+    replayed: str | None = None
+    n_replayed: int = 0
+    n_ambiguous: int = 0
     n_maybe_billed: int = 0
     n_without_request: int = 0
     n_ungraded: int = 0

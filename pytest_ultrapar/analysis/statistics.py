@@ -114,7 +114,7 @@ def measure_case(
         cell: As `repetitions.cells_of` calls it.
     """
     ran = span(episode) if episode is not None else None
-    n_attempts = len(episode.attempts) if episode is not None else 0
+    n_attempts = len(episode.sent) if episode is not None else 0
     is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
     return CaseMeasure(
         case_id=case.case_id,

@@ -171,6 +171,8 @@ def _covered(
 
 
 def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
+    if manifest.replayed is not None:
+        return History(_NOTHING, ("it is a replay, which measures nothing",))
     if manifest.simulated != pool.is_simulated:
         return History(_NOTHING, (_other_kind(manifest),))
     notes = answers_differ(manifest.answered_by, answered_by(pool))
@@ -189,7 +191,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
 
 def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
     """Models of which a run says nothing here; None where it says nothing of any."""
-    if manifest.simulated != pool.is_simulated:
+    if manifest.replayed is not None or manifest.simulated != pool.is_simulated:
         return None
     return frozenset(_others(manifest, pool) | _other_latency(manifest, pool))
 

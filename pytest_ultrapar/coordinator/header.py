@@ -52,6 +52,9 @@ def lines(run: Run) -> list[str]:
         text.append(
             f"ultrapar: grading {episodes} of run {run.regraded.run_id} anew: nothing is sent"
         )
+    if run.replayed is not None:
+        misses = "what it lacks is sent" if run.source.sends else "nothing is sent"
+        text.append(f"ultrapar: replaying the answers of run {run.replayed.run_id}: {misses}")
     if run.options.resume is not None:
         finished = counted(run.n_recovered, "finished episode")
         lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
@@ -181,6 +184,8 @@ def assignment_lines(
 
 def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterator[str]:
     """What the user would want to change before the first request."""
+    if not run.source.sends:
+        return
     yield from _short_days(run, cases)
     seats = run.pool.seats(run.lanes)
     yield from _waste(run, cases, n_workers=len(workers), seats=seats)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
-from pytest_ultrapar.session.source import Regrade
+from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store.cases_file import read_cases, suite_digest
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
@@ -41,6 +42,7 @@ from pytest_ultrapar.store.manifest import (
 )
 from pytest_ultrapar.store.recovered import RecoveredIndex, recover
 from pytest_ultrapar.store.regraded import as_measured, take_episodes
+from pytest_ultrapar.store.replayed import Origins, prepare_replay, read_replayed
 from pytest_ultrapar.store.run_directory import LATEST, RunDirectory, held, resolve_run
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def make_manifest(
     redact: Callable[[str], str],
     serial_sample: tuple[str, ...],
     faults: str | None,
+    replayed: Manifest | None = None,
 ) -> Manifest:
     """The manifest as it stands before the first request.
 
@@ -83,6 +86,7 @@ def make_manifest(
         redact: Takes secrets out of a text.
         serial_sample: Ids of the cases that ran or will run one at a time first.
         faults: Digest of the faults file that is in force, if one is.
+        replayed: Of the run whose answers are given again, if any.
 
     Raises:
         ConfigError: The run is to finish another one that ran something else.
@@ -91,14 +95,19 @@ def make_manifest(
     lanes = process.lanes(config)
     on_path = {name for lane in lanes for name in lane.limits}
     resumed = options.resume is not None
+    answers, is_simulated = answered_by(pool), pool.is_simulated
+    if replayed is not None:
+        answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
+        sends = process.source(config).sends
+        is_simulated = replayed.simulated or (sends and is_simulated)
     manifest = Manifest(
         run_id=directory.run_id,
         started_at=started_at,
         pool_path=pool.path,
         pool_digest=pool.digest,
         models=pool.models,
-        answered_by=answered_by(pool),
-        simulated=pool.is_simulated,
+        answered_by=answers,
+        simulated=is_simulated,
         rate_mode=pool.rate_mode,
         mode=options.mode,
         policy=options.policy,
@@ -115,6 +124,7 @@ def make_manifest(
         record=options.record,
         data=process.data(config),
         reused=resolve_run(options.reuse).name if options.reuse else None,
+        replayed=None if replayed is None else replayed.run_id,
         summary_by=_summary_by(read_tables(directory.path).values()),
         resumed=resumed,
         measured_from=started_at if resumed else None,
@@ -186,6 +196,7 @@ class Run:
         n_lost: Cases that had finished then, and whose episodes cannot be read any more.
         source: Where answers come from.
         regraded: Manifest of the run whose episodes are graded anew, if any.
+        replayed: Manifest of the run whose answers are given again, if any.
         notes: What did not work and harms no result, a sentence each.
         collecting_since_s: Monotonic seconds at which pytest began to collect.
         assignment: In force; empty until it is made.
@@ -209,6 +220,8 @@ class Run:
         self.n_recovered = self.n_lost = 0
         self._recovered: frozenset[str] = frozenset()
         self.regraded: Manifest | None = None
+        self.replayed: Manifest | None = None
+        self._held_run = ExitStack()
         self.notes: list[str] = []
         self.collecting_since_s = time.monotonic()
         self.assignment = Assignment()
@@ -231,13 +244,38 @@ class Run:
     def _open(self) -> RunDirectory:
         if isinstance(self.source, Regrade):
             return self._take_episodes(self.source)
-        if self.options.resume is None:
-            return RunDirectory.create(self.options.out, self.started_at)
-        directory = RunDirectory.open_existing(resolve_run(self.options.resume))
-        finished, lost = recover(directory.path)
-        self.n_recovered, self.n_lost = len(finished), len(lost)
-        self._recovered = frozenset(finished)
+        source = self.source
+        with ExitStack() as held_run:
+            if isinstance(source, Replay):
+                # `latest` may be this very run when a worker that replaces another one asks.
+                held_run.enter_context(held(resolve_run(source.run), source.option))
+            if self.options.resume is None:
+                directory = RunDirectory.create(self.options.out, self.started_at)
+            else:
+                directory = RunDirectory.open_existing(resolve_run(self.options.resume))
+            try:
+                if self.options.resume is not None:
+                    finished, lost = recover(directory.path)
+                    self.n_recovered, self.n_lost = len(finished), len(lost)
+                    self._recovered = frozenset(finished)
+                if isinstance(source, Replay):
+                    self._prepare_replay(resolve_run(source.run), directory.path, source.option)
+            except BaseException:
+                if self.options.resume is None:
+                    directory.discard()
+                raise
+            self._held_run = held_run.pop_all()
         return directory
+
+    def _prepare_replay(self, run: Path, directory: Path, option: str) -> None:
+        """Find what the earlier run has.
+
+        Raises:
+            ConfigError: It cannot be replayed.
+        """
+        self.replayed, damaged = prepare_replay(run, directory, option)
+        if damaged:
+            self._note_unreadable(run, damaged)
 
     def _take_episodes(self, source: Regrade) -> RunDirectory:
         """A new directory with the episodes of an earlier run.
@@ -295,6 +333,11 @@ class Run:
                 f"{len(cases)} cases: name the suite, the selection and the models that it had"
             )
             raise ConfigError(msg)
+        if self.replayed is not None:
+            self._refuse_other_suite(self.replayed, cases)
+            # Stored answers come in no order and at no rate: which episodes run together says
+            # nothing, and one that waits for others could keep those from running.
+            assignment = Assignment(assignment.home)
         self._restricted = assignment.is_restricted
         if self.options.baseline is not None:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
@@ -305,6 +348,17 @@ class Run:
         self.planned = len(cases)
         self._suites = {case.suite for case in cases}
         return assignment
+
+    def _refuse_other_suite(self, replayed: Manifest, cases: Sequence[Case]) -> None:
+        found = read_replayed(self.directory.path)
+        assert found is not None
+        origins = Origins(found.origins)
+        if cases and all(isinstance(origins.find(case), str) for case in cases):
+            msg = (
+                f"--ultrapar-replay: run {replayed.run_id} has none of these {len(cases)} cases: "
+                "name the suite, the selection and the models that it had"
+            )
+            raise ConfigError(msg)
 
     def write_plan(self, cases: Sequence[Case]) -> None:
         """Leave manifest and assignment where workers and readers find them: the run begins.
@@ -321,6 +375,7 @@ class Run:
             redact=self.redactor.text,
             serial_sample=self._sample,
             faults=None if self.services.faults is None else self.services.faults.digest,
+            replayed=self.replayed,
         )
         if self.regraded is not None:
             self.manifest = as_measured(self.manifest, self.regraded)
@@ -372,7 +427,9 @@ class Run:
         try:
             directory = resolve_run(self.options.resume or LATEST)
             summary = read_summary(directory)
-            if summary is None or read_manifest(directory).models != self.pool.models:
+            if summary is None or summary.replayed is not None:
+                return None
+            if read_manifest(directory).models != self.pool.models:
                 return None
             if {case.suite for case in read_cases(directory)} != self._suites:
                 return None
@@ -483,4 +540,5 @@ class Run:
         options = self.options
         if self.manifest is None and options.out is None and options.resume is None:
             self.directory.discard()
+        self._held_run.close()
         self.directory.close()

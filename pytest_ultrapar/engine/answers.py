@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
@@ -85,6 +85,33 @@ class Pieces:
         """Wait for a piece or a call of `wake`, one that was missed included."""
         await self._news.wait()
         self._news.clear()
+
+
+class Request(Protocol):
+    """What is to be answered, whichever lane answers.
+
+    Attributes:
+        tokens: How many it may take, in and out; 0 where no limit counts them.
+        most: How many it has in and out at most (`TokenEstimates.most`); None where no budget
+            counts them.
+        pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
+            reach them is not tried again.
+    """
+
+    @property
+    def tokens(self) -> int: ...  # noqa: D102
+    @property
+    def pieces(self) -> Pieces | None: ...  # noqa: D102
+
+    @property
+    def most(self) -> tuple[int, int] | None: ...  # noqa: D102
+
+    def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
+        """Where to send it on a lane, and the body that is sent there.
+
+        Asked once per lane, however often it is tried there.
+        """
+        ...
 
 
 def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Reply | Failure:

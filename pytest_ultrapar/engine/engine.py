@@ -22,6 +22,7 @@ from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.replay import ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -113,6 +114,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: See `EngineParts`.
+        replay: See `EngineParts`; with it episodes begin without a lease.
     """
 
     worker: str
@@ -126,6 +128,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
+    replay: ReplaySettings | None = None
 
 
 class Engine:
@@ -247,6 +250,7 @@ class Engine:
                 tokens=settings.tokens,
                 shown=settings.shown,
                 conversation=settings.conversation,
+                replay=settings.replay,
             )
             self._connected.set()
             beat = asyncio.ensure_future(self._beat())
@@ -301,7 +305,12 @@ class Engine:
 
     def _ask(self, line: Line) -> None:
         while (work := self._admission.next_to_ask(line)) is not None:
-            self._ask_for(work, line)
+            if self._settings.replay is None:
+                self._ask_for(work, line)
+            elif self._stopping:
+                self._admission.refused(line)
+            else:
+                self._open(work, line, None)
 
     def _ask_for(self, work: Work, line: Line) -> None:
         assert self._port is not None
@@ -337,12 +346,15 @@ class Engine:
             self._port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
             self._ask_for(work, line)
         else:
-            self._admission.opened(line)
-            self._note(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()), work)
-            task = asyncio.get_running_loop().create_task(self._run(work, lease))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._open(work, line, lease)
             self._ask(line)
+
+    def _open(self, work: Work, line: Line, lease: Lease | None) -> None:
+        self._admission.opened(line)
+        self._note(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()), work)
+        task = asyncio.get_running_loop().create_task(self._run(work, lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
         self._admission.refused(line)
@@ -364,14 +376,15 @@ class Engine:
         self._note(ended, work)
         self._ask(line)
 
-    async def _run(self, work: Work, lease: Lease) -> None:
+    async def _run(self, work: Work, lease: Lease | None) -> None:
         assert self._parts is not None
         self.n_open += 1
         try:
             if self._stopping:
-                self._parts.port.release(lease, "unsent")
+                if lease is not None:
+                    self._parts.port.release(lease, "unsent")
                 return
-            if self._settings.watch is not None:
+            if self._settings.watch is not None and lease is not None:
                 self._settings.watch.episode_began(work.case_id, work.model, lease)
             ended = await run_episode(
                 work,

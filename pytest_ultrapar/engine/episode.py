@@ -55,13 +55,13 @@ class _End(msgspec.Struct, frozen=True):
 
 
 async def run_episode(
-    work: Work, lease: Lease, parts: EngineParts, *, timeout_s: float, worker: str
+    work: Work, lease: Lease | None, parts: EngineParts, *, timeout_s: float, worker: str
 ) -> EpisodeEnded:
     """Run an episode to its end, whatever happens inside it, and return its record.
 
     Args:
         work: What to run.
-        lease: Its first lease.
+        lease: Its first lease; None in a replay, where requests may need none.
         parts: What the clients of the engine share.
         timeout_s: Deadline of the whole episode in seconds, waiting included.
         worker: Name of the process, for the record.
@@ -137,7 +137,7 @@ def _failed(failure: BaseException | None) -> _End | None:
     if isinstance(failure, PromptRefused):
         return _End("refused", failure.kind, str(failure))
     if isinstance(failure, BadRequestError):
-        return _End("error", "bad_request", str(failure))
+        return _End("error", failure.kind, str(failure))
     return None
 
 

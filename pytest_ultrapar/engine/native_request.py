@@ -243,7 +243,7 @@ def _resource(
     """The resource that a path names, and the model if it names that, too."""
     found: tuple[str, str | None] | None = None
     for lane in lanes:
-        found = None if method != "POST" else _asked_of(lane, path)
+        found = None if method != "POST" else resource_asked(lane, path)
         if found is None:
             served = ", ".join(sorted(lane.api.serves)) or "nothing"
             msg = (
@@ -257,7 +257,8 @@ def _resource(
     return found
 
 
-def _asked_of(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
+def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
+    """Which of `serves` a path is on a lane, and the model that it names, if any; None: none."""
     for served in lane.api.serves:
         below = re.escape(served).replace(r"\{model\}", "(?P<name>[^/:]+)")
         match = re.fullmatch(f"(?:{lane.api.base_paths})?{below}", path)

@@ -30,9 +30,10 @@ from pytest_ultrapar.broker.protocol import (
     priced,
 )
 from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.answers import Answer, Pieces, feedback_from, read_answer
+from pytest_ultrapar.engine.answers import Answer, Pieces, Request, feedback_from, read_answer
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.replay import Replay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
@@ -70,6 +71,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
             comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: Makes what notes an episode's conversation, as much of it as is kept.
+        replay: Where requests get their answers from before they are sent; None: all are sent.
     """
 
     port: BrokerPort
@@ -82,33 +84,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
-
-
-class Request(Protocol):
-    """What is to be answered, whichever lane answers.
-
-    Attributes:
-        tokens: How many it may take, in and out; 0 where no limit counts them.
-        most: How many it has in and out at most (`TokenEstimates.most`); None where no budget
-            counts them.
-        pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
-            reach them is not tried again.
-    """
-
-    @property
-    def tokens(self) -> int: ...  # noqa: D102
-    @property
-    def pieces(self) -> Pieces | None: ...  # noqa: D102
-
-    @property
-    def most(self) -> tuple[int, int] | None: ...  # noqa: D102
-
-    def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """Where to send it on a lane, and the body that is sent there.
-
-        Asked once per lane, however often it is tried there.
-        """
-        ...
+    replay: ReplaySettings | None = None
 
 
 class Sender:
@@ -128,7 +104,7 @@ class Sender:
         group: str,
         case_id: str,
         seed: int,
-        first: Lease,
+        first: Lease | None,
         until_s: float = math.inf,
     ) -> None:
         """Hold the episode's first lease for its first request.
@@ -149,9 +125,15 @@ class Sender:
         self._case_id = case_id
         self._group = group
         self._rng = random.Random(seed)
-        self._lane = first.lane
+        self._lane = None if first is None else first.lane
+        self._replay: Replay | None = None
+        if parts.replay is not None:
+            lanes = [one for one in parts.endpoints.values() if one.model == model]
+            self._replay = Replay(
+                parts.replay, case_id, lanes, now_s=parts.clock.now_s, shown=parts.shown
+            )
         self._made: dict[str, LaneId] = {}
-        self._first: Lease | None = first
+        self._first = first
         self._is_closed = False
         self._sending: dict[asyncio.Task[Any], Request] = {}
         self._idle = asyncio.Event()
@@ -207,17 +189,34 @@ class Sender:
         Raises:
             InfraError: It could not be answered. The case is `infra` from now on.
         """
+        stored = self._stored(turn, request)
+        if stored is not None:
+            return stored
         task = asyncio.current_task()
         assert task is not None
         self._sending[task] = request
         try:
-            return await self._answer(turn, request)
+            return await self._asked(turn, request)
         finally:
             del self._sending[task]
             if not self._sending:
                 self._idle.set()
 
-    async def _answer(
+    def _stored(
+        self, turn: int, request: Request
+    ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
+        """What a replay has for a request, in the place of a lease and of all that follows."""
+        found = None
+        if self._replay is not None:
+            found = self._replay.answer(turn, request, self.conversation)
+        if found is None:
+            return None
+        result, answer, lane = found
+        if lane in self.parts.endpoints:
+            self._made |= dict.fromkeys(state_made(answer.body), lane)
+        return result, answer
+
+    async def _asked(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
         retry = self.parts.retry
@@ -285,8 +284,9 @@ class Sender:
         """
         if not self._made:
             return None
-        on[self._lane] = request.on(self.parts.endpoints[self._lane])
-        named = state_named(on[self._lane][1]) & self._made.keys()
+        lane = self._lane or next(iter(self._made.values()))
+        on[lane] = request.on(self.parts.endpoints[lane])
+        named = state_named(on[lane][1]) & self._made.keys()
         lanes = sorted({self._made[name] for name in named})
         if len(lanes) > 1:
             reason = f"the request names what {' and '.join(lanes)} have made: no lane has it all"

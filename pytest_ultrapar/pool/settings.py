@@ -29,6 +29,8 @@ StorageFormat = Literal["parquet", "json"]
 Recording = Literal["full", "text", "none"]
 KeyLock = Literal["wait", "fail"]
 LaneCheck = Literal["fail", "warn"]
+ReplayMisses = Literal["fail", "ask"]
+"""What becomes of requests that a replay has no answer to."""
 Undecided = Literal["pass", "fail"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 ONE_AT_A_TIME: tuple[Mode, ...] = ("serial", "rotate")
@@ -416,6 +418,21 @@ class Options:
         "Send nothing: grade the episodes of an earlier run (its directory, its id, or 'latest') "
         "anew, as the tests are now, in a new run directory",
         default=None,
+        is_recorded=False,
+    )
+    replay: Setting[str | None] = Setting(
+        "--ultrapar-replay RUN",
+        "Run the episodes on the answers of an earlier run (its directory, its id, or 'latest'), "
+        "in a new run directory; needs no keys",
+        default=None,
+        is_recorded=False,
+    )
+    replay_misses: Setting[ReplayMisses] = Setting(
+        "--ultrapar-replay-misses WHAT",
+        "What becomes of requests that the replayed run has no answer to: 'fail' makes their case "
+        "an error, 'ask' sends them",
+        default="fail",
+        choices=get_args(ReplayMisses),
         is_recorded=False,
     )
     reuse: Setting[str | None] = Setting(

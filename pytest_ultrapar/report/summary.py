@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
@@ -448,6 +449,8 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             f" ({_BASIS[statistics.basis]}): speed-up {times(statistics.speedup)}"
             f"{_between(statistics.speedup_interval)}"
         )
+    if summary.replayed is not None:
+        yield _replay_line(summary)
     if summary.n_requests:
         tokens = [
             f"{counted(n, 'token')} {direction}"
@@ -472,6 +475,17 @@ def _speed(summary: RunSummary) -> Iterator[str]:
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
                 "billed"
             )
+
+
+def _replay_line(summary: RunSummary) -> str:
+    """How many answers of the earlier run were given, and what it did not have."""
+    ambiguous = f" ({summary.n_ambiguous:,} of them ambiguous)" if summary.n_ambiguous else ""
+    n_missed = summary.kinds.get(f"error/{ReplayMissError.kind}", 0)
+    missed = f", {counted(n_missed, 'case')} missed one" if n_missed else ""
+    return (
+        f"replay of run {summary.replayed}: {counted(summary.n_replayed, 'answer')} "
+        f"replayed{ambiguous}, {counted(summary.n_requests, 'request')} sent{missed}"
+    )
 
 
 def _cost(summary: RunSummary) -> Iterator[str]:

@@ -15,12 +15,14 @@ import pytest
 from pytest_ultrapar.records import Case, Scalar
 from pytest_ultrapar.session import internals, process
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched
+from pytest_ultrapar.store.replayed import Origin, Origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.session.prefetch import CaseInfo
+    from pytest_ultrapar.store.replayed import ReplayedRun
 
 
 REPEAT = "ultrapar_repeat"
@@ -65,6 +67,8 @@ class Collected:
         not_run: Why marks keep a case from running, by position.
         faults: What makes the suite unusable, one sentence each.
         tables: For each suite the two parameters by which its summary is laid out.
+        origins: In a replay what each case takes its answers and its seed from, or why it has
+            nothing, by case id.
     """
 
     case_ids: dict[int, str] = field(default_factory=dict)
@@ -73,20 +77,41 @@ class Collected:
     prefetched: dict[int, Prefetched] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    origins: dict[str, Origin | str] = field(default_factory=dict)
 
     def will_not_run(self, index: int) -> bool:
         """Whether a mark keeps the case at this position from running."""
         return index in self.not_run
 
+    def seed_of(self, case_id: str, own: int) -> int:
+        """The seed of a case: in a replay that of the case whose answers it gets."""
+        origin = self.origins.get(case_id)
+        return origin.case.seed if isinstance(origin, Origin) else own
 
-def collect(config: pytest.Config, items: Sequence[pytest.Item]) -> Collected:
-    """The cases among pytest's items, and all that is wrong with the suite."""
+
+def collect(
+    config: pytest.Config, items: Sequence[pytest.Item], replayed: ReplayedRun | None = None
+) -> Collected:
+    """The cases among pytest's items, and all that is wrong with the suite.
+
+    Args:
+        config: pytest's.
+        items: All that are going to run.
+        replayed: The run whose answers they get, if any.
+    """
     options, pool = process.settings(config)
     collected = collect_cases(
         items, run_seed=options.seed, models=process.models(config), repeats=options.repeats.n
     )
     collected.faults[:0] = config.stash.get(mark_faults_key, None) or ()
     collected.cases[:] = _without_secrets(collected.cases, process.redactor(pool).text)
+    if replayed is not None:
+        origins = Origins(replayed.origins)
+        collected.origins = {case.case_id: origins.find(case) for case in collected.cases}
+        collected.cases[:] = [
+            msgspec.structs.replace(case, seed=collected.seed_of(case.case_id, case.seed))
+            for case in collected.cases
+        ]
     return collected
 
 

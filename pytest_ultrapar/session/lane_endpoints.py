@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Instance, LaneId, Pool, Provider
 
 
+_NOWHERE = "http://replay.invalid"
+
+
 def lane_endpoints(
     pool: Pool,
     base_urls: Mapping[str, str],
@@ -41,4 +44,13 @@ def lane_endpoints(
 
     return endpoints(
         pool, token_of=token_of, base_url_of=base_urls, environ=os.environ, url_of=url_of
+    )
+
+
+def unsent_endpoints(pool: Pool) -> dict[LaneId, Endpoint]:
+    """How requests of every lane are written, where none is sent: without keys and addresses."""
+    return endpoints(
+        pool,
+        token_of=lambda _provider, _key: "",
+        base_url_of=dict.fromkeys((each.name for each in pool.providers), _NOWHERE),
     )

@@ -16,6 +16,7 @@ from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
+from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
@@ -29,9 +30,11 @@ from pytest_ultrapar.session.collection import (
     parameter,
     repetition,
 )
-from pytest_ultrapar.session.lane_endpoints import lane_endpoints
+from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoints
 from pytest_ultrapar.session.prefetch import CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
+from pytest_ultrapar.store.parts import read_part
+from pytest_ultrapar.store.replayed import ReplayedEpisodes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
+    from pytest_ultrapar.store.replayed import ReplayedRun
 
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
@@ -75,6 +79,7 @@ def make_prefetcher(
     base_urls: Mapping[str, str],
     connect: Callable[[], Awaitable[BrokerPort]],
     alone: bool = False,
+    replayed: ReplayedRun | None = None,
 ) -> Prefetcher:
     """Put together what runs cases in this process; nothing is sent before the first case is put.
 
@@ -86,8 +91,8 @@ def make_prefetcher(
         internals.know_once(items[0].session)
     options, pool = process.settings(config)
     source = process.source(config)
-    # Grading anew sends nothing, and needs neither keys nor servers.
-    found = lane_endpoints(pool, base_urls) if source.sends else {}
+    # What sends nothing needs neither keys nor servers.
+    found = lane_endpoints(pool, base_urls) if source.sends else unsent_endpoints(pool)
     runtime = Runtime(
         config=config,
         options=options,
@@ -101,7 +106,7 @@ def make_prefetcher(
     most_open = max(1, connections_allowed(most_open + SPARE_CONNECTIONS) - SPARE_CONNECTIONS)
     engine_settings = EngineSettings(
         worker=worker,
-        connect=connect,
+        connect=connect if source.sends else _no_broker,
         endpoints=found,
         retry=RetryPolicy(options.max_attempts),
         episode_timeout_s=options.episode_timeout_s,
@@ -111,6 +116,7 @@ def make_prefetcher(
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
         conversation=partial(_conversation, runtime),
+        replay=None if replayed is None else _replay(replayed, collected, runtime, source),
     )
     return Prefetcher(items, collected, runtime, engine_settings, source, alone=alone)
 
@@ -121,6 +127,29 @@ def _conversation(runtime: Runtime) -> Conversation:
     if record == "full":
         return Conversation(exchanges=ExchangeLog(runtime.parts.keep, runtime.redactor.bytes))
     return Conversation(keeps_text=record == "text")
+
+
+async def _no_broker() -> BrokerPort:
+    return NoBroker()
+
+
+def _replay(
+    run: ReplayedRun, collected: Collected, runtime: Runtime, source: Source
+) -> ReplaySettings:
+    """What the engine needs to know of the run that is replayed."""
+    episodes = ReplayedEpisodes(run)
+
+    def part(name: str) -> bytes:
+        return read_part(episodes.directory, name)
+
+    def case(case_id: str) -> StoredCase:
+        origin = collected.origins[case_id]
+        found = origin if isinstance(origin, str) else episodes.read(origin)
+        if isinstance(found, str):
+            return StoredCase(None, part, found)
+        return StoredCase(found, part)
+
+    return ReplaySettings(run.run_id, source.sends, case, runtime.redactor.bytes)
 
 
 class Prefetcher:
@@ -408,7 +437,7 @@ class Prefetcher:
         item = self._items[index]
         prefetched = self._collected.prefetched[index]
         case_id = self._collected.case_ids[index]
-        seed = case_seed(case_id, self.runtime.options.seed)
+        seed = self._collected.seed_of(case_id, case_seed(case_id, self.runtime.options.seed))
         model = parameter(item, "model")
         assert isinstance(model, str)
         callspec = getattr(item, "callspec", None)

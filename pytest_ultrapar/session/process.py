@@ -13,8 +13,9 @@ from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
-from pytest_ultrapar.session.source import Source, source_of
+from pytest_ultrapar.session.source import Provider, Source, source_of
 from pytest_ultrapar.store.redact import Redactor
+from pytest_ultrapar.store.run_directory import resolve_run
 
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
 
@@ -49,6 +50,19 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
 def source(config: pytest.Config) -> Source:
     """Where the answers of the run come from."""
     return source_of(settings(config)[0])
+
+
+def fix_source(config: pytest.Config) -> None:
+    """Give workers the path of an earlier run: when one is replaced, `latest` is this run itself.
+
+    Raises:
+        ConfigError: There is no such run.
+    """
+    found = source(config)
+    if not isinstance(found, Provider):
+        # xdist hands `config.option` to workers (`WorkerController.setup`).
+        name = found.option.removeprefix("--").replace("-", "_")
+        setattr(config.option, name, str(resolve_run(found.run)))
 
 
 def models(config: pytest.Config) -> tuple[str, ...]:

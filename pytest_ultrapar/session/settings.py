@@ -18,6 +18,7 @@ from pytest_ultrapar.pool.settings import (
     Options,
     Repeats,
 )
+from pytest_ultrapar.session.source import Provider, Regrade, Replay, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,8 +62,15 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         msg = "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
         raise ConfigError(msg)
     _check_baseline(options)
-    if options.regrade is not None:
-        _settle_regrade(options)
+    source = source_of(options)
+    if not isinstance(source, Provider):
+        _settle_earlier(options, source)
+    if given["replay_misses"] is not None and options.replay is None:
+        msg = (
+            f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "
+            "--ultrapar-replay RUN, or leave it out"
+        )
+        raise ConfigError(msg)
     is_judged = options.gate or options.gate_baseline
     if given["gate_undecided"] is not None and not is_judged:
         msg = (
@@ -73,22 +81,33 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     return options
 
 
-def _settle_regrade(options: Options) -> None:
-    """Take seed and repetitions of the run that is graded anew: cases are told apart by them."""
-    for name in ("resume", "reuse", "check", "faults", "simulator"):
+_FOR_SENDING = ("check", "faults", "simulator")
+"""Options that are about what is sent."""
+
+
+def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
+    """Take seed and repetitions of the earlier run: cases are told apart by them."""
+    given = source.option
+    others = ("reuse", "plan") if isinstance(source, Replay) else ("resume", "reuse", "replay")
+    for name in others if source.sends else (*others, *_FOR_SENDING):
         if getattr(options, name):
             option = getattr(Options, name).option
-            msg = f"--ultrapar-regrade sends nothing and takes all from one run; leave out {option}"
+            why = (
+                "takes answers from one run"
+                if source.sends
+                else ("sends nothing and takes all from one run")
+            )
+            msg = f"{given} {why}; leave out {option}"
             raise ConfigError(msg)
     # Only where it is asked for.
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
-    run = resolve_run(str(options.regrade))
+    run = resolve_run(source.run)
     try:
         earlier = read_manifest(run)
     except ResultsError as error:
-        msg = f"--ultrapar-regrade: {error}"
+        msg = f"{given}: {error}"
         raise ConfigError(msg) from error
     said = {value.name: value.value for value in earlier.effective}.get("repeats")
     repeats = parse_repeats(Location(run.name, "repeats"), str(said or earlier.repeats))
@@ -99,7 +118,7 @@ def _settle_regrade(options: Options) -> None:
             options.origin[name] = f"run {run.name}"
             continue
         msg = (
-            f"--ultrapar-regrade: {run} has {name} {value}, and {options.origin[name]} says {own}; "
+            f"{given}: {run} has {name} {value}, and {options.origin[name]} says {own}; "
             "leave it out"
         )
         raise ConfigError(msg)
@@ -113,8 +132,12 @@ def _check_baseline(options: Options) -> None:
     if options.baseline is None:
         return
     given = f"--ultrapar-baseline {options.baseline}"
-    if options.regrade:
-        msg = f"{given} measures, and --ultrapar-regrade sends nothing; leave one of them out"
+    source = source_of(options)
+    if not isinstance(source, Provider):
+        msg = (
+            f"{given} measures, and {source.option} takes what an earlier run has; leave one of "
+            "them out"
+        )
         raise ConfigError(msg)
     if options.mode in ONE_AT_A_TIME:
         msg = (

@@ -42,11 +42,29 @@ class Regrade:
     is_measured: ClassVar[bool] = False
 
 
-Source = Provider | Regrade
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """An earlier run has the answers, and episodes run on them.
+
+    Attributes:
+        run: That run, as it was named.
+        sends: Whether what it has no answer to is sent.
+    """
+
+    run: str
+    sends: bool
+    option: ClassVar[str] = "--ultrapar-replay"
+    runs_episodes: ClassVar[bool] = True
+    is_measured: ClassVar[bool] = False
+
+
+Source = Provider | Regrade | Replay
 
 
 def source_of(options: Options) -> Source:
     """The source that settled options name."""
     if options.regrade is not None:
         return Regrade(options.regrade)
+    if options.replay is not None:
+        return Replay(options.replay, sends=options.replay_misses == "ask")
     return Provider()

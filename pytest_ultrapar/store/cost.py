@@ -60,8 +60,10 @@ class Prices:
     def of(self, attempt: Attempt) -> int | None:
         """Units (`pool.money`) of one request; None where nobody knows.
 
-        What was refused costs nothing; what brought no answer may have cost something.
+        What was refused or replayed costs nothing; what brought no answer may have cost something.
         """
+        if attempt.replayed is not None:
+            return 0
         price = self._price(attempt)
         if price is None:
             return None
@@ -85,6 +87,8 @@ class Prices:
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Count requests."""
         for attempt in attempts if self._listed else ():
+            if attempt.replayed is not None:
+                continue
             model = self._model(attempt)
             units = self.of(attempt)
             if units is not None:

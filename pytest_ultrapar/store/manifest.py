@@ -73,6 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         reused: Id of the run whose answers were taken over; None when there is none.
         regraded: Id of the run whose episodes were graded anew: times, requests and limits are its
             own. None when these are.
+        replayed: Id of the run whose answers were given again; nothing of a replay is measured.
+            None where the pool's lanes gave all.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         collected_s: Seconds that pytest took to collect; None where nobody looked.
         restricted: Whether rules of the assignment may have kept episodes from free lanes.
@@ -118,6 +120,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, str] = {}
     reused: str | None = None
     regraded: str | None = None
+    replayed: str | None = None
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None
@@ -139,7 +142,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """What of the run counts in its makespan."""
         since = self.measured_from
         from_us = int(since.timestamp() * 1e6) if since is not None else 0
-        return MeasuredPart(from_us, frozenset(self.serial_sample))
+        return MeasuredPart(from_us, frozenset(self.serial_sample), self.replayed is not None)
 
 
 def describe_machine() -> Machine:
@@ -227,6 +230,9 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
         differences.append(f"the mode was {old.mode} and is {new.mode} now")
     if old.prices and new.prices and old.currency != new.currency:
         differences.append(f"prices were in {old.currency} and are in {new.currency} now")
+    if old.replayed != new.replayed:
+        then, now = (one.replayed or "the pool's lanes" for one in (old, new))
+        differences.append(f"answers came from {then} and would come from {now} now")
     if old.storage_format != new.storage_format:
         then, now = old.storage_format, new.storage_format
         differences.append(f"the tables were {then} and would be {now} now")

@@ -7,6 +7,7 @@ compaction. Readers of Parquet take a flipped byte for a value, so its pages hav
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -91,6 +92,7 @@ class TableSet:
     Attributes:
         n_maybe_billed: Requests so far that brought no answer and may have been billed.
         prices: What its requests cost so far.
+        replayed: How often answers of an earlier run were given so far, by `Attempt.replayed`.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class TableSet:
         self._grades: list[Grade] = []
         self._n_characters = 0
         self.n_maybe_billed = 0
+        self.replayed: Counter[str] = Counter()
         self.prices = Prices(manifest)
 
     def _rows(self, columns: Sequence[Column]) -> Rows:
@@ -115,8 +118,8 @@ class TableSet:
 
     @property
     def n_requests(self) -> int:
-        """Requests so far."""
-        return self._attempts.n
+        """Requests sent so far."""
+        return self._attempts.n - sum(self.replayed.values())
 
     def add_episode(self, episode: EpisodeEnded) -> EpisodeRows:
         """Take the requests and the conversation of one episode, graded or not."""
@@ -124,6 +127,7 @@ class TableSet:
         for row in attempt_rows(self._manifest, episode, self.prices):
             self._attempts.add(row)
         self.prices.add(episode.attempts)
+        self.replayed.update(one.replayed for one in episode.attempts if one.replayed is not None)
         self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
         messages = self._messages(episode)
         n_characters = sum(len(message.content) for message in messages)

@@ -25,6 +25,7 @@ from pytest_ultrapar.records import (
     Long,
     Microseconds,
     Outcome,
+    Replayed,
     TurnMessage,
 )
 from pytest_ultrapar.store.manifest import Manifest
@@ -46,6 +47,7 @@ _INT64_BOUND = 2**63
 _KINDS: dict[object, Kind] = {
     str: "string",
     Outcome: "string",
+    Replayed: "string",
     int: "int32",
     Long: "int64",
     float: "double",
@@ -110,7 +112,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     where there was an episode whose record was damaged since.
 
     Attributes:
-        n_attempts: Requests sent, those that failed included.
+        n_attempts: Requests sent, those that failed included and replayed ones not.
         n_turns: Calls of `llm.chat`.
         tokens_in: Tokens of all prompts; null where the provider does not say.
         tokens_out: Tokens of all answers; null where the provider does not say.
@@ -163,7 +165,7 @@ def _spent(episode: EpisodeEnded) -> Spent:
     attempts = episode.attempts
     last = attempts[-1] if attempts else None
     return Spent(
-        n_attempts=len(attempts),
+        n_attempts=len(episode.sent),
         n_turns=episode.n_turns,
         tokens_in=total_tokens(each.tokens_in for each in attempts),
         tokens_out=total_tokens(each.tokens_out for each in attempts),

@@ -64,11 +64,14 @@ class MeasuredPart(NamedTuple):
         from_us: Microseconds since the epoch; episodes that began earlier are of a part of the run
             that was interrupted.
         serial_sample: Ids of the cases that ran one at a time first.
+        is_nothing: Whether nothing of the run is measured, as in a replay.
     """
 
     from_us: int = 0
     serial_sample: frozenset[str] = frozenset()
+    is_nothing: bool = False
 
     def holds(self, case_id: str, began_us: int) -> bool:
         """Whether a case that began then is in it."""
-        return began_us >= self.from_us and case_id not in self.serial_sample
+        is_in = began_us >= self.from_us and case_id not in self.serial_sample
+        return is_in and not self.is_nothing

@@ -11,6 +11,7 @@ from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.reports import CaseReports
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
+from pytest_ultrapar.store.replayed import read_replayed
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.local import LocalBroker
@@ -41,7 +42,9 @@ class LocalSession:
         if process.stops_at_collection(session):
             return
         run = self._coordinator.run
-        collected = collection.collect(config, session.items)
+        with self._coordinator.usage_errors():
+            replayed = read_replayed(run.directory.path)
+        collected = collection.collect(config, session.items, replayed)
         if collected.faults:
             raise pytest.UsageError(collection.faults_message(collected.faults))
         if not collected.case_ids:
@@ -67,6 +70,7 @@ class LocalSession:
                 worker=WORKER,
                 base_urls=base_urls,
                 connect=self._connect,
+                replayed=replayed,
             )
         config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
 

@@ -18,6 +18,7 @@ from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import CaseReports
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
+from pytest_ultrapar.store.replayed import read_replayed
 from pytest_ultrapar.workers.messages import Outbox
 
 if TYPE_CHECKING:
@@ -64,10 +65,11 @@ class WorkerSession:
         if pool.digest != given["pool_digest"]:
             msg = f"{pool.path} changed while the run was starting; start it again"
             raise ConfigError(msg)
-        collected = collection.collect(config, items)
+        directory = Path(given["directory"])
+        replayed = read_replayed(directory)
+        collected = collection.collect(config, items, replayed)
         if collected.faults:
             raise ConfigError(collection.faults_message(collected.faults))
-        directory = Path(given["directory"])
         if not collected.case_ids:
             return
         write_cases(directory, collected.cases)
@@ -93,6 +95,7 @@ class WorkerSession:
             base_urls=given["base_urls"],
             connect=connect,
             alone=given["alone"],
+            replayed=replayed,
         )
         config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
         interactor = _interactor(config)

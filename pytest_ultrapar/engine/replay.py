@@ -1,0 +1,491 @@
+"""Answers of an earlier run in the place of a provider's.
+
+A request gets the answer that the same request of the same case got then, whatever lane it was sent
+on; each stored answer is given once. That takes no lease, no seat and no time. What has no stored
+answer is a miss: it ends the case, or takes a lease and is sent as any other request.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
+from pytest_ultrapar.engine.answers import Answer, read_answer
+from pytest_ultrapar.engine.native_request import resource_asked
+from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, ReplayMissError
+from pytest_ultrapar.exchanges import canonical, matters, said
+from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.records import Attempt, EpisodeEnded
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.engine.answers import Request
+    from pytest_ultrapar.engine.conversation import Conversation
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.records import Replayed
+
+_ANSWERED = frozenset({"ok", "refused", "bad_request"})
+"""Outcomes of requests whose answer says something of the request."""
+_MOST_LINES = 200
+"""Lines of either request that are compared: a diff takes time with their product."""
+_MOST_SHOWN = 40
+_LONGEST_LINE = 200
+
+
+class Asked(NamedTuple):
+    """What one request has in common with others that ask the same.
+
+    Attributes:
+        resource: As of `Exchange.path`.
+        query: As of `Exchange`.
+        headers: As of `Exchange`, in order.
+        body: `exchanges.canonical`.
+    """
+
+    resource: str
+    query: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class Stored(NamedTuple):
+    """One request of the earlier run, and what came of it.
+
+    Attributes:
+        asked: What it was.
+        api: Name of what reads the answer.
+        status: HTTP status; None: no answer came.
+        came: The answer's body.
+        is_stream: Whether that is a stream of events.
+        attempt: The last try; None where it was never sent.
+    """
+
+    asked: Asked
+    api: str
+    status: int | None
+    came: bytes
+    is_stream: bool
+    attempt: Attempt | None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer is there and can be given again."""
+        outcome = None if self.attempt is None else self.attempt.outcome
+        # Of a stream that ended in a refusal nothing is kept.
+        return outcome in _ANSWERED and self.status is not None and bool(self.came)
+
+    def can_be_read_as(self, is_stream: bool | None) -> bool:
+        """Whether who asked can read it: for a stream, or for none; None reads both."""
+        if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
+            return True
+        return self.is_stream is is_stream
+
+
+class Match(NamedTuple):
+    """What a request gets.
+
+    Attributes:
+        number: Which of the ways of writing the request fits.
+        is_ambiguous: Whether stored requests with other answers fit as well.
+    """
+
+    stored: Stored
+    number: int
+    is_ambiguous: bool
+
+
+class StoredAnswers:
+    """The stored requests of one case; pure.
+
+    Args:
+        stored: In the order in which they were asked.
+    """
+
+    def __init__(self, stored: Sequence[Stored]) -> None:
+        self._left = list(stored)
+        self._all = tuple(stored)
+
+    def take(self, ways: Sequence[Asked], *, is_stream: bool | None) -> Match | None:
+        """The first that fits and was not taken yet; None for a miss.
+
+        Args:
+            ways: The request as lanes of different kinds would be asked it.
+            is_stream: Whether a stream is waited for; None: either will do.
+        """
+        for is_same in (_is_same, _may_be_same):
+            fitting = [
+                (stored, number)
+                for stored in self._left
+                for number in (next((n for n, way in enumerate(ways) if is_same(stored, way)), -1),)
+                if number >= 0 and stored.can_be_read_as(is_stream)
+            ]
+            if fitting:
+                stored, number = fitting[0]
+                # By identity: two may be equal, and one is left.
+                self._left = [one for one in self._left if one is not stored]
+                answers = {(one.status, one.came) for one, _ in fitting}
+                return Match(stored, number, len(answers) > 1)
+        return None
+
+    def nearest(self, asked: Asked) -> Stored | None:
+        """The stored request that is most like this one, of those not taken if there are any."""
+        candidates = self._left or self._all
+        same = [one for one in candidates if one.asked.resource == asked.resource] or candidates
+        return max(same, key=lambda one: _alike(one.asked.body, asked.body), default=None)
+
+
+def _is_same(stored: Stored, asked: Asked) -> bool:
+    return stored.asked == asked
+
+
+def _may_be_same(stored: Stored, asked: Asked) -> bool:
+    """Journals of earlier versions say neither query nor headers."""
+    one = stored.asked
+    if one.query or one.headers:
+        return False
+    return (one.resource, one.body) == (asked.resource, asked.body)
+
+
+def _alike(one: bytes, other: bytes) -> float:
+    """How much two bodies share at both ends, 0 to 1."""
+    shorter = min(len(one), len(other))
+    first = next((n for n in range(shorter) if one[n] != other[n]), shorter)
+    rest = shorter - first
+    last = next((n for n in range(rest) if one[-1 - n] != other[-1 - n]), rest)
+    return (first + last) / max(len(one), len(other), 1)
+
+
+def difference(then: Asked, now: Asked) -> str:
+    """What two requests differ in, as a unified diff of at most `_MOST_SHOWN` lines."""
+    old, new = list(_lines(then)), list(_lines(now))
+    n = next(
+        (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
+        min(len(old), len(new)),
+    )
+    skipped = max(0, n - 2)
+    told = list(
+        difflib.unified_diff(
+            old[skipped : skipped + _MOST_LINES],
+            new[skipped : skipped + _MOST_LINES],
+            "stored",
+            "now",
+            n=2,
+            lineterm="",
+        )
+    )
+    shown = [line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..." for line in told]
+    if len(shown) > _MOST_SHOWN:
+        shown[_MOST_SHOWN:] = [f"... and {len(told) - _MOST_SHOWN:,} more lines"]
+    return "\n".join(shown)
+
+
+def _lines(asked: Asked) -> Iterator[str]:
+    yield f"resource: {asked.resource or 'chat'}"
+    if asked.query:
+        yield f"query: {asked.query}"
+    yield from (f"{name}: {value}" for name, value in asked.headers)
+    try:
+        body = msgspec.json.decode(asked.body)
+    except (msgspec.DecodeError, RecursionError):
+        body = asked.body.decode(errors="backslashreplace")
+    yield from _told("body", body)
+
+
+def _told(place: str, value: object) -> Iterator[str]:
+    """A value line by line, each with its place."""
+    if isinstance(value, dict) and value:
+        for name, one in value.items():
+            yield from _told(f"{place}.{name}", one)
+    elif isinstance(value, list) and value:
+        for number, one in enumerate(value):
+            yield from _told(f"{place}[{number}]", one)
+    elif isinstance(value, str):
+        for line in value.splitlines() or [""]:
+            yield f"{place}: {line}"
+    else:
+        yield f"{place}: {msgspec.json.encode(value).decode()}"
+
+
+class StoredCase(msgspec.Struct, frozen=True):
+    """What a run has for one case.
+
+    Attributes:
+        episode: As the run recorded it; None where it has none.
+        part: Gives the content of a part of that run by its name.
+        missing: Why there is none, as a sentence without its end; empty where there is one.
+    """
+
+    episode: EpisodeEnded | None
+    part: Callable[[str], bytes]
+    missing: str = ""
+
+
+class ReplaySettings(msgspec.Struct, frozen=True):
+    """What an engine that replays needs to know.
+
+    Attributes:
+        run: Id of the earlier run, for messages.
+        asks: Whether misses are sent; else they end their case.
+        case: What that run has for a case, by the case's id in this one. Called on the engine's
+            thread, once per episode; must not raise.
+        redact: Takes out of a request what was taken out of the stored ones.
+    """
+
+    run: str
+    asks: bool
+    case: Callable[[str], StoredCase]
+    redact: Callable[[bytes], bytes]
+
+
+class Replay:
+    """Gives the requests of one episode their stored answers; used on the engine's loop."""
+
+    def __init__(
+        self,
+        settings: ReplaySettings,
+        case_id: str,
+        lanes: Sequence[Endpoint],
+        *,
+        now_s: Callable[[], float],
+        shown: Callable[[str], str],
+    ) -> None:
+        """Read what the earlier run has for a case.
+
+        Args:
+            settings: Of the engine.
+            case_id: The case.
+            lanes: Of its model.
+            now_s: Reads the engine's clock.
+            shown: As of `EngineParts`.
+        """
+        self._settings = settings
+        self._now_s, self._shown = now_s, shown
+        self._lanes = _kinds(lanes)
+        self._case = settings.case(case_id)
+        self._missing = self._case.missing
+        stored: list[Stored] = []
+        if self._case.episode is not None:
+            try:
+                stored = list(stored_requests(self._case.episode, self._case.part, self._lanes))
+            except Exception as error:  # noqa: BLE001 - of a damaged record or part: the case has nothing
+                self._missing = f"its requests cannot be read: {error}"
+        self._unsent = {one.asked.body for one in stored if not one.api}
+        self._answers = StoredAnswers([one for one in stored if one.api])
+
+    def answer(
+        self, turn: int, request: Request, conversation: Conversation
+    ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId] | None:
+        """What a request got then, and on which lane; None: it is to be sent.
+
+        Args:
+            turn: Which request of the episode it is, from 0.
+            request: What would be sent.
+            conversation: What becomes of the request is noted there.
+
+        Raises:
+            InfraError: It was asked then, and had no answer.
+            ReplayMissError: It was not asked then, and may not be sent now.
+        """
+        conversation.check()
+        there = [request.on(endpoint) for endpoint in self._lanes]
+        ways = [self._asked(endpoint, body) for endpoint, body in there]
+        # A stream for somebody else can only be handed on as one.
+        is_stream = request.pieces is not None if there and there[0][0].read_by else None
+        match = self._answers.take(ways, is_stream=is_stream)
+        if match is None or not match.stored.is_answered:
+            if not self._settings.asks:
+                error = self._failure(match, ways, request)
+                conversation.fail(error)
+                raise error
+            return None
+        endpoint, body = there[match.number]
+        return self._given(match, endpoint, body, turn=turn, request=request, note=conversation)
+
+    def _asked(self, endpoint: Endpoint, body: bytes) -> Asked:
+        headers = tuple(sorted(matters(endpoint.headers).items()))
+        body = canonical(self._settings.redact(body))
+        return Asked(endpoint.resource, endpoint.query, headers, body)
+
+    def _given(
+        self,
+        match: Match,
+        endpoint: Endpoint,
+        body: bytes,
+        *,
+        turn: int,
+        request: Request,
+        note: Conversation,
+    ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId]:
+        """A stored answer as if it came now, noted as replayed."""
+        stored = match.stored
+        then, now_s = stored.attempt, self._now_s()
+        assert then is not None
+        assert stored.status is not None
+        lane = LaneId(f"{then.provider}/{then.instance}/{then.key}")
+        there = replace(
+            endpoint,
+            lane=lane,
+            read_by=endpoint.read_by if stored.api == endpoint.api_word else stored.api,
+        )
+        kind = "text/event-stream" if stored.is_stream else "application/json"
+        headers = {"content-type": kind}
+        stream = None
+        if stored.is_stream:
+            stream = there.reader.stream()
+            stream.feed(stored.came, now_s)
+            stream.end(now_s)
+        answer = Answer(stored.status, headers, stored.came, now_s, stream)
+        result = read_answer(answer, there, then.t_end_s - then.t_send_s)
+        reply = result if isinstance(result, Reply) else None
+        replayed: Replayed = "ambiguous" if match.is_ambiguous else "match"
+        note.attempts.append(
+            Attempt(
+                turn=turn,
+                attempt=0,
+                provider=then.provider,
+                instance=then.instance,
+                key=then.key,
+                t_ready_s=now_s,
+                t_lease_s=now_s,
+                t_send_s=now_s,
+                t_first_byte_s=now_s,
+                t_end_s=now_s,
+                status=stored.status,
+                outcome=then.outcome,
+                tokens_in=reply.tokens_in if reply else None,
+                tokens_out=reply.tokens_out if reply else None,
+                cached_tokens=reply.cached_tokens if reply else None,
+                in_flight_at_send=0,
+                replayed=replayed,
+            )
+        )
+        note.tried(turn, there, body, answer, result)
+        note.last_trouble = ""
+        if isinstance(result, Failure):
+            message = self._shown(result.message)
+            if then.outcome == "refused":
+                return PromptRefused(result.refused_kind or "refused", message), answer, lane
+            return BadRequestError(message), answer, lane
+        if request.pieces is not None:
+            request.pieces.put(stored.status, headers, stored.came)
+            request.pieces.is_whole = True
+        return result, answer, lane
+
+    def _failure(
+        self, match: Match | None, ways: Sequence[Asked], request: Request
+    ) -> InfraError | PromptRefused | ReplayMissError:
+        """Why a request has no answer: there was none then, or it was not asked then."""
+        run, episode = self._settings.run, self._case.episode
+        if match is not None:
+            outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome
+            if outcome == "refused" and episode is not None and episode.ending == "refused":
+                kind = episode.kind or outcome
+                return PromptRefused(kind, episode.detail or f"refused in run {run}")
+            kind = outcome if outcome not in _ANSWERED else "malformed"
+            return InfraError(kind, f"run {run} has no answer to this request: {kind}")
+        if episode is not None and episode.ending == "infra":
+            said = canonical(self._settings.redact(_messages(request)))
+            if said in self._unsent or not (episode.exchanges or episode.attempts):
+                why = f"run {run} never sent this request: {episode.detail or episode.kind}"
+                return InfraError(episode.kind or "infra", why)
+        return ReplayMissError(self._miss(ways))
+
+    def _miss(self, ways: Sequence[Asked]) -> str:
+        run = self._settings.run
+        if self._missing:
+            return f"run {run} has no answer to this request: {self._missing}"
+        if not ways:
+            return f"run {run} cannot be replayed here: the pool has no lane of this model"
+        nearest = self._answers.nearest(ways[0])
+        if nearest is None:
+            return f"run {run} has no answer to this request: its case asked nothing"
+        way = max(ways, key=lambda one: _alike(one.body, nearest.asked.body))
+        told = difference(nearest.asked, way)
+        if not told:
+            told = "the same request was asked less often, or for another kind of stream"
+        return (
+            f"run {run} has no answer to this request; the nearest of its case:\n{told}\n"
+            f"--ultrapar-replay-misses ask sends what run {run} has no answer to"
+        )
+
+
+def _messages(request: Request) -> bytes:
+    """How a request that was never sent is kept (`Conversation.noted`)."""
+    try:
+        return msgspec.json.encode({"messages": list(getattr(request, "messages", ()))})
+    except (TypeError, UnicodeEncodeError):
+        return b""
+
+
+def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
+    """One lane of each kind: those of a kind are asked the same, whatever their names."""
+    kinds: dict[object, Endpoint] = {}
+    for one in lanes:
+        own = (one.api_word, one.max_tokens, tuple(sorted(one.parameters.items())))
+        kinds.setdefault(own, one)
+    return list(kinds.values())
+
+
+def stored_requests(
+    episode: EpisodeEnded, part: Callable[[str], bytes], lanes: Sequence[Endpoint]
+) -> Iterator[Stored]:
+    """The requests of a recorded episode in the order in which they were asked.
+
+    Args:
+        episode: With its exchanges.
+        part: Gives the content of a part by its name.
+        lanes: Of its model; journals of earlier versions have paths of single lanes.
+
+    Raises:
+        ValueError: An exchange cannot be unpacked.
+    """
+    last: Mapping[int, Attempt] = {one.turn: one for one in episode.attempts}
+    for one in said(episode.exchanges, part):
+        found = (resource_asked(lane, one.path) for lane in lanes if one.path)
+        resource = next((name[0] for name in found if name is not None), one.path)
+        headers = tuple(sorted(one.headers.items()))
+        asked = Asked(resource, one.query, headers, canonical(one.sent))
+        yield Stored(asked, one.api, one.status, one.came, one.is_stream, last.get(one.turn))
+
+
+class NoBroker:
+    """The broker's port of a run that sends nothing: nobody asks it for a lease."""
+
+    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
+        """Never called."""
+        raise AssertionError(request)
+
+    def release(
+        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
+    ) -> None:
+        """Never called."""
+        raise AssertionError(lease)
+
+    def sent_late(self, lease: Lease, late_s: float) -> None:
+        """Never called."""
+        raise AssertionError(lease)
+
+    def episode_ended(self, case_id: str, group: str) -> None:
+        """Nobody waits for it."""
+
+    async def assign(self, assignment: Assignment) -> None:
+        """Never called."""
+        raise AssertionError(assignment)
+
+    async def status(self) -> BrokerStatus:
+        """Never called."""
+        raise AssertionError
+
+    async def close(self) -> None:
+        """Nothing is open."""

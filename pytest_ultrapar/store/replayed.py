@@ -1,0 +1,162 @@
+"""What an earlier run has for the cases of a replay: which case is which, and where its episode is.
+
+The coordinator looks that up once and leaves it in the run's directory; every process that runs
+cases reads it there. So all agree, though the earlier run may have been named `latest`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.publish import read_whole, write_whole
+from pytest_ultrapar.records import Case, EpisodeEnded
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal import Damage, JournalReader, Position
+from pytest_ultrapar.store.manifest import Manifest, read_manifest
+from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FILE_NAME = "replayed.json"
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """A case of the earlier run.
+
+    Attributes:
+        case: As it was planned then, with its seed.
+        position: Where its episode stands in that run's journal; None where it has none.
+    """
+
+    case: Case
+    position: Position | None = None
+
+
+class ReplayedRun(msgspec.Struct, frozen=True):
+    """The earlier run of a replay.
+
+    Attributes:
+        directory: Its own.
+        run_id: Its id.
+        origins: Its cases.
+    """
+
+    directory: str
+    run_id: str
+    origins: list[Origin]
+
+
+def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, list[Damage]]:
+    """Look up what an earlier run has, and leave that in the directory of the replay.
+
+    Args:
+        run: The earlier run, held (`run_directory.held`).
+        directory: The replay's own.
+        option: Who asks, for messages.
+
+    Returns:
+        Its manifest, and what of its journal could not be read.
+
+    Raises:
+        ConfigError: It keeps no answers.
+        ResultsError: It cannot be read, or the directory cannot be written.
+    """
+    manifest = read_manifest(run)
+    if manifest.record != "full":
+        msg = (
+            f"{option}: {run} keeps no whole requests and answers (its --ultrapar-record is "
+            f"{manifest.record}); only a run recorded with full can be replayed"
+        )
+        raise ConfigError(msg)
+    history = read_history(run / JOURNAL_NAME)
+    origins = []
+    for case in read_cases(run):
+        found = history.cases.get(case.case_id)
+        entry = None if found is None else found.final_episode() or found.last_episode()
+        origins.append(Origin(case, None if entry is None else entry.position))
+    kept = ReplayedRun(str(run.resolve()), manifest.run_id, origins)
+    write_whole(directory / FILE_NAME, msgspec.json.encode(kept))
+    return manifest, history.damage
+
+
+def read_replayed(directory: Path) -> ReplayedRun | None:
+    """What `prepare_replay` left in a run's directory; None where the run is no replay.
+
+    Raises:
+        ResultsError: It cannot be read.
+    """
+    return read_whole(
+        directory / FILE_NAME, ReplayedRun, None, "does not hold what a replay leaves there"
+    )
+
+
+class Origins:
+    """Finds the case of the earlier run that a case takes its answers and its seed from.
+
+    Args:
+        origins: The cases of that run.
+    """
+
+    def __init__(self, origins: Iterable[Origin]) -> None:
+        self._by_id: dict[str, Origin] = {}
+        self._alike: dict[bytes, list[Origin]] = {}
+        for one in origins:
+            self._by_id[one.case.case_id] = one
+            self._alike.setdefault(_what_stays(one.case), []).append(one)
+
+    def find(self, case: Case) -> Origin | str:
+        """The case with the same id, else the only one that is the same but for its place.
+
+        Returns:
+            Or why there is none, as a sentence without its end.
+        """
+        if (own := self._by_id.get(case.case_id)) is not None:
+            return own
+        alike = self._alike.get(_what_stays(case), [])
+        if len(alike) == 1:
+            return alike[0]
+        if alike:
+            return (
+                f"{len(alike)} of its cases have this function, these parameters, this model and "
+                "this repetition"
+            )
+        return "it has no such case"
+
+
+def _what_stays(case: Case) -> bytes:
+    """What a case keeps when its test is moved: function, parameters, model and repetition."""
+    function = case.test.partition("::")[2]
+    params = {name: [type(value).__name__, value] for name, value in case.params.items()}
+    return msgspec.json.encode([function, params, case.model, case.repeat], order="sorted")
+
+
+class ReplayedEpisodes:
+    """Reads the episodes of the earlier run; used by one thread.
+
+    Args:
+        run: The earlier run.
+    """
+
+    def __init__(self, run: ReplayedRun) -> None:
+        self.directory = Path(run.directory)
+        self._reader = JournalReader(self.directory / JOURNAL_NAME)
+
+    def read(self, origin: Origin) -> EpisodeEnded | str:
+        """The episode of a case, or why there is none, as a sentence without its end."""
+        if origin.position is None:
+            return "its case has no episode that came to its end"
+        try:
+            record = self._reader.read(origin.position)
+        except ResultsError as error:
+            return str(error)
+        return record if isinstance(record, EpisodeEnded) else "its episode cannot be read"
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()

@@ -1,0 +1,344 @@
+"""Episodes on the answers of an earlier run: nothing is sent, or only what that run lacks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections import Counter
+
+import pytest
+
+from pytest_ultrapar.store.manifest import read_manifest
+from tests.faults.byte_faults import completion
+from tests.plugin.conftest import CANARY
+from tests.raw_server import response
+
+BODY = """
+@prefetch
+async def talk(llm, case, prompt) -> list:
+    said = [{"role": "user", "content": prompt}]
+    first = await llm.chat(said, seed=case.seed)
+    said += [first.message, {"role": "user", "content": f"say {first.text}!"}]
+    return [first.text, (await llm.chat(said, seed=case.seed)).text]
+
+@pytest.mark.parametrize("prompt", ["say a", "say b", "filter", "status 500 down", "say c"])
+def test_it(talk, prompt, grade): grade(talk != ["b", "b!"])
+"""
+
+
+def first_run(project, *options):
+    project.run("-n0", "--ultrapar-max-attempts=1", *options)
+    return project.directory.resolve()
+
+
+@pytest.fixture
+def gone(project, monkeypatch):
+    """Takes the keys away, and the server as far as it can be seen to be asked nothing."""
+
+    def take():
+        for n in range(3):
+            monkeypatch.delenv(f"TEST_KEY_{n}", raising=False)
+        project.server.reset()
+
+    return take
+
+
+def graded(project):
+    return {
+        row["nodeid"].split("::")[-1]: (row["outcome"], row["kind"], row["seed"])
+        for row in project.rows()
+    }
+
+
+def replay(project, run, *options, workers="-n0"):
+    return project.run(workers, f"--ultrapar-replay={run}", "--ultrapar-coverage=0", *options)
+
+
+def test_replay_has_the_same_grades_and_sends_nothing(project, workers, gone):
+    project.suite(BODY)
+    run = first_run(project)
+    before, said = graded(project), project.rows("transcripts")
+    assert Counter(outcome for outcome, _, _ in before.values()) == {
+        "solved": 2,
+        "unsolved": 2,
+        "infra": 1,
+    }
+    gone()
+    done = replay(project, run, workers=workers)
+    assert "INTERNALERROR" not in done.stdout.str()
+    assert project.server.prompts == []
+    assert graded(project) == before
+    done.stdout.fnmatch_lines(
+        [
+            f"*replaying the answers of run {run.name}: nothing is sent*",
+            f"*replay of run {run.name}: 7 answers replayed, 0 requests sent*",
+        ]
+    )
+    now = project.rows("transcripts")
+    assert [row["content"] for row in now] == [row["content"] for row in said]
+    assert {row["replayed"] for row in project.rows("attempts")} == {"match"}
+    assert {row["n_attempts"] for row in project.rows()} == {0}
+    manifest = read_manifest(project.directory)
+    assert (manifest.replayed, manifest.bound, manifest.lanes) == (run.name, None, [])
+    summary = json.loads((project.directory / "summary.json").read_text())
+    assert (summary["n_requests"], summary["n_replayed"], summary["audit"]) == (0, 7, [])
+    assert summary["statistics"]["makespan_s"] is None
+    assert not (project.directory / "benchmark.json").exists()
+    assert CANARY not in done.stdout.str()
+
+
+def test_moved_test_takes_answers_and_seeds_of_the_case_that_it_was(project, gone):
+    project.suite(BODY)
+    run = first_run(project)
+    before = graded(project)
+    ids = {row["case_id"] for row in project.rows()}
+    folder = project.pytester.mkdir("elsewhere")
+    (project.pytester.path / "test_suite.py").rename(folder / "test_moved.py")
+    gone()
+    replay(project, run)
+    assert graded(project) == before
+    assert ids.isdisjoint(row["case_id"] for row in project.rows())
+    assert project.server.prompts == []
+
+
+def test_changed_prompt_misses_in_its_cases_alone(project, gone):
+    project.suite(BODY)
+    run = first_run(project)
+    before = graded(project)
+    project.suite(
+        BODY.replace(
+            'f"say {first.text}!"', '"say more" if prompt == "say c" else f"say {first.text}!"'
+        )
+    )
+    gone()
+    done = replay(project, run)
+    assert project.server.prompts == []
+    now = graded(project)
+    changed = {name for name in now if now[name] != before[name]}
+    assert {name: now[name][:2] for name in changed} == {
+        "test_it[m-say c-r0]": ("error", "replay_miss")
+    }
+    done.stdout.fnmatch_lines(
+        [
+            "*has no answer to this request; the nearest of its case:*",
+            "-body.messages[[]2[]].content: say c!",
+            "+body.messages[[]2[]].content: say more",
+            "*6 answers replayed, 0 requests sent, 1 case missed one*",
+        ]
+    )
+
+
+JUDGED = """
+@prefetch
+async def judged(llm, prompt) -> str:
+    text = (await llm.chat([{"role": "user", "content": prompt}])).text
+    return (await llm.chat([{"role": "user", "content": "say JUDGE " + text}])).text
+
+@pytest.mark.parametrize("prompt", ["say a", "say b", "say c"])
+def test_it(judged, grade): grade(judged.endswith(("a", "b")))
+"""
+
+
+def test_new_prompt_of_a_judge_costs_the_judge_alone(project, workers):
+    project.suite(JUDGED)
+    run = first_run(project)
+    project.server.reset()
+    project.suite(JUDGED.replace("JUDGE", "strictly"))
+    done = replay(project, run, "--ultrapar-replay-misses=ask", workers=workers)
+    assert sorted(project.server.prompts) == [f"say strictly {one}" for one in "abc"]
+    done.stdout.fnmatch_lines(["*what it lacks is sent*", "*3 answers replayed, 3 requests sent*"])
+    rows = project.rows("attempts")
+    assert Counter(row["replayed"] for row in rows) == {"match": 3, None: 3}
+    assert [row["n_attempts"] for row in project.rows()] == [1, 1, 1]
+    assert sorted(row["outcome"] for row in project.rows()) == ["solved", "solved", "unsolved"]
+    summary = json.loads((project.directory / "summary.json").read_text())
+    assert sum(one["n"] for one in summary["audit"]) == 3
+    assert summary["statistics"]["makespan_s"] is None
+    # A replay that asked has all answers.
+    project.server.reset()
+    replay(project, "latest")
+    assert project.server.prompts == []
+    assert Counter(row["replayed"] for row in project.rows("attempts")) == {"match": 6}
+
+
+def test_what_had_no_answer_is_asked_and_nothing_else(project):
+    project.suite(BODY)
+    run = first_run(project)
+    project.server.reset()
+    replay(project, run, "--ultrapar-replay-misses=ask", "--ultrapar-max-attempts=1")
+    assert project.server.prompts == ["status 500 down"]
+
+
+REPEATED = """
+@prefetch
+async def thrice(llm) -> list:
+    said = [{"role": "user", "content": "number next"}]
+    return [(await llm.chat(said)).text for _ in range({n})]
+
+def test_it(thrice, grade):
+    print("GOT", thrice)
+    grade(len(set(thrice)) == {n})
+"""
+
+
+def numbered(project):
+    """A server that never gives the same answer twice."""
+    n = iter(range(100))
+
+    async def number(peer, _):
+        await peer.send(response(completion(f"number {next(n)}")))
+
+    project.server.faults["number"] = number
+
+
+def test_repeated_requests_get_each_answer_once_and_in_order(project):
+    project.suite(REPEATED.replace("{n}", "3"))
+    numbered(project)
+    run = first_run(project)
+    told = [row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"]
+    assert len(set(told)) == 3
+    project.server.reset()
+    done = replay(project, run)
+    now = [row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"]
+    assert now == told
+    assert [row["replayed"] for row in project.rows("attempts")] == [
+        "ambiguous", "ambiguous", "match",
+    ]  # fmt: skip
+    done.stdout.fnmatch_lines(["*3 answers replayed (2 of them ambiguous), 0 requests sent*"])
+    project.suite(REPEATED.replace("{n}", "4"))
+    replay(project, run)
+    assert [row["kind"] for row in project.rows()] == ["replay_miss"]
+    assert project.server.prompts == []
+
+
+SIMULATED = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 4 }
+[[provider.model]]
+name = "m"
+instances = ["m-at-theirs"]
+persona = "echo"
+"""
+STREAMED = """
+import httpx
+
+@prefetch
+async def streamed(llm, prompt) -> list:
+    client = llm.httpx_client(httpx)
+    asked = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": {stream}}
+    if not prompt:
+        asked["messages"] = []
+    async with client.stream("POST", "https://pool.invalid/v1/chat/completions", json=asked) as r:
+        kind = r.headers["content-type"].partition(";")[0]
+        return [r.status_code, kind, (await r.aread()).decode()]
+
+@pytest.mark.parametrize("prompt", ["one two", ""])
+def test_it(streamed, prompt, grade):
+    status, kind, body = streamed
+    assert kind == ("text/event-stream" if {stream} and prompt else "application/json")
+    assert status == (200 if prompt else 400)
+    grade(bool(prompt) == ("error" not in body), length=len(body))
+"""
+
+
+@pytest.mark.parametrize("stream", ["True", "False"])
+def test_answers_to_sdks_are_served_again_as_they_came(project, stream):
+    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED)
+    project.suite(STREAMED.replace("{stream}", stream))
+    run = first_run(project)
+    before = [(row["outcome"], row["score.length"]) for row in project.rows()]
+    assert [outcome for outcome, _ in before] == ["solved", "solved"]
+    replay(project, run)
+    assert [(row["outcome"], row["score.length"]) for row in project.rows()] == before
+    # No simulated provider was started.
+    assert (run / "simulator.jsonl").exists()
+    assert not (project.directory / "simulator.jsonl").exists()
+    project.suite(STREAMED.replace("{stream}", str(stream != "True")))
+    replay(project, run)
+    assert [row["kind"] for row in project.rows()] == ["replay_miss", None]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--ultrapar-regrade=latest",), "leave out --ultrapar-replay"),
+        (("--ultrapar-baseline=5",), "leave one of them out"),
+        (("--ultrapar-check",), "leave out --ultrapar-check"),
+        (("--ultrapar-plan",), "leave out --ultrapar-plan"),
+        (("--ultrapar-gate=throughput>=1",), "cannot be judged by replaying it"),
+        (("--ultrapar-seed=8",), "says 8"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(project, options, said):
+    project.suite(BODY)
+    run = first_run(project)
+    project.server.reset()
+    done = replay(project, run, *options)
+    assert done.ret == 4
+    assert said in done.stderr.str()
+    assert project.server.prompts == []
+
+
+def test_misses_without_a_run_are_refused(project):
+    project.suite(BODY)
+    done = project.run("-n0", "--ultrapar-replay-misses=ask")
+    assert done.ret == 4
+    assert "needs a run to replay" in done.stderr.str()
+
+
+@pytest.mark.parametrize("misses", ["fail", "ask"])
+def test_run_that_cannot_be_replayed_is_refused(project, misses):
+    how = f"--ultrapar-replay-misses={misses}"
+    project.suite(BODY)
+    run = first_run(project, "--ultrapar-record=text")
+    project.server.reset()
+    done = replay(project, run, how)
+    assert done.ret == 4
+    done.stderr.fnmatch_lines(["*keeps no whole requests and answers*record is text*"])
+    run = first_run(project)
+    project.server.reset()
+    with (run / "run.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = replay(project, run, how)
+    assert done.ret == 4
+    done.stderr.fnmatch_lines([f"*{run} is in use*"])
+    project.suite(
+        "def test_else(answer, prompt): pass\n" if False else BODY.replace("test_it", "test_other")
+    )
+    done = replay(project, run, how)
+    assert done.ret == 4
+    done.stderr.fnmatch_lines([f"*run {run.name} has none of these 5 cases*"])
+    shutil.rmtree(run / "journal")
+    done = replay(project, run, how)
+    assert done.ret == 4
+    assert project.server.prompts == []
+
+
+def test_case_that_the_run_does_not_have_is_a_miss(project):
+    project.suite(BODY)
+    run = first_run(project)
+    project.server.reset()
+    project.suite(BODY.replace('"say c"]', '"say c", "say new"]'))
+    done = replay(project, run)
+    assert graded(project)["test_it[m-say new-r0]"][:2] == ("error", "replay_miss")
+    done.stdout.fnmatch_lines(["*has no answer to this request: it has no such case*"])
+    assert project.server.prompts == []
+
+
+def test_replay_that_was_stopped_is_finished_as_a_replay(project):
+    project.suite(BODY.replace("grade(talk != ", "assert (talk != "))
+    run = first_run(project)
+    project.server.reset()
+    replay(project, run, "-x")
+    stopped = project.directory.resolve()
+    done = project.run("-n0", f"--ultrapar-resume={stopped}")
+    assert done.ret == 4
+    done.stderr.fnmatch_lines([f"*answers came from {run.name} and would come from the pool's*"])
+    replay(project, run, f"--ultrapar-resume={stopped}")
+    assert len(project.rows()) == 5
+    assert project.server.prompts == []

@@ -1,0 +1,106 @@
+"""Which stored answer a request gets, whatever was asked and in whatever order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.engine.replay import Asked, Stored, StoredAnswers, difference
+from pytest_ultrapar.exchanges import canonical
+from pytest_ultrapar.records import Attempt
+
+ATTEMPT = Attempt(
+    turn=0,
+    attempt=0,
+    provider="p",
+    instance="i",
+    key="k",
+    t_ready_s=0.0,
+    t_lease_s=0.0,
+    t_send_s=0.0,
+    t_end_s=0.0,
+    outcome="ok",
+    in_flight_at_send=1,
+)
+
+
+def asked(text, **more):
+    return Asked("", "", (), canonical(b'{"messages":[{"content":"%s"}]}' % text.encode()), **more)
+
+
+def stored(text, answer, *, is_stream=False):
+    return Stored(asked(text), "openai", 200, answer.encode(), is_stream, ATTEMPT)
+
+
+TEXTS = st.sampled_from("abc")
+RUNS = st.lists(st.tuples(TEXTS, st.sampled_from(["x", "y", "z"])), max_size=12)
+
+
+@given(RUNS, st.data())
+def test_each_answer_is_given_once_and_those_of_a_request_in_order(run, data):
+    answers = StoredAnswers([stored(*one) for one in run])
+    now = data.draw(st.permutations([text for text, _ in run]))
+    given_now = {}
+    for text in now:
+        match = answers.take([asked(text)], is_stream=None)
+        assert match is not None
+        given_now.setdefault(text, []).append(match.stored.came.decode())
+    then = {}
+    for text, answer in run:
+        then.setdefault(text, []).append(answer)
+    assert given_now == then
+    assert all(answers.take([asked(text)], is_stream=None) is None for text in "abc")
+
+
+@given(RUNS, st.lists(TEXTS, max_size=12))
+def test_what_was_asked_more_often_than_then_is_a_miss(run, now):
+    answers = StoredAnswers([stored(*one) for one in run])
+    found = Counter(text for text in now if answers.take([asked(text)], is_stream=None) is not None)
+    assert found == Counter(now) & Counter(text for text, _ in run)
+
+
+@given(RUNS)
+def test_ambiguous_is_what_has_another_answer_among_those_left(run):
+    answers = StoredAnswers([stored(*one) for one in run])
+    left = list(run)
+    for text, answer in run:
+        match = answers.take([asked(text)], is_stream=None)
+        assert match is not None
+        fitting = {one for of, one in left if of == text}
+        assert match.is_ambiguous == (len(fitting) > 1)
+        left.remove((text, answer))
+
+
+def test_stream_is_given_to_who_reads_one():
+    answers = StoredAnswers([stored("a", "plain"), stored("a", "events", is_stream=True)])
+    match = answers.take([asked("a")], is_stream=True)
+    assert match is not None
+    assert match.stored.came == b"events"
+    assert answers.take([asked("a")], is_stream=True) is None
+    assert answers.take([asked("a")], is_stream=False) is not None
+
+
+def test_journals_of_earlier_versions_say_neither_query_nor_headers():
+    now = asked("a")._replace(query="alt=sse", headers=(("anthropic-version", "2023-06-01"),))
+    answers = StoredAnswers([stored("a", "old")])
+    assert answers.take([now], is_stream=None) is not None
+    newer = stored("a", "new")._replace(asked=now._replace(query="alt=json"))
+    assert StoredAnswers([newer]).take([now], is_stream=None) is None
+
+
+@given(TEXTS, TEXTS)
+def test_difference_is_empty_for_the_same_request_alone(one, other):
+    assert (difference(asked(one), asked(other)) == "") == (one == other)
+
+
+def test_difference_is_short_and_begins_where_requests_differ():
+    lines = [f"line {n}" for n in range(1000)]
+    then = canonical(b'{"m":["%s"]}' % "\\n".join(lines).encode())
+    lines[900:] = [f"other {n} " + "x" * 5000 for n in range(100)]
+    now = canonical(b'{"m":["%s"]}' % "\\n".join(lines).encode())
+    told = difference(Asked("", "", (), then), Asked("", "", (), now))
+    assert "line 899" in told
+    assert "line 800" not in told
+    assert len(told) < 10_000
