@@ -23,7 +23,7 @@ from pytest_ultrapar.engine.answers import Answer, Pieces
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -57,6 +57,7 @@ _NOT_HANDED_ON = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "set-cookie"}
 )
 """Headers that were true of the body as it came, and of a connection that is not the SDK's."""
+_ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
 
@@ -79,9 +80,12 @@ class Handed:
 class Pump:
     """A stream that the engine reads; whoever asked for it takes from here what has come."""
 
-    def __init__(self, pieces: Pieces, task: asyncio.Task[Any]) -> None:
+    def __init__(
+        self, pieces: Pieces, task: asyncio.Task[Any], masked: Callable[[bytes], bytes]
+    ) -> None:
         self._pieces = pieces
         self._task = task
+        self._masked = masked
         task.add_done_callback(pieces.wake)
 
     async def next(self) -> bytes:
@@ -92,7 +96,7 @@ class Pump:
         """
         while True:
             if piece := self._pieces.take():
-                return piece
+                return self._masked(piece)
             if self._task.done():
                 self._task.result()
                 return b""
@@ -224,11 +228,11 @@ class NativeClient:
         self._running[task] = asked.pieces
         task.add_done_callback(self._over)
         if asked.pieces is not None:
-            pump = Pump(asked.pieces, task)
+            pump = Pump(asked.pieces, task, self._parts.masked)
             try:
                 if await pump.begin():
                     pieces = asked.pieces
-                    return Handed(pieces.status, _handed_on(pieces.headers or {}), pump)
+                    return Handed(pieces.status, self._handed_on(pieces.headers or {}), pump)
             except asyncio.CancelledError:
                 pump.close()
                 raise
@@ -252,6 +256,7 @@ class NativeClient:
     async def _answered(self, turn: int, asked: _Native) -> Handed:
         result, answer = await self._sender.answer(turn, asked)
         assert isinstance(answer, Answer)
+        headers, body = self._handed_on(answer.headers), self._parts.masked(answer.body)
         if isinstance(result, Reply):
             # Embeddings say nothing of how long the model's answers are.
             if self._parts.tokens is not None and result.tokens_out:
@@ -260,12 +265,8 @@ class NativeClient:
                 names = {result.id, asked.asked.goes_on} - {None}
                 self._kept |= dict.fromkeys(names, result.tokens_in + result.tokens_out)
             self._conversation.heard(turn, result)
-            return Handed(answer.status, _handed_on(answer.headers), answer.body)
-        body = answer.body
-        for lane in self._lanes:
-            body = body.replace(lane.token.encode(), b"***") if lane.token else body
-        headers = {**_handed_on(answer.headers), **_ONLY_OUR_RETRIES}
-        return Handed(answer.status, headers, body, result)
+            return Handed(answer.status, headers, body)
+        return Handed(answer.status, {**headers, **_ONLY_OUR_RETRIES}, body, result)
 
     def _checked(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Native:
         """The request to send; refuses what may not be sent."""
@@ -339,6 +340,14 @@ class NativeClient:
         """
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
+    def _handed_on(self, headers: Mapping[str, str]) -> dict[str, str]:
+        masked = self._parts.masked
+        return {
+            name.lower(): masked(value.encode(*_ANY_BYTES)).decode(*_ANY_BYTES)
+            for name, value in headers.items()
+            if name.lower() not in _NOT_HANDED_ON
+        }
+
     def _resource(self, method: str, path: str) -> tuple[str, str | None]:
         """The resource that a path names, and the model if it names that, too."""
         found: tuple[str, str | None] | None = None
@@ -368,9 +377,3 @@ def _asked_of(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
             named = next((one for one in match.groupdict().values() if one is not None), None)
             return served, None if named is None else unquote(named)
     return None
-
-
-def _handed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name.lower(): value for name, value in headers.items() if name.lower() not in _NOT_HANDED_ON
-    }

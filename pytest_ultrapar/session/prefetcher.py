@@ -108,6 +108,7 @@ def make_prefetcher(
         watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
+        masked=runtime.redactor.bytes,
         conversation=partial(_conversation, runtime),
     )
     return Prefetcher(items, collected, runtime, engine_settings, alone=alone)
