@@ -110,6 +110,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         episode_timeout_s: Deadline of one episode, > 0 seconds.
         most_open: Episodes open at once at most; also the bound on connections.
         shown: See `EngineParts`.
+        masked: See `EngineParts`.
         watch: Told of every lease, request, retry and episode, on the engine's thread; None for
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
@@ -125,6 +126,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     most_open: int
     clock: Clock
     shown: Callable[[str], str]
+    masked: Callable[[bytes], bytes] = bytes
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
@@ -249,6 +251,7 @@ class Engine:
                 watch=settings.watch,
                 tokens=settings.tokens,
                 shown=settings.shown,
+                masked=settings.masked,
                 conversation=settings.conversation,
                 replay=settings.replay,
             )

@@ -17,7 +17,7 @@ from pytest_ultrapar.engine.native_request import NativeRequest, check_client, r
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pytest_ultrapar.engine.sender import Sender
 
@@ -27,6 +27,7 @@ _NOT_HANDED_ON = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "set-cookie"}
 )
 """Headers that were true of the body as it came, and of a connection that is not the SDK's."""
+_ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
 
@@ -49,9 +50,12 @@ class Handed:
 class Pump:
     """A stream that the engine reads; whoever asked for it takes from here what has come."""
 
-    def __init__(self, pieces: Pieces, task: asyncio.Task[Any]) -> None:
+    def __init__(
+        self, pieces: Pieces, task: asyncio.Task[Any], masked: Callable[[bytes], bytes]
+    ) -> None:
         self._pieces = pieces
         self._task = task
+        self._masked = masked
         task.add_done_callback(pieces.wake)
 
     async def next(self) -> bytes:
@@ -62,7 +66,7 @@ class Pump:
         """
         while True:
             if piece := self._pieces.take():
-                return piece
+                return self._masked(piece)
             if self._task.done():
                 self._task.result()
                 return b""
@@ -94,6 +98,7 @@ class NativeClient:
         self._model = sender.model
         self._conversation = sender.conversation
         self._tokens = sender.parts.tokens
+        self._masked = sender.parts.masked
         self._lanes = [one for one in sender.parts.endpoints.values() if one.model == sender.model]
         self._loop = asyncio.get_running_loop()
         self._kept: dict[str | None, int] = {}
@@ -169,11 +174,11 @@ class NativeClient:
         task = self._loop.create_task(self._answered(turn, asked))
         task.add_done_callback(_over)
         if asked.pieces is not None:
-            pump = Pump(asked.pieces, task)
+            pump = Pump(asked.pieces, task, self._masked)
             try:
                 if await pump.begin():
                     pieces = asked.pieces
-                    return Handed(pieces.status, _handed_on(pieces.headers or {}), pump)
+                    return Handed(pieces.status, self._handed_on(pieces.headers or {}), pump)
             except asyncio.CancelledError:
                 pump.close()
                 raise
@@ -182,6 +187,7 @@ class NativeClient:
     async def _answered(self, turn: int, asked: NativeRequest) -> Handed:
         result, answer = await self._sender.answer(turn, asked)
         assert isinstance(answer, Answer)
+        headers, body = self._handed_on(answer.headers), self._masked(answer.body)
         if isinstance(result, Reply):
             # Embeddings say nothing of how long the model's answers are.
             if self._tokens is not None and result.tokens_out:
@@ -190,12 +196,8 @@ class NativeClient:
                 names = {result.id, asked.asked.goes_on} - {None}
                 self._kept |= dict.fromkeys(names, result.tokens_in + result.tokens_out)
             self._conversation.heard(turn, result)
-            return Handed(answer.status, _handed_on(answer.headers), answer.body)
-        body = answer.body
-        for lane in self._lanes:
-            body = body.replace(lane.token.encode(), b"***") if lane.token else body
-        headers = {**_handed_on(answer.headers), **_ONLY_OUR_RETRIES}
-        return Handed(answer.status, headers, body, result)
+            return Handed(answer.status, headers, body)
+        return Handed(answer.status, {**headers, **_ONLY_OUR_RETRIES}, body, result)
 
     def _kept_by_provider(self, name: str) -> int:
         """Tokens of a state that the provider has: as an answer of it said, else the most so far.
@@ -204,14 +206,16 @@ class NativeClient:
         """
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
+    def _handed_on(self, headers: Mapping[str, str]) -> dict[str, str]:
+        masked = self._masked
+        return {
+            name.lower(): masked(value.encode(*_ANY_BYTES)).decode(*_ANY_BYTES)
+            for name, value in headers.items()
+            if name.lower() not in _NOT_HANDED_ON
+        }
+
 
 def _over(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         # Its failure is the case's already, whether anybody waits for it or not.
         task.exception()
-
-
-def _handed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name.lower(): value for name, value in headers.items() if name.lower() not in _NOT_HANDED_ON
-    }

@@ -67,6 +67,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         shown: Makes one line, without secrets and not too long, of what servers and networks say of
             a failure.
+        masked: Takes secrets out of what SDKs get of an answer.
         watch: Told of every request and retry; None in most runs, which then pay for two or three
             comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
@@ -81,6 +82,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     next_request_id: Callable[[], int]
     shown: Callable[[str], str]
+    masked: Callable[[bytes], bytes] = bytes
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation

@@ -115,6 +115,7 @@ def make_prefetcher(
         watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
+        masked=runtime.redactor.bytes,
         conversation=partial(_conversation, runtime),
         replay=None if replayed is None else _replay(replayed, collected, runtime, source),
     )

@@ -22,6 +22,7 @@ from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.store.redact import Redactor
 from tests.raw_server import RawServer
 from tests.unit.pool_texts import real
 
@@ -130,6 +131,7 @@ def play(
             clock=clock,
             next_request_id=iter(range(2, 100)).__next__,
             shown=str,
+            masked=Redactor(one.token for one in found.values()).bytes,
             tokens=TokenEstimates.of(pool),
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import sys
 import types
+from urllib.parse import quote
 
 import pytest
 
 from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
-from tests.engine.native_play import CHAT, TOKEN, play
+from tests.engine.native_play import CHAT, EVENT_STREAM, LAST, TOKEN, event, play
 from tests.raw_server import json_response, response
 
 HOME = "https://pool.invalid"
@@ -333,6 +335,45 @@ def test_request_of_too_many_objects_is_refused(tmp_path):
         assert told.server.requests == []
 
     play(tmp_path, saying(), scene)
+
+
+def spelled(token: str) -> list[str]:
+    """How servers may echo a key: whole, cut, encoded."""
+    basic = base64.b64encode(f"user:{token}".encode()).decode()
+    return [token, token[:14] + "...", quote(token + "/"), token.encode().hex(), basic]
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"400 Bad Request", b"418 Teapot"])
+def test_key_that_a_server_echoes_is_handed_to_nobody(tmp_path, status):
+    """The key of another lane as well: which one a request was sent with is nobody's business."""
+    keys = [TOKEN, f"{TOKEN}-key1"]
+    said = [one for key in keys for one in spelled(key)]
+    body = json.dumps({**CHATTED, "error": None, "echo": said}).encode()
+    headers = b"x-echo: " + TOKEN.encode() + b"\r\nx-other: Bearer " + said[5].encode()
+
+    async def scene(told):
+        answer = await told.ask()
+        assert answer.status_code == int(status[:3])
+        given = answer.text + str(dict(answer.headers))
+        assert "***" in answer.text
+        assert "***" in answer.headers["x-echo"]
+        assert [one for one in said if one in given] == []
+        assert answer.json()["id"] == "c-1"
+
+    play(tmp_path, saying(response(body, headers, status=status)), scene, n_keys=2)
+
+
+def test_key_in_a_stream_is_handed_to_nobody(tmp_path):
+    pieces = (EVENT_STREAM, event(f"my key is {TOKEN}"), LAST)
+
+    async def scene(told):
+        async with told.stream() as answer:
+            text = b"".join([piece async for piece in answer.aiter_raw()])
+        assert TOKEN.encode() not in text
+        assert b"my key is ***" in text
+        assert told.outcomes == ["ok"]
+
+    play(tmp_path, saying(b"".join(pieces)), scene)
 
 
 def test_tokens_are_reserved_for_what_a_body_asks(tmp_path):
