@@ -57,6 +57,7 @@ class Said(NamedTuple):
         sent: The request's body, with parts in their places.
         came: The answer's body, likewise; empty without one.
         is_stream: Whether that is a stream of events.
+        role: As of `Exchange`.
     """
 
     turn: int
@@ -66,6 +67,7 @@ class Said(NamedTuple):
     sent: bytes
     came: bytes
     is_stream: bool
+    role: str = ""
 
 
 class ExchangeLog:
@@ -92,6 +94,7 @@ class ExchangeLog:
         sent: bytes,
         came: bytes = b"",
         whole: bytes | None = None,
+        role: str = "",
     ) -> None:
         """Note one exchange.
 
@@ -104,6 +107,7 @@ class ExchangeLog:
             came: The answer's body, decoded as HTTP has it; of a stream all of its events.
             whole: Of a stream, what its events say together as one body. They have a secret in
                 pieces that nobody finds, and then this is kept in their place.
+            role: As of `Exchange`.
         """
         body, base, first, last = self._sent(sent)
         is_stream = whole is not None and self._redact(whole) == whole
@@ -112,7 +116,7 @@ class ExchangeLog:
         else:
             answer = self._whole(came)
         self.noted.append(
-            Exchange(turn, api, path, status, body, base, first, last, answer, is_stream)
+            Exchange(turn, api, path, status, body, base, first, last, answer, is_stream, role=role)
         )
 
     def _sent(self, sent: bytes) -> tuple[str, int | None, int, int]:
@@ -184,6 +188,7 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
             with_parts(body.encode(), part),
             _answer(one, part),
             one.is_stream,
+            role=one.role,
         )
         for one, body in zip(exchanges, skeletons(exchanges), strict=True)
     ]
@@ -256,7 +261,7 @@ def unheard(
     noted: Sequence[TurnMessage],
     shaped: Callable[[_Asked], TurnMessage],
 ) -> list[TurnMessage]:
-    """What a request says that no earlier one of its episode did: what it does not repeat.
+    """What a request says that the one before it in its conversation did not.
 
     Args:
         asked: All that it says.

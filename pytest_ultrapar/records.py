@@ -79,7 +79,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is that of the columns and part of the format: a new one comes last.
 
     Attributes:
-        turn: Which call of `llm.chat` in the episode, from 0.
+        turn: Which request of the episode's clients it was, from 0, roles included.
         attempt: Which try of that turn, from 0.
         provider: As in the pool.
         instance: As in the pool.
@@ -100,6 +100,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         seat_wait_s: Of the time until its lease, what it waited for a seat.
         rate_wait_s: What it waited for a rate or the end of a pause.
         cached_tokens: Of the prompt's tokens, those that the provider had cached.
+        role: Which role of the pool was asked, such as `judge`; empty: the case's own model.
     """
 
     turn: int
@@ -123,13 +124,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seat_wait_s: NoColumn[float] = 0.0
     rate_wait_s: NoColumn[float] = 0.0
     cached_tokens: Long | None = None
+    role: str = ""
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of the conversation; a turn's record holds only what the turn before had not.
+    """One message of a conversation; a turn's record holds only what the turn before had not.
 
     Attributes:
-        turn: Which call of `llm.chat` it belongs to, from 0.
+        turn: Which request of the episode's clients it belongs to, from 0.
         role: `system`, `user`, `assistant`, `tool`, or what else the suite calls it.
         content: Its text; what is no text is shown as JSON.
         tool_calls: Names and arguments of the calls in an answer, as JSON.
@@ -145,6 +147,8 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         answer_id: Of an answer: the id that the provider gave it.
         served_model: Of an answer: which model it came from, as the provider says.
         usage: Of an answer: what the provider counted, as JSON.
+        pool_role: `role` of `attempts`: which role of the pool was asked; empty: the case's own
+            model.
     """
 
     turn: int
@@ -163,6 +167,7 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     answer_id: str | None = None
     served_model: str | None = None
     usage: str | None = None
+    pool_role: str = ""
 
 
 class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -180,6 +185,7 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
         last: How many bytes of it come after.
         came: The answer's body as text; of a stream, compressed (zlib) and in base64.
         is_stream: Whether it is a stream.
+        role: As of `Attempt`.
     """
 
     turn: int
@@ -192,6 +198,7 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     last: int = 0
     came: str = ""
     is_stream: bool = False
+    role: str = ""
 
 
 NO_VALUE = msgspec.Raw()

@@ -113,6 +113,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: See `EngineParts`.
+        roles: See `EngineParts`.
     """
 
     worker: str
@@ -126,6 +127,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
+    roles: Mapping[str, str] = {}
 
 
 class Engine:
@@ -247,6 +249,7 @@ class Engine:
                 tokens=settings.tokens,
                 shown=settings.shown,
                 conversation=settings.conversation,
+                roles=settings.roles,
             )
             self._connected.set()
             beat = asyncio.ensure_future(self._beat())

@@ -222,8 +222,9 @@ class NativeClient:
         if isinstance(result, Reply):
             # Embeddings say nothing of how long the model's answers are.
             if self._tokens is not None and result.tokens_out:
+                is_first = turn == 0 and not self._sender.role
                 self._tokens.learn(
-                    self._model, asked.messages, asked.parameters, result, is_first=turn == 0
+                    self._model, asked.messages, asked.parameters, result, is_first=is_first
                 )
             self._conversation.heard(turn, result)
             return Handed(answer.status, _handed_on(answer.headers), answer.body)

@@ -109,6 +109,7 @@ def make_prefetcher(
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
         conversation=partial(_conversation, runtime),
+        roles=pool.roles,
     )
     return Prefetcher(items, collected, runtime, engine_settings, alone=alone)
 
