@@ -249,6 +249,11 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     log: str = ""
     exchanges: list[Exchange] = []
 
+    @property
+    def own_attempts(self) -> list[Attempt]:
+        """Its requests to the case's own model; all but those to roles."""
+        return [attempt for attempt in self.attempts if not attempt.role]
+
 
 class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     """The final word on a case: its outcome as a measurement, and pytest's own result beside it.

@@ -351,7 +351,7 @@ class Sender:
             if verdict == "refused":
                 return PromptRefused(result.refused_kind or "refused", result.message), answer
             if verdict == "bad_request":
-                return BadRequestError(result.message), answer
+                return BadRequestError(self._whose() + result.message), answer
             if verdict == "give_up":
                 self._fail(InfraError(result.outcome, result.message), None)
             await self._back_off(backoff_s)
@@ -532,9 +532,13 @@ class Sender:
 
     def _fail(self, error: InfraError, cause: BaseException | None) -> NoReturn:
         if self.role:
-            error = InfraError(f"{self.role}: {error.kind}", f"role {self.role}: {error}")
+            error = InfraError(f"{self.role}: {error.kind}", f"{self._whose()}{error}")
         self.conversation.fail(error)
         raise error from cause
+
+    def _whose(self) -> str:
+        """How a message begins that is not about the case's own model."""
+        return f"role {self.role}: " if self.role else ""
 
     def return_unused(self) -> None:
         """Give the first lease back if no request used it; called by the timer, and at the end."""

@@ -16,6 +16,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import publish, temporary_for
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.parquet import ParquetTable, Rows, arrow_column, arrow_schema
+from pytest_ultrapar.store.role_uses import RoleUses
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     EPISODE_COLUMNS,
@@ -91,6 +92,7 @@ class TableSet:
     Attributes:
         n_maybe_billed: Requests so far that brought no answer and may have been billed.
         prices: What its requests cost so far.
+        roles: What was asked of roles so far.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class TableSet:
         self._n_characters = 0
         self.n_maybe_billed = 0
         self.prices = Prices(manifest)
+        self.roles = RoleUses()
 
     def _rows(self, columns: Sequence[Column]) -> Rows:
         return Rows(arrow_schema(columns, simulated=self._manifest.simulated))
@@ -124,6 +127,7 @@ class TableSet:
         for row in attempt_rows(self._manifest, episode, self.prices):
             self._attempts.add(row)
         self.prices.add(episode.attempts)
+        self.roles.add(episode.attempts, self.prices)
         self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
         messages = self._messages(episode)
         n_characters = sum(len(message.content) for message in messages)

@@ -69,8 +69,8 @@ def seen(project):
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_subject_and_judge_share_a_key_of_one_seat(project, workers):
     write(project, cases(N))
-    result = project.run(workers)
-    result.assert_outcomes(passed=N)
+    assert project.run(workers).ret == 0
+    assert set(project.outcomes().values()) == {"solved"}
     assert seen(project) == {"m": N, "j": N}
     assert project.server.work.most == 1
 
@@ -88,20 +88,17 @@ async def first(llm, prompt) -> str:
 def test_it(first): pass
 """,
     )
-    project.run("-n0").assert_outcomes(passed=10)
+    assert project.run("-n0").ret == 0
     assert project.server.work.most == 1
-    # What held the seat was given back at once, not when its second was over.
-    assert sum(row["rate_wait_s"] + row["queue_wait_s"] for row in project.rows()) >= 0
-    waits = [row["t_lease_s"] - row["t_ready_s"] for row in project.rows("attempts")]
-    assert len(waits) == 20
-    assert {row["role"] for row in project.rows("attempts") if row["turn"] == 0} == {"judge"}
+    rows = project.rows("attempts")
+    assert Counter((row["turn"], row["role"]) for row in rows) == {(0, "judge"): 10, (1, ""): 10}
 
 
 def test_seats_of_both_models_are_used(project):
     m = 'keys = ["key0"]\nper_lane = { workers = 3 }'
     j = 'keys = ["key1"]\nper_lane = { workers = 2 }'
     write(project, cases(24, "slow 0.05 {n}"), keys=("key0", "key1"), workers=9, m=m, j=j)
-    project.run("-n0").assert_outcomes(passed=24)
+    assert project.run("-n0").ret == 0
     requests = project.server.log.requests
     assert {(one.model, one.key) for one in requests} == {
         ("m", f"{CANARY}-0"),
@@ -119,7 +116,7 @@ def test_seats_of_both_models_are_used(project):
 
 def test_results_tell_subject_and_judge_apart(project):
     write(project, cases(3, "use 100 10 {n}"), workers=4)
-    project.run("-n0").assert_outcomes(passed=3)
+    assert project.run("-n0").ret == 0
     for row in project.rows():
         assert (row["n_attempts"], row["n_turns"], row["model"]) == (1, 1, "m")
         assert (row["tokens_in"], row["tokens_out"], row["instance"]) == (100, 10, "m")
@@ -139,7 +136,8 @@ def test_results_tell_subject_and_judge_apart(project):
     summary = read_summary(project.directory)
     assert summary.statistics.tokens_in == 300
     own = sum(row["cost"] for row in attempts if row["role"] == "judge")
-    assert summary.cost.by_role == {"judge": pytest.approx(own)}
+    ((role, use),) = summary.roles.items()
+    assert (role, use.n_attempts, use.cost) == ("judge", 3, pytest.approx(own))
     assert set(summary.cost.by_model) == {"m", "j"}
 
 
@@ -160,7 +158,7 @@ def test_it(verdict): pass
     project.run("-n0", "--ultrapar-max-attempts", "2")
     kinds = {row["param.asked"]: (row["outcome"], row["kind"]) for row in project.rows()}
     assert kinds == {
-        "status 500 a": ("infra", "judge: server"),
+        "status 500 a": ("infra", "judge: overload"),
         "filter": ("infra", "judge: content_filter"),
         "status 400 b": ("error", "bad_request"),
         "say fine": ("solved", None),
@@ -208,8 +206,8 @@ def pytest_ultrapar_assign(workers, lanes, cases, mode):
     )
     write(project, cases(6), keys=("key0", "key1"), j='keys = ["key1"]')
     policy = () if mode in {"serial", "rotate"} else ("--ultrapar-policy", "mine")
-    result = project.run("-n0", "--ultrapar-mode", mode, *policy)
-    result.assert_outcomes(passed=6)
+    assert project.run("-n0", "--ultrapar-mode", mode, *policy).ret == 0
+    assert len(project.outcomes()) == 6
     by_model = {(one.model, one.key) for one in project.server.log.requests}
     assert ("j", f"{CANARY}-1") in by_model
     if mode != "rotate":
