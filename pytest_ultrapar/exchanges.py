@@ -62,6 +62,7 @@ class Said(NamedTuple):
         is_stream: Whether that is a stream of events.
         query: As of `Exchange`.
         headers: As of `Exchange`.
+        role: As of `Exchange`.
     """
 
     turn: int
@@ -73,6 +74,7 @@ class Said(NamedTuple):
     is_stream: bool
     query: str = ""
     headers: Mapping[str, str] = _NO_HEADERS
+    role: str = ""
 
 
 class ExchangeLog:
@@ -101,6 +103,7 @@ class ExchangeLog:
         whole: bytes | None = None,
         query: str = "",
         headers: Mapping[str, str] = _NO_HEADERS,
+        role: str = "",
     ) -> None:
         """Note one exchange.
 
@@ -115,6 +118,7 @@ class ExchangeLog:
                 pieces that nobody finds, and then this is kept in their place.
             query: What was asked beside the path.
             headers: Of the request; those are kept that change what is answered.
+            role: As of `Exchange`.
         """
         body, base, first, last = self._sent(sent)
         is_stream = whole is not None and self._redact(whole) == whole
@@ -136,6 +140,7 @@ class ExchangeLog:
                 is_stream,
                 query,
                 matters(headers),
+                role,
             )
         )
 
@@ -217,6 +222,7 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
             one.is_stream,
             one.query,
             one.headers,
+            one.role,
         )
         for one, body in zip(exchanges, skeletons(exchanges), strict=True)
     ]
@@ -289,7 +295,7 @@ def unheard(
     noted: Sequence[TurnMessage],
     shaped: Callable[[_Asked], TurnMessage],
 ) -> list[TurnMessage]:
-    """What a request says that no earlier one of its episode did: what it does not repeat.
+    """What a request says that the one before it in its conversation did not.
 
     Args:
         asked: All that it says.

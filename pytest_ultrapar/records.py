@@ -83,7 +83,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is that of the columns and part of the format: a new one comes last.
 
     Attributes:
-        turn: Which call of `llm.chat` in the episode, from 0.
+        turn: Which request of the episode's clients it was, from 0, roles included.
         attempt: Which try of that turn, from 0.
         provider: As in the pool.
         instance: As in the pool.
@@ -108,6 +108,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         replayed: Nothing was sent, the answer is one of an earlier run: `match`, the only one that
             fits, or `ambiguous`, the first of several that differ. Provider, instance, key, status
             and tokens are those of then, times those of now. None where it was sent.
+        role: Which role of the pool was asked, such as `judge`; empty: the case's own model.
     """
 
     turn: int
@@ -133,13 +134,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: Long | None = None
     cache_write_tokens: Long | None = None
     replayed: Replayed | None = None
+    role: str = ""
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of the conversation; a turn's record holds only what the turn before had not.
+    """One message of a conversation; a turn's record holds only what the turn before had not.
 
     Attributes:
-        turn: Which call of `llm.chat` it belongs to, from 0.
+        turn: Which request of the episode's clients it belongs to, from 0.
         role: `system`, `user`, `assistant`, `tool`, or what else the suite calls it.
         content: Its text; what is no text is shown as JSON.
         tool_calls: Names and arguments of the calls in an answer, as JSON.
@@ -155,6 +157,8 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         answer_id: Of an answer: the id that the provider gave it.
         served_model: Of an answer: which model it came from, as the provider says.
         usage: Of an answer: what the provider counted, as JSON.
+        pool_role: `role` of `attempts`: which role of the pool was asked; empty: the case's own
+            model.
     """
 
     turn: int
@@ -173,6 +177,7 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     answer_id: str | None = None
     served_model: str | None = None
     usage: str | None = None
+    pool_role: str = ""
 
 
 class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -193,6 +198,7 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
         is_stream: Whether it is a stream.
         query: What was asked beside the path, encoded; without key and version of the lane.
         headers: Those of the request that change what is answered, names in lower case.
+        role: As of `Attempt`.
     """
 
     turn: int
@@ -207,6 +213,7 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     is_stream: bool = False
     query: str = ""
     headers: dict[str, str] = {}
+    role: str = ""
 
 
 NO_VALUE = msgspec.Raw()
@@ -261,6 +268,16 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     def sent(self) -> list[Attempt]:
         """Its requests without those that got an answer of an earlier run."""
         return [one for one in self.attempts if one.replayed is None]
+
+    @property
+    def own_attempts(self) -> list[Attempt]:
+        """Its requests to the case's own model; all but those to roles."""
+        return [attempt for attempt in self.attempts if not attempt.role]
+
+    @property
+    def own_sent(self) -> list[Attempt]:
+        """Of `own_attempts` those that were sent, and got no answer of an earlier run."""
+        return [one for one in self.own_attempts if one.replayed is None]
 
 
 class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):

@@ -140,6 +140,7 @@ def compact(
         n_ungraded=n_ungraded,
         n_interrupted=len(ungraded) - n_ungraded,
         cost=tables.prices.cost(),
+        roles=tables.roles.found(),
         damage=history.damage,
         files=[*(path.name for path in files), SUMMARY_FILE],
         **msgspec.structs.asdict(made),

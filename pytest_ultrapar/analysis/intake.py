@@ -235,7 +235,7 @@ class Intake:
             episode,
             summary_by=self._manifest.summary_by,
             part=self._part,
-            cost=None if episode is None else self.tables.prices.of_all(episode.attempts),
+            cost=None if episode is None else self.tables.prices.of_all(episode.own_attempts),
             cell=self._cells[case_id],
         )
         kept = self._kept(case_id)

@@ -24,6 +24,7 @@ from pytest_ultrapar.publish import read_whole
 from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
+from pytest_ultrapar.store.role_uses import RoleUse  # noqa: TC001 - as the last
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -110,6 +111,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         cost: Of all requests; None where no price is known.
         n_repetitions: Of a cell, the most that any has among the cases with a final grade.
         repetitions: Figures of the cells of each model and of all, where cells have repetitions.
+        roles: What was asked of each role.
     """
 
     run_id: str
@@ -138,6 +140,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     cost: RunCost | None = None
     n_repetitions: int = 1
     repetitions: tuple[CellFigure, ...] = ()
+    roles: dict[str, RoleUse] = msgspec.field(default_factory=dict)
 
     @property
     def session(self) -> str:

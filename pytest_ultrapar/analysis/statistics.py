@@ -64,7 +64,8 @@ class CaseMeasure(NamedTuple):
         serial_span: When it ran, for a case of the serial sample.
         cluster: `Case.cluster`.
         serial_s: What `with_serial_times` makes of it.
-        cost: Units (`pool.money`) of its requests, as far as known.
+        cost: Units (`pool.money`) of its requests, as far as known; like their number and tokens,
+            without those to roles.
     """
 
     case_id: str
@@ -114,7 +115,7 @@ def measure_case(
         cell: As `repetitions.cells_of` calls it.
     """
     ran = span(episode) if episode is not None else None
-    n_attempts = len(episode.sent) if episode is not None else 0
+    n_attempts = len(episode.own_sent) if episode is not None else 0
     is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
     return CaseMeasure(
         case_id=case.case_id,
@@ -154,8 +155,8 @@ def _tokens(episode: EpisodeEnded | None, direction: str) -> int | None:
     if episode is None:
         return None
     if direction == "in":
-        return total_tokens(attempt.tokens_in for attempt in episode.attempts)
-    return total_tokens(attempt.tokens_out for attempt in episode.attempts)
+        return total_tokens(attempt.tokens_in for attempt in episode.own_attempts)
+    return total_tokens(attempt.tokens_out for attempt in episode.own_attempts)
 
 
 _SEED = 95
@@ -459,7 +460,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
         basis: How `serial_s` is known.
         speedup: serial_s / makespan_s: cases per second over those of one after the other.
         latency: Of the same episodes.
-        n_attempts: Requests of the graded episodes.
+        n_attempts: Requests of the graded episodes; like their tokens and cost, without roles.
         tokens_in: Sum over their answers; None when no answer said so.
         scores: Over the graded cases, by name.
         speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode

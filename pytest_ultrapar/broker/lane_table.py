@@ -45,18 +45,24 @@ _LOG_BIN = math.log(BIN)
 class Progress:
     """Counts requests by episode, and seconds by request. A few steps for each lease."""
 
-    __slots__ = ("_ended", "_open", "_seconds")
+    __slots__ = ("_beside", "_ended", "_open", "_seconds")
 
     def __init__(self) -> None:
         # Model and requests so far of each open episode, by case id.
         self._open: dict[str, tuple[str, int]] = {}
+        self._beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def sent(self, model: str, case_id: str) -> None:
         """A request of a case got a lease; those of unnamed cases are not counted."""
-        if case_id:
-            self._open[case_id] = (model, self._open.get(case_id, ("", 0))[1] + 1)
+        if not case_id:
+            return
+        own, n_requests = self._open.get(case_id, (model, 0))
+        if own == model:
+            self._open[case_id] = (model, n_requests + 1)
+        else:
+            self._beside[own][model] += 1
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
         """A lease was given back."""
@@ -91,10 +97,17 @@ class Progress:
         for lease in held:
             counts = under_way.setdefault(lease.lane.model.name, Counter())
             counts[_bin(now_s - lease.granted_s)] += 1
-        parts = (self._ended, still_open, self._seconds, under_way)
-        models = dict.fromkeys(model for part in parts for model in part)
+        models = dict.fromkeys((*self._ended, *still_open, *self._seconds, *under_way))
         return [
-            ModelProgress(model, *(dict(part.get(model, ())) for part in parts)) for model in models
+            ModelProgress(
+                model,
+                ended=dict(self._ended.get(model, ())),
+                open=dict(still_open.get(model, ())),
+                seconds=dict(self._seconds.get(model, ())),
+                under_way=dict(under_way.get(model, ())),
+                beside=dict(self._beside.get(model, ())),
+            )
+            for model in models
         ]
 
 

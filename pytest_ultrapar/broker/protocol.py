@@ -241,6 +241,7 @@ class ModelProgress(msgspec.Struct, frozen=True):
         seconds: Requests that are over, by the time that their lease was out: n stands for about
             `BIN ** n` seconds.
         under_way: Requests in flight, by the time that their lease has been out, likewise.
+        beside: By other models, requests of its episodes to them: those in roles.
     """
 
     model: str
@@ -248,6 +249,7 @@ class ModelProgress(msgspec.Struct, frozen=True):
     open: dict[int, int]
     seconds: dict[int, int]
     under_way: dict[int, int]
+    beside: dict[str, int] = {}
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ def check_pool(arguments: argparse.Namespace) -> bool:
         KeyboardInterrupt: After what was known by then has been printed.
     """
     pool = load_pool(Path(arguments.pool), environ=os.environ, overrides=Overrides())
-    models = set(selected_models(pool, arguments.model, option="--model"))
+    models = set(selected_models(pool, arguments.model, pool.models, option="--model"))
     pool = replace(pool, lanes=tuple(lane for lane in pool.lanes if lane.model in models))
     check_routes(pool, os.environ)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))

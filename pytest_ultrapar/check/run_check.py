@@ -15,7 +15,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
 
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.daily_limits import DailyLimit
@@ -27,17 +27,21 @@ if TYPE_CHECKING:
 
 
 def needed_lanes(
-    lanes: Sequence[Lane], assignment: Assignment, cases: Sequence[Case]
+    lanes: Sequence[Lane],
+    assignment: Assignment,
+    cases: Sequence[Case],
+    in_roles: Collection[str] = (),
 ) -> tuple[Lane, ...]:
-    """Lanes on which at least one of the cases may be asked.
+    """Lanes on which at least one of the cases, or somebody in a role for it, may be asked.
 
     All of a model's lanes are needed, also where others could take the place of a dead one: a key
     that is dead all along would only make the run slower, and nobody would know.
 
     Args:
-        lanes: Of the selected models.
+        lanes: Those of the run.
         assignment: May bind cases to some lanes of their model.
         cases: Those that are going to be asked.
+        in_roles: Models that have a role; nothing binds them.
     """
     bound_to = {
         case_id: group.lanes
@@ -46,6 +50,7 @@ def needed_lanes(
         for case_id in group.cases
     }
     models = {case.model for case in cases if case.case_id not in bound_to}
+    models.update(in_roles if cases else ())
     bound = {(case.model, lane_id) for case in cases for lane_id in bound_to.get(case.case_id, ())}
     return tuple(
         lane for lane in lanes if lane.model in models or (lane.model, lane.lane_id) in bound

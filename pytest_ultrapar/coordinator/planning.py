@@ -186,7 +186,7 @@ class Planning(collection.CollectOnly):
         policy = ""
         try:
             policy = self._policy(mode)
-            lanes = process.lanes(self._config)
+            lanes = process.case_lanes(self._config)
             made = make_assignment(
                 self._config,
                 workers=[f"gw{n}" for n in range(self._n_workers)] or [_ALONE],

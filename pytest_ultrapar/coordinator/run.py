@@ -309,7 +309,7 @@ class Run:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """Lanes that serve one of the selected models."""
+        """Lanes that serve one of the selected models or have a role."""
         return process.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
@@ -318,7 +318,7 @@ class Run:
         Raises:
             ConfigError: The hook gave something that cannot be carried out.
         """
-        lanes = self.lanes
+        lanes = process.case_lanes(self.config)
         assignment = make_assignment(
             self.config,
             workers=workers,
@@ -486,7 +486,9 @@ class Run:
         from pytest_ultrapar.check import run_check  # noqa: PLC0415 - the HTTP client, only when asked for
 
         self.may_have_sent = True
-        needed = run_check.needed_lanes(self.lanes, self.assignment, self._unanswered(cases))
+        needed = run_check.needed_lanes(
+            self.lanes, self.assignment, self._unanswered(cases), self.pool.roles.values()
+        )
         self.known = yield from run_check.check_lanes(
             replace(self.pool, lanes=needed),
             self.services.base_urls,

@@ -1,4 +1,4 @@
-"""What an episode has said and spent so far."""
+"""What an episode has said and spent so far: to its own model, and to those in roles."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Conversation(msgspec.Struct):
     last_trouble: str = ""
     exchanges: ExchangeLog | None = None
     keeps_text: bool = True
-    _said: list[Mapping[str, Any]] = []
+    _said: dict[str, list[Mapping[str, Any]]] = {}
+    _roles: dict[int, str] = {}
     _unsent: dict[int, Messages] = {}
     _unanswered: dict[int, tuple[Endpoint, bytes, Answer | Failure | None]] = {}
 
@@ -51,23 +52,28 @@ class Conversation(msgspec.Struct):
         if self.failure is not None:
             raise self.failure
 
-    def note(self, turn: int, messages: Messages) -> None:
+    def note(self, turn: int, messages: Messages, role: str = "") -> None:
         """Keep what is new: a conversation that grows is stored once, not once per turn.
 
         Args:
-            turn: Which call of the client it is, from 0.
+            turn: Which request of the episode it is, from 0.
             messages: The whole conversation so far.
+            role: Whose conversation that is; empty: the case's own model's.
         """
+        if role:
+            self._roles[turn] = role
         if self.exchanges is not None:
             self._unsent[turn] = messages
         if self.exchanges is not None or not self.keeps_text:
             return
 
         def shaped(message: Mapping[str, Any]) -> TurnMessage:
-            return TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
+            speaker, text = str(message.get("role", "")), _as_text(message.get("content"))
+            return TurnMessage(turn, speaker, text, pool_role=role)
 
-        self.messages += unheard(messages, self._said, self.messages, shaped)
-        self._said = [dict(message) for message in messages]
+        noted = [one for one in self.messages if one.pool_role == role]
+        self.messages += unheard(messages, self._said.get(role, ()), noted, shaped)
+        self._said[role] = [dict(message) for message in messages]
 
     def heard(self, turn: int, reply: Reply) -> None:
         """Keep what the model said."""
@@ -78,7 +84,8 @@ class Conversation(msgspec.Struct):
             calls = msgspec.json.encode(
                 [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
             ).decode()
-        self.messages.append(TurnMessage(turn, "assistant", reply.text, calls))
+        role = self._roles.get(turn, "")
+        self.messages.append(TurnMessage(turn, "assistant", reply.text, calls, pool_role=role))
 
     def tried(
         self,
@@ -126,6 +133,7 @@ class Conversation(msgspec.Struct):
             whole=whole,
             query=endpoint.query,
             headers=endpoint.headers,
+            role=self._roles.get(turn, ""),
         )
 
     def noted(self) -> list[Exchange]:
@@ -139,7 +147,8 @@ class Conversation(msgspec.Struct):
                 sent = _as_text({"messages": list(messages)}).encode()
             except TypeError:  # which the episode was told
                 continue
-            self.exchanges.add(turn, api="", path="", status=None, sent=sent)
+            role = self._roles.get(turn, "")
+            self.exchanges.add(turn, api="", path="", status=None, sent=sent, role=role)
         self._unsent.clear()
         return self.exchanges.noted
 

@@ -116,6 +116,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: See `EngineParts`.
         replay: See `EngineParts`; with it episodes begin without a lease.
+        roles: See `EngineParts`.
     """
 
     worker: str
@@ -131,6 +132,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
     replay: ReplaySettings | None = None
+    roles: Mapping[str, str] = {}
 
 
 class Engine:
@@ -254,6 +256,7 @@ class Engine:
                 masked=settings.masked,
                 conversation=settings.conversation,
                 replay=settings.replay,
+                roles=settings.roles,
             )
             self._connected.set()
             beat = asyncio.ensure_future(self._beat())

@@ -39,18 +39,42 @@ class _Chat(msgspec.Struct, frozen=True):
 
 
 class Llm:
-    """A client bound to the case's model; one per episode, made by the engine, used on its loop."""
+    """A client bound to one model: the case's, or one in a role; used on the engine's loop.
+
+    Attributes:
+        model: Its name in the pool.
+    """
 
     def __init__(self, sender: Sender) -> None:
-        """Make a client.
+        """Make a client; the engine does, one per episode, and `role` for each role.
 
         Args:
-            sender: The episode's.
+            sender: The episode's, or that of a role.
         """
         self.model = sender.model
         self.conversation = sender.conversation
         self._sender = sender
         self._native_client: NativeClient | None = None
+        self._roles: dict[str, Llm] = {}
+
+    def role(self, name: str) -> Llm:
+        """A client for the model that the pool gives a role, such as a judge; always the same one.
+
+        Its requests are the case's, but have leases, a lane, a conversation and a transcript of
+        their own, and no group of the case binds them. While they wait or are answered the case
+        holds no seat of its own model. What ends the case ends it here, too, with two differences:
+        the `kind` of its `infra` begins with the role's name, and a prompt that is refused for good
+        is `infra` as well, since it says nothing of the case's model.
+
+        Args:
+            name: As in the pool's `[role.<name>]`.
+
+        Raises:
+            ConfigError: The pool has no such role; the message names those it has.
+        """
+        if name not in self._roles:
+            self._roles[name] = Llm(self._sender.in_role(name))
+        return self._roles[name]
 
     async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401
         """The model's answer to a conversation.
@@ -95,7 +119,8 @@ class Llm:
             conversation.fail(reply)
             raise reply
         if estimates is not None:
-            estimates.learn(self.model, asked, reply, is_first=turn == 0)
+            is_first = turn == 0 and not self._sender.role
+            estimates.learn(self.model, asked, reply, is_first=is_first)
         conversation.heard(turn, reply)
         return reply
 

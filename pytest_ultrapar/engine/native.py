@@ -191,7 +191,8 @@ class NativeClient:
         if isinstance(result, Reply):
             # Embeddings say nothing of how long the model's answers are.
             if self._tokens is not None and result.tokens_out:
-                self._tokens.learn(self._model, asked.asked, result, is_first=turn == 0)
+                is_first = turn == 0 and not self._sender.role
+                self._tokens.learn(self._model, asked.asked, result, is_first=is_first)
             if result.tokens_in is not None and result.tokens_out is not None:
                 names = {result.id, asked.asked.goes_on} - {None}
                 self._kept |= dict.fromkeys(names, result.tokens_in + result.tokens_out)

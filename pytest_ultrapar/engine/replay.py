@@ -257,6 +257,7 @@ class Replay:
         case_id: str,
         lanes: Sequence[Endpoint],
         *,
+        role: str,
         now_s: Callable[[], float],
         shown: Callable[[str], str],
     ) -> None:
@@ -265,7 +266,8 @@ class Replay:
         Args:
             settings: Of the engine.
             case_id: The case.
-            lanes: Of its model.
+            lanes: Of the model that is asked.
+            role: As whose answers: those of the case's own model, where empty.
             now_s: Reads the engine's clock.
             shown: As of `EngineParts`.
         """
@@ -277,7 +279,9 @@ class Replay:
         stored: list[Stored] = []
         if self._case.episode is not None:
             try:
-                stored = list(stored_requests(self._case.episode, self._case.part, self._lanes))
+                stored = list(
+                    stored_requests(self._case.episode, self._case.part, self._lanes, role)
+                )
             except Exception as error:  # noqa: BLE001 - of a damaged record or part: the case has nothing
                 self._missing = f"its requests cannot be read: {error}"
         self._unsent = {one.asked.body for one in stored if not one.api}
@@ -367,7 +371,9 @@ class Replay:
                 tokens_out=reply.tokens_out if reply else None,
                 cached_tokens=reply.cached_tokens if reply else None,
                 in_flight_at_send=0,
+                cache_write_tokens=reply.cache_write_tokens if reply else None,
                 replayed=replayed,
+                role=then.role,
             )
         )
         note.tried(turn, there, body, answer, result)
@@ -438,20 +444,23 @@ def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
 
 
 def stored_requests(
-    episode: EpisodeEnded, part: Callable[[str], bytes], lanes: Sequence[Endpoint]
+    episode: EpisodeEnded, part: Callable[[str], bytes], lanes: Sequence[Endpoint], role: str
 ) -> Iterator[Stored]:
-    """The requests of a recorded episode in the order in which they were asked.
+    """The requests of a recorded episode to a role in the order in which they were asked.
 
     Args:
         episode: With its exchanges.
         part: Gives the content of a part by its name.
-        lanes: Of its model; journals of earlier versions have paths of single lanes.
+        lanes: Of the role's model; journals of earlier versions have paths of single lanes.
+        role: Whose; empty for the case's own model.
 
     Raises:
         ValueError: An exchange cannot be unpacked.
     """
     last: Mapping[int, Attempt] = {one.turn: one for one in episode.attempts}
     for one in said(episode.exchanges, part):
+        if one.role != role:
+            continue
         found = (resource_asked(lane, one.path) for lane in lanes if one.path)
         resource = next((name[0] for name in found if name is not None), one.path)
         headers = tuple(sorted(one.headers.items()))

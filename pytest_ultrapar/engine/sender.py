@@ -37,7 +37,13 @@ from pytest_ultrapar.engine.replay import Replay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
-from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
+from pytest_ultrapar.errors import (
+    BadRequestError,
+    ConfigError,
+    InfraError,
+    NoLaneError,
+    PromptRefused,
+)
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
 
@@ -73,6 +79,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: Makes what notes an episode's conversation, as much of it as is kept.
         replay: Where requests get their answers from before they are sent; None: all are sent.
+        roles: The model of each role of the pool.
     """
 
     port: BrokerPort
@@ -87,15 +94,53 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
     replay: ReplaySettings | None = None
+    roles: Mapping[str, str] = {}
+
+
+class Sends:
+    """What an episode is sending, whoever is asked; its end ends all of it."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._under_way: dict[asyncio.Task[Any], Request] = {}
+        self._idle = asyncio.Event()
+
+    def begin(self, task: asyncio.Task[Any], request: Request) -> None:
+        """A task sends a request from now on."""
+        self._under_way[task] = request
+
+    def end(self, task: asyncio.Task[Any]) -> None:
+        """It does so no more."""
+        del self._under_way[task]
+        if not self._under_way:
+            self._idle.set()
+
+    async def close(self) -> None:
+        """End all requests that the episode left behind, so that its record has each of them.
+
+        Whose tasks they are sent in is none of our business, and what else those do, neither: what
+        is waited for is the sends.
+        """
+        self.is_closed = True
+        for task, request in self._under_way.items():
+            # The last piece is here: what is left to do is to give the connection back.
+            if request.pieces is None or not request.pieces.is_whole:
+                task.cancel()
+        if self._under_way:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), _CLOSE_S)
 
 
 class Sender:
-    """Sends the requests of one episode; made by `episode`, used on the engine's loop.
+    """Sends the requests of one episode to one model; used on the engine's loop.
 
     Attributes:
         parts: What the clients of all episodes share.
         model: All requests are for it.
+        role: Which role of the pool that model has here; empty: it is the case's own.
         conversation: What becomes of requests is noted there.
+        sends: What the episode is sending.
     """
 
     def __init__(
@@ -108,6 +153,8 @@ class Sender:
         seed: int,
         first: Lease | None,
         until_s: float = math.inf,
+        role: str = "",
+        case: Sender | None = None,
     ) -> None:
         """Hold the episode's first lease for its first request.
 
@@ -117,33 +164,75 @@ class Sender:
             group: The case's group in the assignment, empty for none.
             case_id: The case.
             seed: For the jitter of back-offs.
-            first: The episode's first lease.
+            first: The episode's first lease; None: that is another sender's.
             until_s: The episode's deadline, monotonic seconds.
+            role: See above.
+            case: The sender of the episode's own model, where this is not it.
         """
         self.parts = parts
         self.model = model
-        self.conversation = parts.conversation()
+        self.role = role
+        self.conversation: Conversation = (
+            parts.conversation() if case is None else case.conversation
+        )
+        self.sends: Sends = Sends() if case is None else case.sends
         self._since_s, self._until_s = parts.clock.now_s(), until_s
         self._case_id = case_id
         self._group = group
-        self._rng = random.Random(seed)
-        self._lane = None if first is None else first.lane
+        self._seed = seed
+        self._rng = random.Random(f"{seed} {role}" if role else seed)
+        self._lane: LaneId | None = None
         self._replay: Replay | None = None
         if parts.replay is not None:
             lanes = [one for one in parts.endpoints.values() if one.model == model]
             self._replay = Replay(
-                parts.replay, case_id, lanes, now_s=parts.clock.now_s, shown=parts.shown
+                parts.replay, case_id, lanes, role=role, now_s=parts.clock.now_s, shown=parts.shown
             )
         self._made: dict[str, LaneId] = {}
+        self._case = case
+        self._roles: dict[str, Sender] = {}
         self._first = first
-        self._is_closed = False
-        self._sending: dict[asyncio.Task[Any], Request] = {}
-        self._idle = asyncio.Event()
-        # A seat is scarce: an episode that prepares for long before its first request gives it
-        # back.
-        self._first_timer = asyncio.get_running_loop().call_later(
-            _HOLD_FIRST_LEASE_S, self.return_unused
-        )
+        self._first_timer: asyncio.TimerHandle | None = None
+        if first is not None:
+            self._lane = first.lane
+            # A seat is scarce: an episode that prepares for long before its first request gives it
+            # back.
+            self._first_timer = asyncio.get_running_loop().call_later(
+                _HOLD_FIRST_LEASE_S, self.return_unused
+            )
+
+    def in_role(self, role: str) -> Sender:
+        """What sends the episode's requests to the model in a role; one for each role.
+
+        They are the same case's, with one count of turns. But they begin without a lease, choose
+        among all lanes of their model whatever group the case is in, and have a lane and back-offs
+        of their own.
+
+        Raises:
+            ConfigError: The pool has no such role.
+        """
+        if self._case is not None:
+            return self._case.in_role(role)
+        if role not in self._roles:
+            models = self.parts.roles
+            if role not in models:
+                has = (
+                    f"it has {', '.join(models)}" if models else "it has none; write [role.<name>]"
+                )
+                msg = f"llm.role({role!r}): the pool has no such role; {has}"
+                raise ConfigError(msg)
+            self._roles[role] = Sender(
+                self.parts,
+                model=models[role],
+                group="",
+                case_id=self._case_id,
+                seed=self._seed,
+                first=None,
+                until_s=self._until_s,
+                role=role,
+                case=self,
+            )
+        return self._roles[role]
 
     def next_turn(self, messages: Messages) -> int:
         """Number a request of the episode, from 0, and note what it says.
@@ -154,29 +243,17 @@ class Sender:
         Raises:
             RuntimeError: The episode has ended.
         """
-        if self._is_closed:
+        if self.sends.is_closed:
             msg = "a client of llm was used after its episode had ended"
             raise RuntimeError(msg)
         turn = self.conversation.n_turns
         self.conversation.n_turns += 1
-        self.conversation.note(turn, messages)
+        self.conversation.note(turn, messages, self.role)
         return turn
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, so that its record has each of them.
-
-        Whose tasks they are sent in is none of our business, and what else those do, neither: what
-        is waited for is the sends.
-        """
-        self._is_closed = True
-        for task, request in self._sending.items():
-            # The last piece is here: what is left to do is to give the connection back.
-            if request.pieces is None or not request.pieces.is_whole:
-                task.cancel()
-        if self._sending:
-            self._idle.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), _CLOSE_S)
+        """End all requests that the episode left behind, and give back what it did not use."""
+        await self.sends.close()
         self.return_unused()
 
     async def answer(
@@ -196,13 +273,11 @@ class Sender:
             return stored
         task = asyncio.current_task()
         assert task is not None
-        self._sending[task] = request
+        self.sends.begin(task, request)
         try:
             return await self._asked(turn, request)
         finally:
-            del self._sending[task]
-            if not self._sending:
-                self._idle.set()
+            self.sends.end(task)
 
     def _stored(
         self, turn: int, request: Request
@@ -271,10 +346,13 @@ class Sender:
             after = lease.lane if its_class.budget else None
             if self.parts.watch is not None:
                 self.parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
+            if verdict == "refused" and self.role:
+                # Which says nothing of the case's own model.
+                self._fail(InfraError(result.refused_kind or "refused", result.message), None)
             if verdict == "refused":
                 return PromptRefused(result.refused_kind or "refused", result.message), answer
             if verdict == "bad_request":
-                return BadRequestError(result.message), answer
+                return BadRequestError(self._whose() + result.message), answer
             if verdict == "give_up":
                 self._fail(InfraError(result.outcome, result.message), None)
             await self._back_off(backoff_s)
@@ -313,8 +391,10 @@ class Sender:
         self, asked: Request, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
         tokens, most = asked.tokens, asked.most
-        first, self._first = self._first, None
-        self._first_timer.cancel()
+        if self._case is not None:
+            # It may hold the very seat that this request is going to wait for.
+            self._case.return_unused()
+        first = self._take_first()
         if first is not None:
             # Where money counts, 0 says that nothing was reserved.
             is_enough = tokens <= first.tokens or (not first.tokens and most is None)
@@ -419,6 +499,7 @@ class Sender:
                 seat_wait_s=lease.seat_wait_s,
                 rate_wait_s=lease.rate_wait_s,
                 t_first_token_s=stream.t_first_token_s if stream is not None else None,
+                role=self.role,
             )
             self.conversation.attempts.append(record)
             self.conversation.tried(turn, endpoint, body, answer, result)
@@ -451,15 +532,26 @@ class Sender:
             await asyncio.sleep(seconds)
 
     def _fail(self, error: InfraError, cause: BaseException | None) -> NoReturn:
+        if self.role:
+            error = InfraError(f"{self.role}: {error.kind}", f"{self._whose()}{error}")
         self.conversation.fail(error)
         raise error from cause
 
+    def _whose(self) -> str:
+        """How a message begins that is not about the case's own model."""
+        return f"role {self.role}: " if self.role else ""
+
     def return_unused(self) -> None:
         """Give the first lease back if no request used it; called by the timer, and at the end."""
-        first, self._first = self._first, None
-        self._first_timer.cancel()
+        first = self._take_first()
         if first is not None:
             self.parts.port.release(first, "unsent")
+
+    def _take_first(self) -> Lease | None:
+        first, self._first = self._first, None
+        if self._first_timer is not None:
+            self._first_timer.cancel()
+        return first
 
 
 def _lacks_resource(result: Reply | Failure) -> TypeGuard[Failure]:

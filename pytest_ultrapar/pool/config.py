@@ -30,6 +30,7 @@ from pytest_ultrapar.pool.limits import (
 from pytest_ultrapar.pool.model import Lane, Limit, Model, Pool, Provider
 from pytest_ultrapar.pool.money import GENAI_PRICES, USD, ModelPrice
 from pytest_ultrapar.pool.providers import build_provider
+from pytest_ultrapar.pool.roles import build_roles, models_without_cases
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode
 
@@ -76,6 +77,7 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         location.at("provider").refuse("is empty: a pool needs at least one [[provider]]")
     book = LimitBook(sources, prompt_types=prompt_types or 1)
     providers, lanes = _build(location, file, modes, book)
+    roles = build_roles(location, file, sources)
     return Pool(
         path=str(path),
         digest=digest,
@@ -94,6 +96,8 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
             if (price := _price(provider.name, model, sources.file_name)) is not None
         ),
         price_book=price_book,
+        roles=roles,
+        caseless=models_without_cases(location, file, roles),
     )
 
 

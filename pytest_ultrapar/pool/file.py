@@ -192,6 +192,7 @@ class ModelTable(FileTable, kw_only=True):
     persona: str | None = None
     skill: Number | None = None
     latency: LatencyTable | None = None
+    subject: bool | None = None
 
 
 class ProviderTable(LimitTable, kw_only=True):
@@ -232,12 +233,19 @@ class WholePoolTable(LimitTable, kw_only=True):
     prices: str | None = None
 
 
+class RoleTable(FileTable, kw_only=True):
+    """`[role.<name>]`."""
+
+    model: str
+
+
 class PoolFile(FileTable, kw_only=True):
     """The whole file."""
 
     schema: int
     pool: WholePoolTable | None = None
     provider: list[ProviderTable] = []
+    role: dict[str, RoleTable] = {}
 
 
 MAX_DEPTH = 8
@@ -318,6 +326,7 @@ _REPEATED = frozenset({"provider", "provider.model", "fault", "capacity", "rate_
 _HINTS = {
     "api": f"it must be {one_of(tuple(MODULES))}",
     "name": "it is what results, limits and messages say",
+    "model": "it names the model of the pool that has the role",
     "schema": f"write schema = {SCHEMA} at the top of the file",
 }
 

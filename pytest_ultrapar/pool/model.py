@@ -318,6 +318,8 @@ class Pool:
         currency: Of all prices, as its three letters.
         prices: What tokens cost, for each model of each provider whose price is known.
         price_book: Where prices are looked up that the file leaves out; None: nowhere.
+        roles: The model of each role, in the order of the file.
+        caseless: Names of the models that make no cases: they have roles only.
     """
 
     path: str
@@ -332,11 +334,18 @@ class Pool:
     currency: str = USD
     prices: tuple[ModelPrice, ...] = ()
     price_book: str | None = None
+    roles: Mapping[str, str] = field(default_factory=dict)
+    caseless: frozenset[str] = frozenset()
 
     @property
     def models(self) -> tuple[str, ...]:
         """Names of all models, in the order of the file, each once."""
         return tuple(dict.fromkeys(model.name for p in self.providers for model in p.models))
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Names of the models that make cases, in the order of the file, each once."""
+        return tuple(name for name in self.models if name not in self.caseless)
 
     @property
     def rate_mode(self) -> Literal["fixed", "adaptive", "mixed"]:

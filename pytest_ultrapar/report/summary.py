@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Parts
     from pytest_ultrapar.analysis.requests import LimitAudit
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.analysis.statistics import Basis
+    from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+    from pytest_ultrapar.store.role_uses import RoleUse
 
 
 MOST_LANES = 24
@@ -452,19 +453,20 @@ def _speed(summary: RunSummary) -> Iterator[str]:
     if summary.replayed is not None:
         yield _replay_line(summary)
     if summary.n_requests:
-        tokens = [
-            f"{counted(n, 'token')} {direction}"
-            for n, direction in ((statistics.tokens_in, "in"), (statistics.tokens_out, "out"))
-            if n is not None
-        ]
-        yield ", ".join([counted(statistics.n_attempts, "request"), *tokens])
+        yield _took(statistics)
+        for role, use in summary.roles.items():
+            cost = ""
+            if use.cost is not None and summary.cost is not None:
+                cost = f", {money(use.cost, summary.cost.currency)}"
+            yield f"role {visible(role)}: {_took(use)}{cost}"
         yield from _cost(summary)
         if (first := summary.first_token) is not None:
             yield (
                 f"first token of {counted(first.n, 'stream')} after p50 {duration(first.p50_s)},"
                 f" p95 {duration(first.p95_s)}, p99 {duration(first.p99_s)}"
             )
-        n_more = summary.n_requests - statistics.n_attempts
+        in_roles = sum(use.n_attempts for use in summary.roles.values())
+        n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
             of_these = "interrupted episodes that do not count"
             if summary.n_ungraded:
@@ -488,6 +490,15 @@ def _replay_line(summary: RunSummary) -> str:
     )
 
 
+def _took(use: RunStatistics | RoleUse) -> str:
+    tokens = [
+        f"{counted(n, 'token')} {direction}"
+        for n, direction in ((use.tokens_in, "in"), (use.tokens_out, "out"))
+        if n is not None
+    ]
+    return ", ".join([counted(use.n_attempts, "request"), *tokens])
+
+
 def _cost(summary: RunSummary) -> Iterator[str]:
     cost = summary.cost
     if cost is None:
@@ -499,6 +510,7 @@ def _cost(summary: RunSummary) -> Iterator[str]:
     per_case = ""
     if graded.cost is not None and graded.n_graded:
         per_case = f", {money(graded.cost / graded.n_graded, cost.currency)} per graded case"
+        per_case += " without roles" if summary.roles else ""
     yield (
         f"cost {money(cost.total, cost.currency)}{of_models}{per_case}, by prices of "
         f"{visible(', '.join(cost.origins))}"

@@ -118,6 +118,7 @@ def make_prefetcher(
         masked=runtime.redactor.bytes,
         conversation=partial(_conversation, runtime),
         replay=None if replayed is None else _replay(replayed, collected, runtime, source),
+        roles=pool.roles,
     )
     return Prefetcher(items, collected, runtime, engine_settings, source, alone=alone)
 

@@ -66,15 +66,23 @@ def fix_source(config: pytest.Config) -> None:
 
 
 def models(config: pytest.Config) -> tuple[str, ...]:
-    """The selected models, in the pool's order."""
+    """The selected models, of those that make cases, in the pool's order."""
     options, pool = settings(config)
-    return selected_models(pool, options.models)
+    return selected_models(pool, options.models, pool.subjects)
+
+
+def case_lanes(config: pytest.Config) -> tuple[Lane, ...]:
+    """Lanes that serve one of the selected models, in the pool's order."""
+    return _lanes_of(config, set(models(config)))
 
 
 def lanes(config: pytest.Config) -> tuple[Lane, ...]:
-    """Lanes that serve one of the selected models, in the pool's order."""
-    selected = set(models(config))
-    return tuple(lane for lane in settings(config)[1].lanes if lane.model in selected)
+    """These and the lanes of all roles, in the pool's order."""
+    return _lanes_of(config, {*models(config), *settings(config)[1].roles.values()})
+
+
+def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
+    return tuple(lane for lane in settings(config)[1].lanes if lane.model in names)
 
 
 def redactor(pool: Pool) -> Redactor:

@@ -30,6 +30,7 @@ from pytest_ultrapar.session.collection import (
     suite_of,
 )
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.session.settings import whose
 from pytest_ultrapar.store.cases_file import Shared
 
 if TYPE_CHECKING:
@@ -93,12 +94,11 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
         # A name that is not there is a slip of the pen; a family without a member in this pool is
         # a suite that has nothing to do here.
         is_name = not _PATTERN_SIGNS.intersection(pattern)
-        if is_name and pattern not in pool.models:
-            names = ", ".join(pool.models)
+        if is_name and pattern not in pool.subjects:
             _note_fault(
                 metafunc,
-                f"mark ultrapar(...) names {pattern!r}, which matches no model of {pool.path}; "
-                f"it has {names}",
+                f"mark ultrapar(...) names {pattern!r}, which matches no model "
+                f"{whose(pool, pool.subjects)}",
             )
     return [name for name in selected if any(fnmatchcase(name, one) for one in listed)]
 

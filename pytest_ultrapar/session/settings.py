@@ -216,27 +216,33 @@ def read_offered(answers: Iterable[object]) -> list[str]:
 
 
 def selected_models(
-    pool: Pool, patterns: Sequence[str], *, option: str = "--ultrapar-model"
+    pool: Pool,
+    patterns: Sequence[str],
+    among: Sequence[str],
+    *,
+    option: str = "--ultrapar-model",
 ) -> tuple[str, ...]:
-    """The pool's models that match a pattern, in the pool's order; all without a pattern.
+    """The models that match a pattern, in their order; all without a pattern.
 
     Args:
         pool: The pool.
         patterns: As a shell has them.
-        option: Which option gave them, for messages.
+        among: Names of models of the pool.
+        option: Which option gave the patterns, for messages.
 
     Raises:
         ConfigError: A pattern matches none.
     """
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in pool.models):
-            msg = (
-                f"{option} {pattern!r} matches no model of {pool.path}; "
-                f"it has {', '.join(pool.models)}"
-            )
+        if not any(fnmatchcase(name, pattern) for name in among):
+            msg = f"{option} {pattern!r} matches no model {whose(pool, among)}"
             raise ConfigError(msg)
     if not patterns:
-        return pool.models
-    return tuple(
-        name for name in pool.models if any(fnmatchcase(name, pattern) for pattern in patterns)
-    )
+        return tuple(among)
+    return tuple(name for name in among if any(fnmatchcase(name, pattern) for pattern in patterns))
+
+
+def whose(pool: Pool, among: Sequence[str]) -> str:
+    """The end of a message about a name that is none of these models'."""
+    cases = " that makes cases" if len(among) < len(pool.models) else ""
+    return f"of {pool.path}{cases}; it has {', '.join(among)}"

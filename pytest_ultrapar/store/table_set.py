@@ -17,6 +17,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import publish, temporary_for
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.parquet import ParquetTable, Rows, arrow_column, arrow_schema
+from pytest_ultrapar.store.role_uses import RoleUses
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     EPISODE_COLUMNS,
@@ -93,6 +94,7 @@ class TableSet:
         n_maybe_billed: Requests so far that brought no answer and may have been billed.
         prices: What its requests cost so far.
         replayed: How often answers of an earlier run were given so far, by `Attempt.replayed`.
+        roles: What was asked of roles so far.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class TableSet:
         self.n_maybe_billed = 0
         self.replayed: Counter[str] = Counter()
         self.prices = Prices(manifest)
+        self.roles = RoleUses()
 
     def _rows(self, columns: Sequence[Column]) -> Rows:
         return Rows(arrow_schema(columns, simulated=self._manifest.simulated))
@@ -128,6 +131,7 @@ class TableSet:
             self._attempts.add(row)
         self.prices.add(episode.attempts)
         self.replayed.update(one.replayed for one in episode.attempts if one.replayed is not None)
+        self.roles.add(episode.attempts, self.prices)
         self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
         messages = self._messages(episode)
         n_characters = sum(len(message.content) for message in messages)

@@ -108,12 +108,14 @@ def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column,
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """What the episode of a graded case took, as `results` has it.
 
-    As it stands here it is that of a case without an episode, but for both timestamps. All is None
-    where there was an episode whose record was damaged since.
+    Requests and tokens are those of the case's own model; times are the whole episode's, roles
+    included. As it stands here it is that of a case without an episode, but for both timestamps.
+    All is None where there was an episode whose record was damaged since.
 
     Attributes:
-        n_attempts: Requests sent, those that failed included and replayed ones not.
-        n_turns: Calls of `llm.chat`.
+        n_attempts: Requests sent to the case's own model, those that failed included and replayed
+            ones not.
+        n_turns: Calls of `llm.chat`, or what SDKs asked in its place.
         tokens_in: Tokens of all prompts; null where the provider does not say.
         tokens_out: Tokens of all answers; null where the provider does not say.
         queue_wait_s: All waiting for seats, also for the first lease, which comes before
@@ -126,7 +128,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
             it.
         started_at_us: The first lease, UTC; without one, when the case was given up or skipped.
         ended_at_us: The episode's end, UTC.
-        provider: Of the last request; empty where none was sent.
+        provider: Of the last request to the case's own model; empty where none was sent.
         instance: Of the last request, likewise.
         key: Name of the last request's key, likewise.
     """
@@ -151,8 +153,9 @@ class Charged(msgspec.Struct, frozen=True):
     """What requests cost, as `results` and `attempts` have it.
 
     Attributes:
-        cost: What it cost in the manifest's `currency`, without requests that got no answer; null
-            where a price is not known or an answer does not say how many tokens it took.
+        cost: What it cost in the manifest's `currency`, without requests that got no answer, and of
+            a case without those to roles; null where a price is not known or an answer does not say
+            how many tokens it took.
     """
 
     cost: float | None = None
@@ -162,13 +165,14 @@ _UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
 
 
 def _spent(episode: EpisodeEnded) -> Spent:
-    attempts = episode.attempts
-    last = attempts[-1] if attempts else None
+    attempts, own = episode.attempts, episode.own_attempts
+    last = own[-1] if own else None
+    in_roles = {each.turn for each in attempts if each.role}
     return Spent(
-        n_attempts=len(episode.sent),
-        n_turns=episode.n_turns,
-        tokens_in=total_tokens(each.tokens_in for each in attempts),
-        tokens_out=total_tokens(each.tokens_out for each in attempts),
+        n_attempts=len(episode.own_sent),
+        n_turns=episode.n_turns - len(in_roles),
+        tokens_in=total_tokens(each.tokens_in for each in own),
+        tokens_out=total_tokens(each.tokens_out for each in own),
         queue_wait_s=sum((each.seat_wait_s for each in attempts), 0.0),
         rate_wait_s=sum((each.rate_wait_s for each in attempts), 0.0),
         backoff_s=episode.backoff_s,
@@ -320,7 +324,7 @@ def result_row(
     units = None
     if episode is not None:
         spent = _spent(episode)
-        units = prices.of_all(episode.attempts)
+        units = prices.of_all(episode.own_attempts)
         # In a resumed run another worker may have graded it, and it is the requests that count.
         grade = msgspec.structs.replace(grade, worker=episode.worker)
     elif had_episode:

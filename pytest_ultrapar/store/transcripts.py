@@ -45,14 +45,18 @@ _MOST_SHOWN = 64 * 1024
 
 
 def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[TurnMessage]:
-    """The conversation of an episode; what a request repeats of the one before is left out.
+    """The conversations of an episode, with its model and with each role, in the order of turns.
+
+    What a request repeats of the one before it in its conversation is left out.
 
     Args:
         exchanges: As the journal has them.
         part: Gives the content of a part by its name.
     """
     noted: list[TurnMessage] = []
-    before: list[Fields] = []
+    # By role: the messages of its request before, and all that was said with it.
+    before: dict[str, list[Fields]] = {}
+    heard: dict[str, list[TurnMessage]] = {}
     try:
         found = said(exchanges, part)
     except ValueError as error:
@@ -61,10 +65,17 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
     for one in found:
         request = _read(one.sent)
         asked = _asked(request) if isinstance(request, dict) else [_shown(one.sent)]
-        noted += unheard(asked, before, noted, partial(_message, one.turn))
-        before = asked
+        earlier = heard.setdefault(one.role, [])
+        new = unheard(asked, before.get(one.role, ()), earlier, partial(_message, one.turn))
+        before[one.role] = asked
         if one.status == _OK:
-            noted += _answers(one, request)
+            new += _answers(one, request)
+        earlier += new
+        noted += (
+            [msgspec.structs.replace(message, pool_role=one.role) for message in new]
+            if one.role
+            else new
+        )
     return noted
 
 

@@ -77,6 +77,7 @@ REFERENCE = {
     "`[[provider]]`": file.ProviderTable,
     "An entry of `keys`": file.KeyTable,
     "`[[provider.model]]`": file.ModelTable,
+    "`[role.<name>]`": file.RoleTable,
     "An entry of `instances`": file.InstanceTable,
     "`latency`": file.LatencyTable,
 }

@@ -85,7 +85,13 @@ def fine(status: int = 200, text: str = "fine") -> Answer:
 
 
 def client(
-    ledger: Ledger, server: Answers, clock: HandClock, *, until_s: float, api: OpenAi = API
+    ledger: Ledger,
+    server: Answers,
+    clock: HandClock,
+    *,
+    until_s: float,
+    api: OpenAi = API,
+    group: str = "",
 ) -> Llm:
     endpoint = Endpoint(LANE, "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 60.0, api)
     parts = EngineParts(
@@ -96,10 +102,11 @@ def client(
         clock=clock,
         next_request_id=iter(range(2, 100)).__next__,
         shown=str,
+        roles={"judge": "j"},
     )
     first = ledger.lease(0)
     return Llm(
-        Sender(parts, model="m", group="", case_id="c1", seed=1, first=first, until_s=until_s)
+        Sender(parts, model="m", group=group, case_id="c1", seed=1, first=first, until_s=until_s)
     )
 
 
@@ -213,3 +220,62 @@ def test_end_of_an_episode_waits_for_its_requests_and_not_for_the_tasks_that_sen
     ledger, attempts = asyncio.run(play())
     assert ledger.given_back == ["cancelled"]
     assert [one.outcome for one in attempts] == ["cancelled"]
+
+
+def test_role_that_is_asked_first_has_the_unused_seat_given_back_before_it_waits():
+    async def play() -> tuple[Ledger, list[tuple[int, str]], list[tuple[str, str]]]:
+        clock = HandClock()
+        ledger = Ledger(clock)
+        acquire, when = ledger.acquire, []
+
+        def noted(request):
+            when.append(list(ledger.given_back))
+            return acquire(request)
+
+        ledger.acquire = noted
+        llm = client(ledger, Answers(*[fine()] * 3), clock, until_s=1e6, group="g")
+        judge = llm.role("judge")
+        assert (judge.model, llm.role("judge")) == ("j", judge)
+        await judge.chat(MESSAGES)
+        await llm.chat(MESSAGES)
+        await judge.chat([*MESSAGES, {"role": "assistant", "content": "fine"}, *MESSAGES])
+        await llm.close()
+        assert when == [["unsent"], ["unsent", "ok"], ["unsent", "ok", "ok"]]
+        said = llm.conversation
+        return (
+            ledger,
+            [(one.turn, one.role) for one in said.attempts],
+            [(one.pool_role, one.role) for one in said.messages],
+        )
+
+    ledger, attempts, messages = asyncio.run(play())
+    asked = [(one.model, one.group, one.opens, one.lane) for one in ledger.asked]
+    assert asked == [("j", "", False, None), ("m", "g", False, LANE), ("j", "", False, LANE)]
+    assert attempts == [(0, "judge"), (1, ""), (2, "judge")]
+    # The judge's second request repeats its own first one, whatever was said between them.
+    assert messages == [
+        ("judge", "user"),
+        ("judge", "assistant"),
+        ("", "user"),
+        ("", "assistant"),
+        ("judge", "user"),
+        ("judge", "assistant"),
+    ]
+
+
+def test_roles_end_with_their_episode():
+    async def play() -> None:
+        clock = HandClock()
+        ledger = Ledger(clock)
+        server = Answers()
+        llm = client(ledger, server, clock, until_s=1e6)
+        judge = llm.role("judge")
+        waiting = asyncio.ensure_future(judge.chat(MESSAGES))
+        await server.is_silent.wait()
+        await llm.close()
+        assert waiting.cancelled() or waiting.done()
+        assert ledger.given_back == ["unsent", "cancelled"]
+        with pytest.raises(RuntimeError, match="after its episode had ended"):
+            await judge.chat(MESSAGES)
+
+    asyncio.run(play())

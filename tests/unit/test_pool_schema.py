@@ -21,7 +21,7 @@ REFUSED = [
     ),
     pytest.param(
         simulated(top="pools = 3"),
-        "pools is not a known field; did you mean pool? (allowed: pool, provider, schema)",
+        "pools is not a known field; did you mean pool? (allowed: pool, provider, role, schema)",
         id="unknown_top",
     ),
     pytest.param(

@@ -1,0 +1,80 @@
+"""Roles: which models are asked beside a case's own, and which make no cases for that reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.pool.fields import check_name, did_you_mean, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_ultrapar.pool.environment import Sources
+    from pytest_ultrapar.pool.fields import Location
+    from pytest_ultrapar.pool.file import ModelTable, PoolFile
+
+_SHOWN = 8
+
+
+def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[str, str]:
+    """The model of each role, in the order of the file, noted in `sources`.
+
+    Raises:
+        ConfigError: A role has a name that cannot stand in columns, or names no model.
+    """
+    names = list(dict.fromkeys(table.name for _, table in _models(location, file)))
+    roles = {}
+    for role, table in file.role.items():
+        check_name(location.at("role"), role)
+        where = location.at("role").at(role).at("model")
+        if table.model not in names:
+            meant = did_you_mean(table.model, names, form='"{}"')
+            if table.model in file.role:
+                meant = "; that is a role, and a role names a model"
+            n_more = len(names) - _SHOWN
+            more = f" and {n_more} more" if n_more > 0 else ""
+            where.refuse(
+                f"must name a model of the pool (got {shown(table.model)}){meant}; it has "
+                f"{', '.join(names[:_SHOWN])}{more}"
+            )
+        roles[role] = table.model
+        sources.note(f"role {role} model", table.model)
+    return roles
+
+
+def models_without_cases(
+    location: Location, file: PoolFile, roles: Mapping[str, str]
+) -> frozenset[str]:
+    """Names of the models that make no cases: as `subject` says, else those that have a role.
+
+    Raises:
+        ConfigError: Two tables of one model differ about it, or no model is left.
+    """
+    said: dict[str, tuple[Location, bool]] = {}
+    names = set()
+    for where, table in _models(location, file):
+        names.add(table.name)
+        if table.subject is None:
+            continue
+        place, earlier = said.setdefault(table.name, (where, table.subject))
+        if earlier is not table.subject:
+            where.at("subject").refuse(
+                f"must be {shown(earlier)} as in {place.at('subject').path}: both are the model "
+                f"{table.name}"
+            )
+    in_roles = set(roles.values())
+    caseless = {
+        name for name in names if not (said[name][1] if name in said else name not in in_roles)
+    }
+    if caseless == names:
+        location.at("provider").refuse(
+            "has no model that makes cases: each has a role or subject = false; write "
+            "subject = true where a model with a role is to be measured, too"
+        )
+    return frozenset(caseless)
+
+
+def _models(location: Location, file: PoolFile) -> Iterator[tuple[Location, ModelTable]]:
+    for index, provider in enumerate(file.provider):
+        where = location.at("provider").item(index).at("model")
+        yield from ((where.item(at), table) for at, table in enumerate(provider.model))

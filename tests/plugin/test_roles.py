@@ -1,0 +1,233 @@
+"""Judges and other roles, as the server sees their requests and as results tell them apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pytest_ultrapar.analysis.run_summary import read_summary
+from tests.plugin.conftest import CANARY
+
+POOL = """schema = 1
+{top}
+[role.judge]
+model = "j"
+
+[[provider]]
+name = "p"
+api = "openai"
+base_url = "{url}"
+keys = {keys}
+per_key = {{ workers = {workers} }}
+timeout_s = 5
+[[provider.model]]
+name = "m"
+price_per_mtok_in = 1
+price_per_mtok_out = 1
+{m}
+[[provider.model]]
+name = "j"
+price_per_mtok_in = 10
+price_per_mtok_out = 10
+{j}
+"""
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def judged(llm, prompt) -> str:
+    answer = (await llm.chat([{"role": "user", "content": prompt}])).text
+    judge = llm.role("judge")
+    return (await judge.chat([{"role": "user", "content": f"say judged {answer}"}])).text
+"""
+N = 50
+
+
+def write(project, body, *, keys=("key0",), workers=1, top="", m="", j=""):
+    listed = ", ".join(f'{{ name = "{key}", env = "TEST_KEY_{key[-1]}" }}' for key in keys)
+    pool = POOL.format(
+        url=project.server.base_url, keys=f"[{listed}]", workers=workers, top=top, m=m, j=j
+    )
+    project.pytester.path.joinpath("pool.toml").write_text(pool)
+    project.pytester.path.joinpath("test_suite.py").write_text(SUITE + body)
+
+
+def cases(n, prompt="say {n}"):
+    return f"""
+@pytest.mark.parametrize("prompt", [f"{prompt}" for n in range({n})])
+def test_it(judged):
+    assert judged.startswith("judged")
+"""
+
+
+def seen(project):
+    return Counter(one.model for one in project.server.log.requests)
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_subject_and_judge_share_a_key_of_one_seat(project, workers):
+    write(project, cases(N))
+    assert project.run(workers).ret == 0
+    assert set(project.outcomes().values()) == {"solved"}
+    assert seen(project) == {"m": N, "j": N}
+    assert project.server.work.most == 1
+
+
+def test_judge_that_is_asked_first_does_not_wait_for_the_case_s_unused_seat(project):
+    write(
+        project,
+        """
+@prefetch
+async def first(llm, prompt) -> str:
+    said = (await llm.role("judge").chat([{"role": "user", "content": f"say {prompt}"}])).text
+    return (await llm.chat([{"role": "user", "content": f"say {said}"}])).text
+
+@pytest.mark.parametrize("prompt", [str(n) for n in range(10)])
+def test_it(first): pass
+""",
+    )
+    assert project.run("-n0").ret == 0
+    assert project.server.work.most == 1
+    rows = project.rows("attempts")
+    assert Counter((row["turn"], row["role"]) for row in rows) == {(0, "judge"): 10, (1, ""): 10}
+
+
+def test_seats_of_both_models_are_used(project):
+    m = 'keys = ["key0"]\nper_lane = { workers = 3 }'
+    j = 'keys = ["key1"]\nper_lane = { workers = 2 }'
+    write(project, cases(24, "slow 0.05 {n}"), keys=("key0", "key1"), workers=9, m=m, j=j)
+    assert project.run("-n0").ret == 0
+    requests = project.server.log.requests
+    assert {(one.model, one.key) for one in requests} == {
+        ("m", f"{CANARY}-0"),
+        ("j", f"{CANARY}-1"),
+    }
+    assert project.server.work.most <= 5
+    rows = project.rows("attempts")
+    peaks = {
+        role: max(r["in_flight_at_send"] for r in rows if r["role"] == role)
+        for role in ("", "judge")
+    }
+    assert peaks[""] == 3
+    assert 1 <= peaks["judge"] <= 2
+
+
+def test_results_tell_subject_and_judge_apart(project):
+    write(project, cases(3, "use 100 10 {n}"), workers=4)
+    assert project.run("-n0").ret == 0
+    for row in project.rows():
+        assert (row["n_attempts"], row["n_turns"], row["model"]) == (1, 1, "m")
+        assert (row["tokens_in"], row["tokens_out"], row["instance"]) == (100, 10, "m")
+        assert row["cost"] == pytest.approx(110e-6)
+    attempts = project.rows("attempts")
+    assert Counter((row["role"], row["instance"], row["turn"]) for row in attempts) == {
+        ("", "m", 0): 3,
+        ("judge", "j", 1): 3,
+    }
+    said = [row for row in project.rows("transcripts") if row["case_id"] == attempts[0]["case_id"]]
+    assert [(one["turn"], one["pool_role"], one["role"]) for one in said] == [
+        (0, "", "user"),
+        (0, "", "assistant"),
+        (1, "judge", "user"),
+        (1, "judge", "assistant"),
+    ]
+    summary = read_summary(project.directory)
+    assert summary.statistics.tokens_in == 300
+    own = sum(row["cost"] for row in attempts if row["role"] == "judge")
+    ((role, use),) = summary.roles.items()
+    assert (role, use.n_attempts, use.cost) == ("judge", 3, pytest.approx(own))
+    assert set(summary.cost.by_model) == {"m", "j"}
+
+
+def test_case_whose_judge_fails_for_good_is_infra_and_says_who(project):
+    write(
+        project,
+        """
+@prefetch
+async def verdict(llm, asked) -> str:
+    await llm.chat([{"role": "user", "content": "say x"}])
+    return (await llm.role("judge").chat([{"role": "user", "content": asked}])).text
+
+@pytest.mark.parametrize("asked", ["status 500 a", "filter", "status 400 b", "say fine"])
+def test_it(verdict): pass
+""",
+        workers=4,
+    )
+    project.run("-n0", "--ultrapar-max-attempts", "2")
+    kinds = {row["param.asked"]: (row["outcome"], row["kind"]) for row in project.rows()}
+    assert kinds == {
+        "status 500 a": ("infra", "judge: overload"),
+        "filter": ("infra", "judge: content_filter"),
+        "status 400 b": ("error", "bad_request"),
+        "say fine": ("solved", None),
+    }
+
+
+def test_role_that_the_pool_lacks_is_named_with_those_it_has(project):
+    write(
+        project,
+        """
+@prefetch
+async def lost(llm) -> str:
+    return (await llm.role("critic").chat([{"role": "user", "content": "say x"}])).text
+
+def test_it(lost): pass
+def test_other(judged, prompt): pass
+""".replace("def test_other(judged, prompt): pass", ""),
+    )
+    result = project.run("-n0")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*llm.role('critic'): the pool has no such role; it has judge*"])
+    assert project.server.prompts == []
+    assert [row["outcome"] for row in project.rows()] == ["error"]
+
+
+@pytest.mark.parametrize("mode", ["serial", "rotate", "phase", "ultra"])
+def test_groups_and_modes_bind_the_case_s_own_model_alone(project, mode):
+    project.pytester.makeconftest(
+        """
+from pytest_ultrapar import Assignment, Group
+
+def pytest_ultrapar_policies(mode):
+    return ["mine"]
+
+def pytest_ultrapar_assign(workers, lanes, cases, mode):
+    assert {lane.model for lane in lanes} == {"m"}
+    half = len(cases) // 2
+    ids = [case.case_id for case in cases]
+    own = (lanes[0].lane_id,)
+    return Assignment(groups=(
+        Group("first", tuple(ids[:half]), own, exclusive="k", at_once=1),
+        Group("then", tuple(ids[half:]), own, exclusive="k", after=("first",)),
+    ))
+"""
+    )
+    write(project, cases(6), keys=("key0", "key1"), j='keys = ["key1"]')
+    policy = () if mode in {"serial", "rotate"} else ("--ultrapar-policy", "mine")
+    assert project.run("-n0", "--ultrapar-mode", mode, *policy).ret == 0
+    assert len(project.outcomes()) == 6
+    by_model = {(one.model, one.key) for one in project.server.log.requests}
+    assert ("j", f"{CANARY}-1") in by_model
+    if mode != "rotate":
+        assert by_model == {("m", f"{CANARY}-0"), ("j", f"{CANARY}-1")}
+
+
+def test_pool_with_a_role_of_no_model_sends_nothing(project):
+    write(project, cases(1))
+    path = project.pytester.path / "pool.toml"
+    path.write_text(path.read_text().replace('model = "j"', 'model = "judge"'))
+    result = project.run("-n0")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*pool.toml: role.judge.model must name a model of the pool*"])
+    assert project.server.prompts == []
+    assert not project.directory.exists()
+
+
+def test_model_of_a_role_is_none_to_select(project):
+    write(project, cases(1))
+    result = project.run("-n0", "--ultrapar-model", "j")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--ultrapar-model 'j' matches no model of *; it has m"])
+    assert project.server.prompts == []

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.session.settings import selected_models
+
+JUDGE = '[role.judge]\nmodel = "j"\n'
+NAMES = ("m", "n", "j", "k")
+
+
+def text(roles="", *, subject=None, names=("m", "j")):
+    """A pool file of these models; `subject` says that of some of them."""
+    said = {name: f"subject = {str(word).lower()}" for name, word in (subject or {}).items()}
+    models = "".join(
+        f'[[provider.model]]\nname = "{name}"\n{said.get(name, "")}\n' for name in names
+    )
+    keys = 'keys = [{ name = "key0" }]'
+    return f'schema = 1\n{roles}\n[[provider]]\nname = "sim"\napi = "simulated"\n{keys}\n{models}'
+
+
+@pytest.fixture
+def loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def load(content):
+        (tmp_path / "pool.toml").write_text(content, encoding="utf-8")
+        return load_pool("pool.toml", environ={}, overrides=Overrides())
+
+    return load
+
+
+def test_model_with_a_role_makes_no_cases_unless_it_says_so(loaded):
+    pool = loaded(text(JUDGE))
+    assert (pool.roles, pool.models, pool.subjects) == ({"judge": "j"}, ("m", "j"), ("m",))
+    assert loaded(text(JUDGE, subject={"j": True})).subjects == ("m", "j")
+    assert loaded(text(subject={"j": False})).subjects == ("m",)
+    assert [(one.name, one.value, one.origin) for one in pool.effective if "role" in one.name] == [
+        ("role judge model", "j", "pool.toml")
+    ]
+
+
+def test_model_of_two_providers_says_once_whether_it_makes_cases(loaded):
+    other = text(names=("j",)).replace("schema = 1", "").replace('"sim"', '"other"')
+    assert loaded(text(subject={"j": False}) + other).subjects == ("m",)
+    with pytest.raises(ConfigError) as refusal:
+        loaded(text(subject={"j": False}) + other + "subject = true\n")
+    assert str(refusal.value) == (
+        "pool.toml: provider[1].model[0].subject must be false as in provider[0].model[1].subject: "
+        "both are the model j"
+    )
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        (
+            "[role.judge]",
+            "role.judge.model is missing; it names the model of the pool that has the role",
+        ),
+        ('role.judge = "j"', "role.judge must be a table (got a string)"),
+        ("[role.judge]\nmodel = 7", "role.judge.model must be a string (got 7)"),
+        (
+            '[role.judge]\nmodle = "j"',
+            "role.judge.modle is not a known field; did you mean model? (allowed: model)",
+        ),
+        (
+            '[role.judge]\nmodel = "gpt"',
+            'role.judge.model must name a model of the pool (got "gpt"); it has m, j',
+        ),
+        (
+            '[role.judge]\nmodel = "judge"',
+            'role.judge.model must name a model of the pool (got "judge"); that is a role, and a '
+            "role names a model; it has m, j",
+        ),
+        (
+            '[role.a]\nmodel = "b"\n[role.b]\nmodel = "a"',
+            'role.a.model must name a model of the pool (got "b"); that is a role, and a role '
+            "names a model; it has m, j",
+        ),
+        (
+            '[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"',
+            "provider has no model that makes cases: each has a role or subject = false; write "
+            "subject = true where a model with a role is to be measured, too",
+        ),
+    ],
+)
+def test_role_that_cannot_be_is_refused_with_one_sentence(loaded, roles, message):
+    with pytest.raises(ConfigError) as refusal:
+        loaded(text(roles))
+    assert str(refusal.value) == f"pool.toml: {message}"
+
+
+def test_models_of_roles_are_no_models_to_select(loaded):
+    pool = loaded(text(JUDGE))
+    assert selected_models(pool, ["*"], pool.subjects) == ("m",)
+    with pytest.raises(ConfigError) as refusal:
+        selected_models(pool, ["j"], pool.subjects)
+    assert str(refusal.value) == (
+        "--ultrapar-model 'j' matches no model of pool.toml that makes cases; it has m"
+    )
+
+
+@given(
+    roles=st.dictionaries(st.sampled_from(["judge", "critic", "user"]), st.sampled_from(NAMES)),
+    subject=st.dictionaries(st.sampled_from(NAMES), st.booleans()),
+)
+def test_models_make_cases_as_they_say_or_else_where_they_have_no_role(
+    tmp_path_factory, roles, subject
+):
+    path = tmp_path_factory.getbasetemp() / "roles.toml"
+    tables = "".join(f'[role.{role}]\nmodel = "{model}"\n' for role, model in roles.items())
+    path.write_text(text(tables, subject=subject, names=NAMES), encoding="utf-8")
+    wanted = tuple(one for one in NAMES if subject.get(one, one not in roles.values()))
+    if wanted:
+        pool = load_pool(path, environ={}, overrides=Overrides())
+        assert (pool.roles, pool.subjects, pool.models) == (roles, wanted, NAMES)
+    else:
+        with pytest.raises(ConfigError, match="no model that makes cases"):
+            load_pool(path, environ={}, overrides=Overrides())
