@@ -2,15 +2,17 @@
 
 It starts with the run, which needs the CPU more, and does ahead of the end what it can: imports
 first of all, then what the journal says as it grows. Until somebody waits for it, it leaves the CPU
-to others (`Breaks`). This module itself imports next to nothing: the rest takes 75 ms of CPU, which
-on a busy machine the run's first request waited for.
+to others (`Breaks`, `Reader`). This module itself imports next to nothing: the rest takes 75 ms of
+CPU, which on a busy machine the run's first request waited for.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,7 @@ _OTHERS_SHARE = 0.2
 _BREAK = 10
 """As often as long as we worked: of a core that is wanted we take an eleventh."""
 _LONGEST_BREAK_S = 0.1
+_LOWEST = 19
 
 
 def main() -> int:
@@ -92,9 +95,9 @@ class Breaks:
     """Leaves the CPU to others while nobody waits for us, and hears when somebody does.
 
     A low priority would do that too, but only the privileged may raise it again, and at the end of
-    a run what was begun at the lowest one gets hardly any time on a busy machine. So we work at an
-    ordinary one and take breaks as long as others want the CPU, between two imports (as a finder of
-    `sys.meta_path` that finds nothing) and between two records.
+    a run an import that was begun at the lowest one takes half a minute on a busy machine. So we
+    load at an ordinary one and take breaks as long as others want the CPU, between two imports (as
+    a finder of `sys.meta_path` that finds nothing).
 
     Args:
         hear: Waits so many seconds for the next line from who started us; returns it, an empty one
@@ -211,11 +214,49 @@ def _follow(run_dir: str, breaks: Breaks) -> Intake:
 
     from pytest_ultrapar.analysis.intake import Intake  # noqa: PLC0415
 
-    taken = Intake(Path(run_dir))
+    reader = Reader(Intake(Path(run_dir)))
+    reader.start()
     while not breaks.is_awaited:
-        taken.take_up(breaks.take)
         breaks.rest(_LOOK_EVERY_S)
-    return taken
+    return reader.end()
+
+
+class Reader(threading.Thread):
+    """Takes up the journal as it grows, at the lowest priority: what others leave of the CPU.
+
+    Only the privileged may raise a priority again. So it is this thread's alone, which at the end
+    is waited for no longer than it takes to finish a record; the rest is done at an ordinary one.
+    Where threads have no priority of their own, it keeps that of the process.
+    """
+
+    def __init__(self, taken: Intake) -> None:
+        super().__init__(name="ultrapar-reader", daemon=True)
+        self._taken = taken
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        """Read until the end, ten times a second what has come."""
+        if sys.platform == "linux":
+            with suppress(OSError):  # a sandbox may forbid even this
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+        try:
+            while not self._ended.wait(_LOOK_EVERY_S):
+                self._taken.take_up(self._ended.is_set)
+        except Exception as error:  # noqa: BLE001 - who ends it hears of it
+            self._error = error
+
+    def end(self) -> Intake:
+        """Stop; what was taken up.
+
+        Raises:
+            Exception: What went wrong while it was.
+        """
+        self._ended.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._taken
 
 
 def _ask_machine() -> None:

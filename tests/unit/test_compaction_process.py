@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import psutil
 import pytest
 
 from pytest_ultrapar.analysis import process
-from pytest_ultrapar.analysis.beside import FOLLOW, Breaks, break_s, work_ahead
+from pytest_ultrapar.analysis.beside import FOLLOW, Breaks, Reader, break_s, work_ahead
+from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.analysis.process import CompactionProcess, Stillness
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import run_of_seven
@@ -156,13 +160,15 @@ def test_stillness_does_not_count_while_the_one_who_looks_was_stopped_itself():
     assert still.look("a", 1001.0) == (1.0, False)
 
 
-def test_compactor_lowers_no_priority_since_only_the_privileged_raise_one_again(run):
+def test_compactor_loads_at_our_priority_since_only_the_privileged_raise_one_again(run):
     compaction = CompactionProcess.start(run.path)
     try:
         compaction.follow()
         found = psutil.Process(compaction.pid)
         seen = set()
+        deadline_s = time.monotonic() + 120
         while not any("pyarrow" in one.path for one in found.memory_maps()):
+            assert time.monotonic() < deadline_s
             seen |= {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in found.threads()}
         assert seen == {os.getpriority(os.PRIO_PROCESS, 0)}
     finally:
@@ -251,9 +257,38 @@ def test_reading_ahead_that_fails_is_logged(tmp_path, caplog):
     assert str(tmp_path / "gone") in record.message
 
 
-def test_reading_ahead_takes_up_what_is_there_until_somebody_waits(run):
-    machine = Machine([(0.0, FOLLOW), (1.0, b"go")])
-    begun = work_ahead(run.path, Breaks(machine.hear, machine.clock))
-    assert begun is not None
+class ReadOnce(Intake):
+    """Tells when all that was there is taken up, and at which priority that was."""
+
+    def __init__(self, run_dir):
+        super().__init__(run_dir)
+        self.is_read = threading.Event()
+        self.priority = None
+
+    def take_up(self, stop=lambda: False):
+        super().take_up(stop)
+        self.priority = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        self.is_read.set()
+
+
+def test_what_was_read_ahead_is_there_when_somebody_waits(run):
+    reader = Reader(ReadOnce(run.path))
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    reader.start()
+    assert reader._taken.is_read.wait(60)
+    begun = reader.end()
     assert len(begun.measures()) == 6
     begun.close()
+    if sys.platform == "linux":
+        assert (begun.priority, os.getpriority(os.PRIO_PROCESS, 0)) == (19, own)
+
+
+def test_what_went_wrong_in_reading_ahead_is_told_at_the_end(run):
+    taken = ReadOnce(run.path)
+    reader = Reader(taken)
+    shutil.rmtree(run.path)
+    reader.start()
+    reader.join(60)
+    with pytest.raises(ResultsError):
+        reader.end()
+    taken.close()
