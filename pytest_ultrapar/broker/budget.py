@@ -181,7 +181,11 @@ class Tariff:
         """What a request may cost at most, or by estimate."""
         if not isinstance(request, PricedRequest):
             return 0
-        return self._price.most(request.most_in, request.most_out)
+        return self.most(request.most_in, request.most_out)
+
+    def most(self, most_in: int, most_out: int) -> int:
+        """What a request of so many tokens in and out costs at most."""
+        return self._price.most(most_in, most_out)
 
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
         """What a lease that came back has cost: by its answer, else all that was reserved.

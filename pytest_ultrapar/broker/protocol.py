@@ -106,6 +106,9 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
 class PricedRequest(LeaseRequest, frozen=True, array_like=True):
     """A wish for a lease where a budget counts what it may cost.
 
+    Nobody knows that of an episode's first request before the episode begins: that one is asked for
+    as any other, and paid when it is known (`BrokerPort.pay`).
+
     Attributes:
         most_in: Tokens that the prompt has at most.
         most_out: Tokens that the answer has: at most, or by estimate where nothing bounds it.
@@ -135,8 +138,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
             free.
         in_flight: Leases out on this lane including this one.
         tokens: What was reserved on the limits that count tokens; 0 where none does. A request that
-            may take more must not be sent on it. Where a budget counts, 0 says that nothing was
-            reserved, and that no request must be sent on it.
+            may take more must not be sent on it.
         is_answering: Whether the lane's instance has answered something lately: a wordless refusal
             is then `congestion`.
     """
@@ -185,7 +187,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
         state: `up`, `paused` (until a time) or `out`: removed, until the end of the run.
         reason: One sentence for people when `paused` or removed, else empty.
         waited_s: Seconds that requests waited, by the name of the limit that bound them (or
-            `pause`, `group`, `home`).
+            `pause`, `group`, `home`, `budget`).
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
         orphans: Seats kept taken because their holder died and its request may still be running.
         pauses: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
@@ -288,6 +290,15 @@ class BrokerPort(Protocol):
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
         """Give a lease back with what became of its request. Never waits."""
+        ...
+
+    def pay(self, lease: Lease, most_in: int, most_out: int) -> asyncio.Future[bool]:
+        """A future: whether the money for a request was reserved, whose lease has none yet.
+
+        False: that much is not there; the lease is to be given back as `unsent`, and asked for anew
+        with `PricedRequest`, which waits until money is free. It fails with `ConnectionError` when
+        the broker is gone.
+        """
         ...
 
     def sent_late(self, lease: Lease, late_s: float) -> None:

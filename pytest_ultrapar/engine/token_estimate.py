@@ -83,6 +83,18 @@ class High:
         seen = self._sorted[math.ceil(QUANTILE * n) - 1] if n else 0.0
         return seen if self.is_known else max(seen, self._supposed)
 
+    @property
+    def early(self) -> float:
+        """As `value`, but going by the first values: the largest, widened while they are few.
+
+        Nine times as much with one value, less with each further one, and never more than
+        what was supposed: too much is reserved money, which others wait for.
+        """
+        n = len(self._last)
+        if self.is_known or not n:
+            return self.value
+        return min(self.value, self._sorted[-1] * (1 + FEW / n))
+
 
 class _Model:
     """What was learnt of one model."""
@@ -91,7 +103,6 @@ class _Model:
         self.per_byte = High(TOKENS_PER_BYTE)
         self.answer = High(ANSWER_TOKENS)
         self.first = High(0.0)
-        self.first_in, self.first_out = High(0.0), High(0.0)
 
 
 class TokenEstimates:
@@ -110,7 +121,6 @@ class TokenEstimates:
         """
         self._least = dict(least)
         self._bounds = dict(bounds or {})
-        self._asked: dict[str, tuple[int, int]] = {}
         self._models = {model: _Model() for model in least}
 
     @classmethod
@@ -134,25 +144,10 @@ class TokenEstimates:
         Never more than any lane can grant: what the request needs is known only afterwards.
         """
         known = self._models.get(model)
-        if known is None:
+        if known is None or math.isinf(least := self._least[model]):
             return 0
-        least = self._least[model]
         tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
         return max(1, math.floor(min(least, tokens)))
-
-    def most_of_first(self, model: str, case_id: str) -> tuple[int, int] | None:
-        """As `most`, of the first request of an episode that has not begun; remembered for it."""
-        if model not in self._bounds:
-            return None
-        known = self._models[model]
-        asked = known.first_in.value or FIRST_TOKENS, known.first_out.value or ANSWER_TOKENS
-        self._asked[case_id] = most = math.ceil(asked[0]), math.ceil(asked[1])
-        return most
-
-    def fits_first(self, case_id: str, most: tuple[int, int]) -> bool:
-        """Whether what was asked for an episode's first request is enough for it; asked once."""
-        asked = self._asked.pop(case_id, (0, 0))
-        return most[0] <= asked[0] and most[1] <= asked[1]
 
     def most(self, model: str, asked: Asked) -> tuple[int, int] | None:
         """Tokens in and out that a request has at most; None where no budget counts them.
@@ -163,10 +158,8 @@ class TokenEstimates:
         if model not in self._bounds:
             return None
         n_bytes, fixed = _size(asked)
-        answer, bound = self._answer(model, asked), self._bounds[model]
-        if bound is not None and asked.leaves_bound:
-            answer = bound * asked.n_answers
-        return min(n_bytes + fixed, MOST_TOKENS), min(answer, MOST_TOKENS)
+        bound = self._bounds[model] if asked.leaves_bound else None
+        return min(n_bytes + fixed, MOST_TOKENS), self._most_out(model, asked, bound)
 
     def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> tuple[int, int] | None:
         """As `most`, of a request that is sent as it is: each byte of its body counts.
@@ -177,7 +170,13 @@ class TokenEstimates:
         if model not in self._bounds:
             return None
         most_in = n_bytes + TOKENS_PER_ATTACHMENT * asked.n_named + kept
-        return min(most_in, MOST_TOKENS), min(self._answer(model, asked), MOST_TOKENS)
+        return min(most_in, MOST_TOKENS), self._most_out(model, asked, None)
+
+    def _most_out(self, model: str, asked: Asked, bound: int | None) -> int:
+        """Tokens that all answers have at most, or by estimate where nothing bounds them."""
+        one: float | None = bound if asked.bound is None else asked.bound
+        one = self._models[model].answer.early if one is None else one
+        return min(math.ceil(asked.n_answers * one), MOST_TOKENS)
 
     def _answer(self, model: str, asked: Asked) -> int:
         """Tokens that all answers to a request may have."""
@@ -195,7 +194,7 @@ class TokenEstimates:
             kept: Tokens of the state of the provider's on which it goes on.
         """
         known = self._models.get(model)
-        if known is None:
+        if known is None or math.isinf(self._least[model]):
             return 0
         n_bytes, fixed = _size(asked)
         text = math.ceil(n_bytes * known.per_byte.value)
@@ -213,9 +212,6 @@ class TokenEstimates:
         if is_first and known.answer.is_known:
             # What it would have had to reserve, which is more than it took where `max_tokens` is.
             known.first.add(self.of_request(model, asked))
-            if (most := self.most(model, asked)) is not None:
-                known.first_in.add(most[0])
-                known.first_out.add(most[1])
 
 
 def _bound(pool: Pool, model: str) -> int | None:
