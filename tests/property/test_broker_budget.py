@@ -13,8 +13,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pytest_ultrapar.apis.asked import asked_of
+from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.broker.budget import Budgets, SpendingFile, read_spending, spent_by_limit
 from pytest_ultrapar.broker.protocol import BUDGET, Feedback
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit, Pool
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
@@ -547,3 +550,73 @@ class Session:
             self.play.end(case_id)
         else:
             self.ask(case_id)
+
+
+class Unbounded:
+    """A run whose answers nothing bounds, in virtual time: estimates as engines make them."""
+
+    def __init__(self, budget: float | None, *, n_cases: int = 400) -> None:
+        what = priced_pool(budget, workers=40)
+        self.pool = replace(what, lanes=what.lanes[:1])
+        counted = self.pool if budget is not None else priced_pool(1e6)
+        self.estimates = TokenEstimates.of(counted)
+        budgets = Budgets(self.pool) if budget is not None else None
+        self.play = Play(self.pool, self.granted, now_s=0.0, budgets=budgets)
+        self.rng, self.left, self.spent = random.Random(7), n_cases, 0
+        self.needs = [(random.Random(n).uniform(1, 2), 30 + n % 30) for n in range(n_cases)]
+
+    def run(self) -> float:
+        for n in range(self.left):
+            self.play.ask(opens=True, case_id=str(n))
+        while self.left and self.play.next_s() < 1e8:
+            self.play.step()
+        assert not self.play.refused
+        return self.play.now_s
+
+    def granted(self, request_id: int) -> None:
+        self.play.later(0.0, self.begun, request_id)
+
+    def begun(self, request_id: int) -> None:
+        request = self.play.requests[request_id]
+        most = self.estimates.most("m", ASKED)
+        if request.opens and self.play.broker._table.budgets is not None:
+            if not self.play.paid(request_id, *most):
+                self.play.back(request_id, "unsent")
+                self.play.ask(
+                    opens=False, case_id=request.case_id, most_in=most[0], most_out=most[1]
+                )
+                return
+        self.play.later(self.needs[int(request.case_id)][0], self.over, request_id)
+
+    def over(self, request_id: int) -> None:
+        case_id = self.play.requests[request_id].case_id
+        n_out = self.needs[int(case_id)][1]
+        self.spent += DEAR.cost(75, n_out)
+        reply = Reply("", None, (), "stop", 75, n_out, "p/a/k", 1.0)
+        self.estimates.learn("m", ASKED, reply, is_first=True)
+        self.play.answer(request_id, "ok", Feedback(tokens=75 + n_out, tokens_out=n_out))
+        self.play.end(case_id)
+        self.left -= 1
+
+
+ASKED = asked_of({"messages": [{"role": "user", "content": "x" * 300}]})
+
+
+def test_run_whose_budget_is_twice_its_cost_takes_no_longer_than_one_without():
+    free = Unbounded(None)
+    free_s = free.run()
+    paid = Unbounded(2 * free.spent / UNITS)
+    paid_s = paid.run()
+    assert paid.spent == free.spent
+    # The first requests, whose answers nobody knows, may be fewer at once than there are seats.
+    assert paid_s <= free_s + 2.0
+    waited_s = paid.play.status("p/a/k").waited_s
+    assert paid_s < 1.15 * free_s, waited_s
+
+
+def test_run_on_little_more_than_its_cost_is_finished():
+    cost = Unbounded(None)
+    cost.run()
+    run = Unbounded(1.05 * cost.spent / UNITS)
+    run.run()
+    assert run.spent == cost.spent
