@@ -226,9 +226,15 @@ class LaneBroker:
         return self._finish(now_s)
 
     def pay(
-        self, worker: str, lease_id: int, most_in: int, most_out: int, now_s: float
+        self, worker: str, lease_id: int, most: tuple[int, int, int], now_s: float
     ) -> tuple[bool, list[Action]]:
         """Reserve what the request of a lease may cost, of which nothing was known at its grant.
+
+        Args:
+            worker: Whose lease it is.
+            lease_id: Which one.
+            most: The figures of a `PricedRequest`, in its order.
+            now_s: As everywhere.
 
         Returns:
             Whether that was there; if not, nothing must be sent on the lease. And what to tell whom
@@ -236,7 +242,7 @@ class LaneBroker:
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
-        is_paid = held is not None and self._table.pay(lease_id, held, most_in, most_out)
+        is_paid = held is not None and self._table.pay(lease_id, held, *most)
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:

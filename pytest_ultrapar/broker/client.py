@@ -118,14 +118,16 @@ class BrokerClient(asyncio.Protocol):
         """Give a lease back with what became of its request."""
         self._send(wire.Release(lease.lease_id, outcome, feedback))
 
-    def pay(self, lease: Lease, most_in: int, most_out: int) -> asyncio.Future[bool]:
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
         """A future: whether the money for a request was reserved."""
         future: asyncio.Future[bool] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(self._lost))
             return future
         self._payments[lease.lease_id] = future
-        self._send(wire.Pay(lease.lease_id, most_in, most_out))
+        self._send(wire.Pay(lease.lease_id, most_in, most_out, n_guessed))
         return future
 
     def sent_late(self, lease: Lease, late_s: float) -> None:

@@ -226,12 +226,15 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
-    def pay(self, lease_id: int, held: HeldLease, most_in: int, most_out: int) -> bool:
+    def pay(
+        self, lease_id: int, held: HeldLease, most_in: int, most_out: int, n_guessed: int
+    ) -> bool:
         """Reserve money for a lease that is out; False, and nothing reserved, where it is short."""
         lane = held.lane
         if self.budgets is None or lane.tariff is None:
             return True
-        units = lane.tariff.most(most_in, most_out)
+        units = lane.tariff.most(most_in, most_out, n_guessed)
+        held.n_guessed = n_guessed
         if not lane.reserve_money(units):
             return False
         held.units += units
@@ -247,6 +250,8 @@ class LaneTable:
         assert self.budgets is not None
         used, lanes = held.lane.settle_money(held.units, outcome, feedback)
         self.budgets.settled(lease_id, used)
+        if outcome == "ok" and feedback.tokens_out and held.lane.tariff is not None:
+            held.lane.tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
             self.money_is_shut()
         self.look_at(lanes)

@@ -1178,9 +1178,19 @@ class HeldLease:
         behind_s: How long before the grant the time of the send was.
         probes: The retry budget whose probe it is; None for all other leases.
         units: Money that is reserved for it.
+        n_guessed: How many answers to its request nothing bounds.
     """
 
-    __slots__ = ("at_grant", "behind_s", "granted_s", "lane", "probes", "reserved", "units")
+    __slots__ = (
+        "at_grant",
+        "behind_s",
+        "granted_s",
+        "lane",
+        "n_guessed",
+        "probes",
+        "reserved",
+        "units",
+    )
 
     def __init__(
         self,
@@ -1196,7 +1206,7 @@ class HeldLease:
         self.behind_s = behind_s
         self.probes = probes
         self.reserved: Reserved = ()
-        self.units = 0
+        self.units = self.n_guessed = 0
 
     def sent_late(self, late_s: float) -> None:
         """Its request was sent so long after the grant, which later sends make up for."""

@@ -83,14 +83,18 @@ class LocalBroker:
                 self._broker.release(self._worker, lease.lease_id, outcome, feedback, now_s)
             )
 
-    def pay(self, lease: Lease, most_in: int, most_out: int) -> asyncio.Future[bool]:
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
         """A future, done already: whether the money for a request was reserved."""
         future: asyncio.Future[bool] = self._loop.create_future()
         if not self._serves:
             future.set_exception(ConnectionError("the broker is closed"))
             return future
         now_s = self._host.now_s()
-        is_paid, actions = self._broker.pay(self._worker, lease.lease_id, most_in, most_out, now_s)
+        is_paid, actions = self._broker.pay(
+            self._worker, lease.lease_id, (most_in, most_out, n_guessed), now_s
+        )
         future.set_result(is_paid)
         self._carry_out(actions)
         return future

@@ -111,17 +111,20 @@ class PricedRequest(LeaseRequest, frozen=True, array_like=True):
 
     Attributes:
         most_in: Tokens that the prompt has at most.
-        most_out: Tokens that the answer has: at most, or by estimate where nothing bounds it.
+        most_out: Tokens that its answers have at most, those left out that nothing bounds.
+        n_guessed: How many these are. Each counts as answers of the model have been so far, at any
+            time while the request waits.
     """
 
     most_in: int = 0
     most_out: int = 0
+    n_guessed: int = 0
 
 
-def priced(request: LeaseRequest, most_in: int, most_out: int) -> PricedRequest:
+def priced(request: LeaseRequest, most_in: int, most_out: int, n_guessed: int = 0) -> PricedRequest:
     """The same wish, where money counts."""
     wish = msgspec.structs.asdict(request)
-    return PricedRequest(**wish, most_in=most_in, most_out=most_out)
+    return PricedRequest(**wish, most_in=most_in, most_out=most_out, n_guessed=n_guessed)
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
@@ -292,12 +295,14 @@ class BrokerPort(Protocol):
         """Give a lease back with what became of its request. Never waits."""
         ...
 
-    def pay(self, lease: Lease, most_in: int, most_out: int) -> asyncio.Future[bool]:
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
         """A future: whether the money for a request was reserved, whose lease has none yet.
 
-        False: that much is not there; the lease is to be given back as `unsent`, and asked for anew
-        with `PricedRequest`, which waits until money is free. It fails with `ConnectionError` when
-        the broker is gone.
+        The figures are those of a `PricedRequest`. False: that much is not there; the lease is to
+        be given back as `unsent`, and asked for anew with a `PricedRequest`, which waits until
+        money is free. It fails with `ConnectionError` when the broker is gone.
         """
         ...
 

@@ -18,6 +18,7 @@ from pytest_ultrapar.broker.protocol import (
     Action,
     Grant,
     Lease,
+    PricedRequest,
     Refusal,
 )
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
@@ -256,6 +257,8 @@ class Scheduler:
         held = HeldLease(lane, now_s, at_grant, behind_s, waiting.probes)
         worker.leases[self._n_leases] = held
         held.units, tokens = units, 0
+        if isinstance(request, PricedRequest):
+            held.n_guessed = request.n_guessed
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane, tokens, now_s)

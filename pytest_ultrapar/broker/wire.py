@@ -108,6 +108,7 @@ class Pay(msgspec.Struct, frozen=True, array_like=True, tag=11):
     lease_id: int
     most_in: int
     most_out: int
+    n_guessed: int
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):

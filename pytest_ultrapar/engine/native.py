@@ -132,7 +132,7 @@ class _Native:
     fields: dict[str, msgspec.Raw]
     asked: Asked
     tokens: int
-    most: tuple[int, int] | None
+    most: tuple[int, int, int] | None
     pieces: Pieces | None
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:

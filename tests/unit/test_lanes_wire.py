@@ -37,7 +37,7 @@ CLIENT_MESSAGES = [
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
     wire.AcquirePriced(PricedRequest(1, "m", most_in=5, most_out=6)),
-    wire.Pay(7, 12, 34),
+    wire.Pay(7, 12, 34, 1),
 ]
 SERVER_MESSAGES = [
     wire.Welcome(),
