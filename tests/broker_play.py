@@ -83,6 +83,11 @@ class Play(BrokerPlay):
         lease = self.leases.pop(request_id)
         self.release(self.whose[request_id], lease.lease_id, outcome, feedback)
 
+    def paid(self, request_id: int, most_in: int, most_out: int, n_guessed: int = 0) -> bool:
+        """Whether the money for a request that has its lease could be reserved."""
+        lease = self.leases[request_id]
+        return self.pay(self.whose[request_id], lease.lease_id, most_in, most_out, n_guessed)
+
     def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
         self.episode_ended(worker, case_id, group)
 

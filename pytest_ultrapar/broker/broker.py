@@ -220,10 +220,30 @@ class LaneBroker:
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
-        if held.units is not None and lane.tariff is not None:
+        if held.units:
             self._table.settle_money(lease_id, held, outcome, feedback)
         self._table.give_back(lane)
         return self._finish(now_s)
+
+    def pay(
+        self, worker: str, lease_id: int, most: tuple[int, int, int], now_s: float
+    ) -> tuple[bool, list[Action]]:
+        """Reserve what the request of a lease may cost, of which nothing was known at its grant.
+
+        Args:
+            worker: Whose lease it is.
+            lease_id: Which one.
+            most: The figures of a `PricedRequest`, in its order.
+            now_s: As everywhere.
+
+        Returns:
+            Whether that was there; if not, nothing must be sent on the lease. And what to tell whom
+            beside.
+        """
+        now_s = self._advance(now_s)
+        held = self._worker(worker).leases.get(lease_id)
+        is_paid = held is not None and self._table.pay(lease_id, held, *most)
+        return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
         """A request goes out so long after its grant; later sends make up for what is too long.

@@ -16,9 +16,11 @@ outlives every process, and not the machine: what was written in its last second
 from __future__ import annotations
 
 import errno
+import math
 import os
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.high import ANSWER_TOKENS, High
 from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE, PricedRequest
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
@@ -99,11 +101,13 @@ class Budgets:
             if limit.budget is not None
         }
         self._prices = {(one.provider, one.model): one for one in pool.prices}
+        self._answers: dict[str, High] = {}
         self._file = file
 
     def tariff(self, lane: Lane) -> Tariff:
         """What requests cost on a lane."""
-        return Tariff(self._prices[lane.provider, lane.model])
+        answer = self._answers.setdefault(lane.model, High(ANSWER_TOKENS))
+        return Tariff(self._prices[lane.provider, lane.model], answer)
 
     def reserved(self, lease_id: int, lane: Lane, units: int) -> bool:
         """Remember a reservation, before its lease goes out; False: it must not, for `trouble`."""
@@ -172,16 +176,32 @@ error inside of an answer has such an outcome, too, and says `maybe_billed`."""
 class Tariff:
     """What requests cost on one lane."""
 
-    __slots__ = ("_price",)
+    __slots__ = ("_answer", "_price")
 
-    def __init__(self, price: ModelPrice) -> None:
+    def __init__(self, price: ModelPrice, answer: High) -> None:
+        """Know what tokens cost.
+
+        Args:
+            price: Of the lane's model.
+            answer: How long the model's answers are that nothing bounds, for all lanes of it.
+        """
         self._price = price
+        self._answer = answer
 
     def units(self, request: LeaseRequest) -> int:
         """What a request may cost at most, or by estimate."""
         if not isinstance(request, PricedRequest):
             return 0
-        return self._price.most(request.most_in, request.most_out)
+        return self.most(request.most_in, request.most_out, request.n_guessed)
+
+    def most(self, most_in: int, most_out: int, n_guessed: int) -> int:
+        """As `units`, by the figures of a `PricedRequest`."""
+        guessed = math.ceil(n_guessed * self._answer.early)
+        return self._price.most(most_in, most_out + guessed)
+
+    def learn(self, tokens_out: int, n_answers: int) -> None:
+        """Take into account how long answers were."""
+        self._answer.add(tokens_out / n_answers)
 
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
         """What a lease that came back has cost: by its answer, else all that was reserved.

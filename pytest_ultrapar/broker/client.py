@@ -76,6 +76,7 @@ class BrokerClient(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._outgoing = bytearray()
         self._leases: dict[int, asyncio.Future[Lease]] = {}
+        self._payments: dict[int, asyncio.Future[bool]] = {}
         self._welcome: asyncio.Future[None] = loop.create_future()
         self._statuses: deque[asyncio.Future[BrokerStatus]] = deque()
         self._assigned: deque[asyncio.Future[str | None]] = deque()
@@ -116,6 +117,18 @@ class BrokerClient(asyncio.Protocol):
     ) -> None:
         """Give a lease back with what became of its request."""
         self._send(wire.Release(lease.lease_id, outcome, feedback))
+
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
+        """A future: whether the money for a request was reserved."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        if self._lost is not None:
+            future.set_exception(ConnectionError(self._lost))
+            return future
+        self._payments[lease.lease_id] = future
+        self._send(wire.Pay(lease.lease_id, most_in, most_out, n_guessed))
+        return future
 
     def sent_late(self, lease: Lease, late_s: float) -> None:
         """Say that a request is sent so long after its grant."""
@@ -198,6 +211,8 @@ class BrokerClient(asyncio.Protocol):
                     future.set_exception(NoLaneError(reason, kind))
             case wire.StatusNow(status):
                 _resolve(self._statuses.popleft(), status)
+            case wire.Paid(lease_id, is_paid):
+                _resolve(self._payments.pop(lease_id), is_paid)
             case wire.Assigned(error):
                 _resolve(self._assigned.popleft(), error)
             case wire.Welcome():
@@ -238,10 +253,12 @@ class BrokerClient(asyncio.Protocol):
         waiting: list[asyncio.Future[Any]] = [
             self._welcome,
             *self._leases.values(),
+            *self._payments.values(),
             *self._statuses,
             *self._assigned,
         ]
         self._leases.clear()
+        self._payments.clear()
         self._statuses.clear()
         self._assigned.clear()
         for future in waiting:

@@ -209,12 +209,12 @@ class LaneTable:
             if limit.ready_s > now_s:
                 if limit.wake_s <= limit.ready_s:
                     # All lanes of that limit are looked at then, this one among them.
-                    lane.rate_label = limit.name
+                    lane.rate_label = limit.wait_label
                     return
                 if bound is None or limit.ready_s > bound.ready_s:
                     bound = limit
         if bound is not None:
-            lane.rate_label = bound.name
+            lane.rate_label = bound.wait_label
             self._wakes.ensure(bound, bound.ready_s)
 
     def take(self, lane: LaneState, now_s: float) -> float:
@@ -239,14 +239,32 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
+    def pay(
+        self, lease_id: int, held: HeldLease, most_in: int, most_out: int, n_guessed: int
+    ) -> bool:
+        """Reserve money for a lease that is out; False, and nothing reserved, where it is short."""
+        lane = held.lane
+        if self.budgets is None or lane.tariff is None:
+            return True
+        units = lane.tariff.most(most_in, most_out, n_guessed)
+        held.n_guessed = n_guessed
+        if not lane.reserve_money(units):
+            return False
+        held.units += units
+        if self.budgets.reserved(lease_id, lane.lane, held.units):
+            return True
+        self.money_is_shut()
+        return False
+
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
     ) -> None:
         """Count what a lease cost, of which money was reserved."""
-        assert held.units is not None
         assert self.budgets is not None
         used, lanes = held.lane.settle_money(held.units, outcome, feedback)
         self.budgets.settled(lease_id, used)
+        if outcome == "ok" and feedback.tokens_out and held.lane.tariff is not None:
+            held.lane.tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
             self.money_is_shut()
         self.look_at(lanes)
@@ -515,9 +533,6 @@ class LaneTable:
             limit.seats.give_back()
             if not limit.seats.in_flight and (limit.days or limit.purse):
                 self.idle.append(limit)
-                if limit.purse:
-                    # An opening request that does not fit is served then.
-                    self.look_at(limit.lanes)
         self._touched += lane.path
 
     def _pause(self, lane: LaneState, pause: Pause, now_s: float) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.broker.headroom import OF_WAKE, Headroom, never_late_s
 from pytest_ultrapar.broker.health import PauseLog
-from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+from pytest_ultrapar.broker.protocol import BUDGET, EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.throttles import (
     UNRATED_SEND_BY_S,
@@ -331,15 +331,15 @@ class LimitState(Wake):
                 return True
         return False
 
-    def pays(self, units: int, *, opens: bool) -> bool:
-        """Whether a request that may cost so much can be granted now.
+    def pays(self, units: int) -> bool:
+        """Whether a request that may cost so much can be granted now."""
+        return self.purse is None or units <= self.purse.left
 
-        An opening request may, too, where nothing is in flight whose answer could free money: its
-        costs are a guess, so nothing is reserved for it, and it is decided anew when it is known.
-        """
-        if self.purse is None or units <= self.purse.left:
-            return True
-        return opens and self.purse.left > 0 and not self.seats.in_flight
+    @property
+    def wait_label(self) -> str:
+        """What requests wait for while its `ready_s` has not come: itself, or money."""
+        is_short = self.purse is not None and self.kept_until_s == math.inf
+        return BUDGET if is_short else self.name
 
     def free(self) -> None:
         """Be kept for no request any more."""
@@ -560,7 +560,7 @@ class LaneState(Wake):
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
                 return limit
-            if not limit.seats.in_flight and not limit.pays(units, opens=request.opens):
+            if not limit.seats.in_flight and not limit.pays(units):
                 return limit
         return None
 
@@ -571,17 +571,16 @@ class LaneState(Wake):
     def pays(self, request: LeaseRequest) -> bool:
         """Whether all its limits have the money for a request now."""
         units = self.units(request)
-        return all(limit.pays(units, opens=request.opens) for limit in self.metered)
+        return all(limit.pays(units) for limit in self.metered)
 
-    def pay(self, request: LeaseRequest) -> int | None:
-        """Reserve what a request may cost; None, and nothing reserved, where that is not there."""
-        units = self.units(request)
-        purses = [limit.purse for limit in self.metered if limit.purse is not None]
-        if any(units > purse.left for purse in purses):
-            return None
-        for purse in purses:
-            purse.reserve(units)
-        return units
+    def reserve_money(self, units: int) -> bool:
+        """Reserve what a request may cost; False, and nothing reserved, where that is not there."""
+        if not all(limit.pays(units) for limit in self.metered):
+            return False
+        for limit in self.metered:
+            if limit.purse is not None:
+                limit.purse.reserve(units)
+        return True
 
     def settle_money(
         self, reserved: int, outcome: LeaseOutcome, feedback: Feedback
@@ -906,9 +905,10 @@ def keeps_limits(
     tokens, units = request.tokens, lane.units(request)
     late = False
     for limit in lane.metered:
-        if not limit.pays(units, opens=request.opens):
+        if not limit.pays(units):
             # Until an answer frees some, or nothing is in flight any more.
             ready_s = math.inf
+            lane.rate_label = BUDGET
         else:
             ready_s = max(
                 [now_s]
@@ -1177,10 +1177,20 @@ class HeldLease:
     Attributes:
         behind_s: How long before the grant the time of the send was.
         probes: The retry budget whose probe it is; None for all other leases.
-        units: Money that is reserved for it; None: none is.
+        units: Money that is reserved for it.
+        n_guessed: How many answers to its request nothing bounds.
     """
 
-    __slots__ = ("at_grant", "behind_s", "granted_s", "lane", "probes", "reserved", "units")
+    __slots__ = (
+        "at_grant",
+        "behind_s",
+        "granted_s",
+        "lane",
+        "n_guessed",
+        "probes",
+        "reserved",
+        "units",
+    )
 
     def __init__(
         self,
@@ -1196,7 +1206,7 @@ class HeldLease:
         self.behind_s = behind_s
         self.probes = probes
         self.reserved: Reserved = ()
-        self.units: int | None = None
+        self.units = self.n_guessed = 0
 
     def sent_late(self, late_s: float) -> None:
         """Its request was sent so long after the grant, which later sends make up for."""

@@ -83,6 +83,22 @@ class LocalBroker:
                 self._broker.release(self._worker, lease.lease_id, outcome, feedback, now_s)
             )
 
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
+        """A future, done already: whether the money for a request was reserved."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        if not self._serves:
+            future.set_exception(ConnectionError("the broker is closed"))
+            return future
+        now_s = self._host.now_s()
+        is_paid, actions = self._broker.pay(
+            self._worker, lease.lease_id, (most_in, most_out, n_guessed), now_s
+        )
+        future.set_result(is_paid)
+        self._carry_out(actions)
+        return future
+
     def sent_late(self, lease: Lease, late_s: float) -> None:
         """Say that a request is sent so long after its grant."""
         if self._serves:

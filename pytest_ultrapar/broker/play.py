@@ -74,6 +74,16 @@ class BrokerPlay(ABC):
         """Give a lease back."""
         self.book(self.broker.release(worker, lease_id, outcome, feedback, self.now_s))
 
+    def pay(
+        self, worker: str, lease_id: int, most_in: int, most_out: int, n_guessed: int = 0
+    ) -> bool:
+        """Have the money for the request of a lease reserved; whether it is."""
+        is_paid, actions = self.broker.pay(
+            worker, lease_id, (most_in, most_out, n_guessed), self.now_s
+        )
+        self.book(actions)
+        return is_paid
+
     def sent_late(self, worker: str, lease_id: int, late_s: float) -> None:
         """Send a request so long after its grant."""
         self.book(self.broker.sent_late(worker, lease_id, late_s, self.now_s))

@@ -106,19 +106,25 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
 class PricedRequest(LeaseRequest, frozen=True, array_like=True):
     """A wish for a lease where a budget counts what it may cost.
 
+    Nobody knows that of an episode's first request before the episode begins: that one is asked for
+    as any other, and paid when it is known (`BrokerPort.pay`).
+
     Attributes:
         most_in: Tokens that the prompt has at most.
-        most_out: Tokens that the answer has: at most, or by estimate where nothing bounds it.
+        most_out: Tokens that its answers have at most, those left out that nothing bounds.
+        n_guessed: How many these are. Each counts as answers of the model have been so far, at any
+            time while the request waits.
     """
 
     most_in: int = 0
     most_out: int = 0
+    n_guessed: int = 0
 
 
-def priced(request: LeaseRequest, most_in: int, most_out: int) -> PricedRequest:
+def priced(request: LeaseRequest, most_in: int, most_out: int, n_guessed: int = 0) -> PricedRequest:
     """The same wish, where money counts."""
     wish = msgspec.structs.asdict(request)
-    return PricedRequest(**wish, most_in=most_in, most_out=most_out)
+    return PricedRequest(**wish, most_in=most_in, most_out=most_out, n_guessed=n_guessed)
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
@@ -135,8 +141,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
             free.
         in_flight: Leases out on this lane including this one.
         tokens: What was reserved on the limits that count tokens; 0 where none does. A request that
-            may take more must not be sent on it. Where a budget counts, 0 says that nothing was
-            reserved, and that no request must be sent on it.
+            may take more must not be sent on it.
         is_answering: Whether the lane's instance has answered something lately: a wordless refusal
             is then `congestion`.
     """
@@ -185,7 +190,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
         state: `up`, `paused` (until a time) or `out`: removed, until the end of the run.
         reason: One sentence for people when `paused` or removed, else empty.
         waited_s: Seconds that requests waited, by the name of the limit that bound them (or
-            `pause`, `group`, `home`).
+            `pause`, `group`, `home`, `budget`).
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
         orphans: Seats kept taken because their holder died and its request may still be running.
         pauses: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
@@ -290,6 +295,17 @@ class BrokerPort(Protocol):
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
         """Give a lease back with what became of its request. Never waits."""
+        ...
+
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
+        """A future: whether the money for a request was reserved, whose lease has none yet.
+
+        The figures are those of a `PricedRequest`. False: that much is not there; the lease is to
+        be given back as `unsent`, and asked for anew with a `PricedRequest`, which waits until
+        money is free. It fails with `ConnectionError` when the broker is gone.
+        """
         ...
 
     def sent_late(self, lease: Lease, late_s: float) -> None:

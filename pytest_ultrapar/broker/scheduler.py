@@ -18,6 +18,7 @@ from pytest_ultrapar.broker.protocol import (
     Action,
     Grant,
     Lease,
+    PricedRequest,
     Refusal,
 )
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
@@ -238,15 +239,13 @@ class Scheduler:
 
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
-        units = lane.pay(request) if lane.metered else None
-        if (
-            units is not None
-            and table.budgets is not None
-            and lane.tariff is not None
-            and not table.budgets.reserved(self._n_leases + 1, lane.lane, units)
-        ):
-            self._refuse_unkept(waiting, table.budgets.trouble)
-            return
+        if units := lane.units(request):
+            is_there = lane.reserve_money(units)
+            assert is_there
+            assert table.budgets is not None
+            if not table.budgets.reserved(self._n_leases + 1, lane.lane, units):
+                self._refuse_unkept(waiting, table.budgets.trouble)
+                return
         seat_wait_s = rate_wait_s = 0.0
         if now_s > waiting.since_s:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
@@ -257,9 +256,11 @@ class Scheduler:
         at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         held = HeldLease(lane, now_s, at_grant, behind_s, waiting.probes)
         worker.leases[self._n_leases] = held
-        tokens = 0
-        if units is not None:
-            held.units, tokens = units, request.tokens
+        held.units, tokens = units, 0
+        if isinstance(request, PricedRequest):
+            held.n_guessed = request.n_guessed
+        if lane.metered:
+            tokens = request.tokens
             held.reserved = reserve(lane, tokens, now_s)
         send_by_s = lane.send_by_s(now_s - behind_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)

@@ -118,6 +118,12 @@ class BrokerServer:
                 self._carry_out(broker.request(worker, request, now_s))
             case wire.Release(lease_id, outcome, feedback):
                 self._carry_out(broker.release(worker, lease_id, outcome, feedback, now_s))
+            case wire.Pay(lease_id, most_in, most_out, n_guessed):
+                is_paid, actions = broker.pay(
+                    worker, lease_id, (most_in, most_out, n_guessed), now_s
+                )
+                self.answer(connection, wire.Paid(lease_id, is_paid))
+                self._carry_out(actions)
             case wire.SentLate(lease_id, late_s):
                 self._carry_out(broker.sent_late(worker, lease_id, late_s, now_s))
             case wire.EpisodeOver(case_id, group):

@@ -102,6 +102,15 @@ class AcquirePriced(msgspec.Struct, frozen=True, array_like=True, tag=10):
     request: PricedRequest
 
 
+class Pay(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """A wish to have the money for the request of a lease reserved."""
+
+    lease_id: int
+    most_in: int
+    most_out: int
+    n_guessed: int
+
+
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The handshake is done."""
 
@@ -124,6 +133,13 @@ class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
     heard_s: dict[str, float]
 
 
+class Paid(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Whether it is."""
+
+    lease_id: int
+    is_paid: bool
+
+
 ClientMessage = (
     Hello
     | Acquire
@@ -136,8 +152,9 @@ ClientMessage = (
     | AskSigns
     | SentLate
     | AcquirePriced
+    | Pay
 )
-ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs
+ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs | Paid
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -160,7 +160,8 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
         )
 
         path, how = run.directory.path, run.how_to_resume()
-        yield from spending_after(run.pool, path, summary, how)
+        lanes = run.last_status.lanes if run.last_status is not None else []
+        yield from spending_after(run.pool, path, summary, lanes, how)
 
 
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:

@@ -28,7 +28,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.plan.expectations import expect, unjudged
 from pytest_ultrapar.plan.run_plan import Way, contradictions, make_plan
 from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
-from pytest_ultrapar.report.plan_report import plan_lines
+from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process, selection
 from pytest_ultrapar.session.settings import read_offered, settle_policy
@@ -156,6 +156,7 @@ class Planning(collection.CollectOnly):
                 *short_days,
                 *unjudged(pool, lanes, expected, fits_day=not short_days),
                 *self._run_waste(plan),
+                *short_of_money(plan),
             ],
             simulated=pool.is_simulated,
             width=config.get_terminal_writer().fullwidth if reporter else 100,

@@ -10,17 +10,20 @@ from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.recovered import GrowingJournal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.broker.protocol import LaneStatus
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.store.manifest import Manifest
+
+_WORTH_SAYING_S = 1.0
 
 
 def begin_spending(directory: Path, manifest: Manifest) -> str:
@@ -80,9 +83,16 @@ def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:
 
 
 def spending_after(
-    pool: Pool, directory: Path, summary: RunSummary, how_to_resume: str
+    pool: Pool,
+    directory: Path,
+    summary: RunSummary,
+    lanes: Sequence[LaneStatus],
+    how_to_resume: str,
 ) -> Iterator[str]:
-    """What a run has spent, and how to finish what found no money; after `Run.close`."""
+    """What a run has spent, how long it waited for money, and how to finish what found none.
+
+    After `Run.close`.
+    """
     try:
         lines = list(budget_lines(pool, directory))
     except ResultsError as error:
@@ -90,6 +100,12 @@ def spending_after(
     if lines:
         lines[-1] += " (requests without an answer count in full)"
     yield from lines
+    waited_s = sum(lane.waited_s.get(BUDGET, 0.0) for lane in lanes)
+    if waited_s >= _WORTH_SAYING_S:
+        yield (
+            f"requests waited {duration(waited_s)} in all for the budget, until answers had freed "
+            "what was reserved for them: bound answers with max_tokens, or raise the budget"
+        )
     if n := summary.kinds.get(f"infra/{BUDGET}", 0):
         yield (
             f"{counted(n, 'case')} ended without money: raise the budget and go on with "

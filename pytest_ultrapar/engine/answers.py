@@ -92,8 +92,8 @@ class Request(Protocol):
 
     Attributes:
         tokens: How many it may take, in and out; 0 where no limit counts them.
-        most: How many it has in and out at most (`TokenEstimates.most`); None where no budget
-            counts them.
+        most: What a `PricedRequest` says of it (`TokenEstimates.most`); None where no budget counts
+            it.
         pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
             reach them is not tried again.
     """
@@ -104,7 +104,7 @@ class Request(Protocol):
     def pieces(self) -> Pieces | None: ...  # noqa: D102
 
     @property
-    def most(self) -> tuple[int, int] | None: ...  # noqa: D102
+    def most(self) -> tuple[int, int, int] | None: ...  # noqa: D102
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
         """Where to send it on a lane, and the body that is sent there.

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.broker.protocol import BrokerPort, Feedback, Lease, LeaseRequest, priced
+from pytest_ultrapar.broker.protocol import BrokerPort, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.clock import Clock, utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.conversation import Conversation
@@ -329,9 +329,6 @@ class Engine:
             case_id=work.case_id,
             tokens=0 if estimates is None else estimates.of_first(work.model),
         )
-        if estimates is not None:
-            most = estimates.most_of_first(work.model, work.case_id)
-            request = request if most is None else priced(request, *most)
         future = self._port.acquire(request)
         future.add_done_callback(lambda done: self._answered(work, line, done))
 

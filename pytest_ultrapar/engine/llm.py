@@ -31,7 +31,7 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
-    most: tuple[int, int] | None = None
+    most: tuple[int, int, int] | None = None
     pieces: None = None
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:

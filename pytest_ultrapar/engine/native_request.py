@@ -82,7 +82,7 @@ class NativeRequest:
     fields: dict[str, msgspec.Raw]
     asked: Asked
     tokens: int
-    most: tuple[int, int] | None
+    most: tuple[int, int, int] | None
     pieces: Pieces | None
     progress: Progress
 

@@ -481,6 +481,12 @@ class NoBroker:
         """Never called."""
         raise AssertionError(lease)
 
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
+        """Never called."""
+        raise AssertionError(lease, most_in, most_out, n_guessed)
+
     def sent_late(self, lease: Lease, late_s: float) -> None:
         """Never called."""
         raise AssertionError(lease)

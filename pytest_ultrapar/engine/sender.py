@@ -396,13 +396,9 @@ class Sender:
             self._case.return_unused()
         first = self._take_first()
         if first is not None:
-            # Where money counts, 0 says that nothing was reserved.
-            is_enough = tokens <= first.tokens or (not first.tokens and most is None)
-            if most is not None and self.parts.tokens is not None:
-                is_enough &= self.parts.tokens.fits_first(self._case_id, most)
-            if is_enough:
-                return first
             # What the first request needs was not known when the episode asked for its lease.
+            if (tokens <= first.tokens or not first.tokens) and await self._paid(first, most):
+                return first
             self.parts.port.release(first, "unsent")
         request = LeaseRequest(
             self.parts.next_request_id(),
@@ -428,6 +424,18 @@ class Sender:
             self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
         self._lane = lease.lane
         return lease
+
+    async def _paid(self, first: Lease, most: tuple[int, int, int] | None) -> bool:
+        """Whether the money for the episode's first request is reserved, where money counts."""
+        if most is None:
+            return True
+        try:
+            return await self.parts.port.pay(first, *most)
+        except ConnectionError as error:
+            self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
+        except asyncio.CancelledError:
+            self.parts.port.release(first, "unsent")
+            raise
 
     async def _send(
         self,

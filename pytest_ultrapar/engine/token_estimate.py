@@ -9,13 +9,12 @@ more is rare, and the many that take less make up for it.
 from __future__ import annotations
 
 import math
-from bisect import insort
-from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.apis.asked import BOUNDS
+from pytest_ultrapar.broker.high import ANSWER_TOKENS, High
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.asked import Asked
     from pytest_ultrapar.apis.reply import Reply
     from pytest_ultrapar.pool.model import Pool
-
-QUANTILE = 0.95
-REMEMBERED = 64
-"""A model that begins to answer at greater length is followed within so many replies."""
-FEW = 8
-"""With fewer replies than that what was supposed still counts."""
 
 TOKENS_PER_BYTE = 1 / 3
 """Supposed of a prompt. English has some 4.2 bytes of UTF-8 in a token, Chinese 3 to 4.5, code and
@@ -38,8 +31,6 @@ TOKENS_PER_MESSAGE = 8
 3 per message and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
 """Of an image or the like, whose size in bytes says nothing."""
-ANSWER_TOKENS = 1000
-"""Supposed of an answer when the request does not bound it."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
 """Supposed of a request that is not known yet, since its episode has not begun, but at most that
@@ -50,40 +41,6 @@ MOST_TOKENS = 10**9
 """More than any limit allows: what is larger is refused all the same, and fits every message."""
 
 
-class High:
-    """A high quantile of the last values; pure.
-
-    The `QUANTILE` of `REMEMBERED` values, which of up to 20 is the largest; with fewer than `FEW`
-    at least what was supposed.
-    """
-
-    __slots__ = ("_last", "_sorted", "_supposed")
-
-    def __init__(self, supposed: float) -> None:
-        self._supposed = supposed
-        self._last: deque[float] = deque()
-        self._sorted: list[float] = []
-
-    def add(self, value: float) -> None:
-        """Take a value into account."""
-        if len(self._last) == REMEMBERED:
-            self._sorted.remove(self._last.popleft())
-        self._last.append(value)
-        insort(self._sorted, value)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it stands on enough values."""
-        return len(self._last) >= FEW
-
-    @property
-    def value(self) -> float:
-        """The quantile."""
-        n = len(self._sorted)
-        seen = self._sorted[math.ceil(QUANTILE * n) - 1] if n else 0.0
-        return seen if self.is_known else max(seen, self._supposed)
-
-
 class _Model:
     """What was learnt of one model."""
 
@@ -91,7 +48,6 @@ class _Model:
         self.per_byte = High(TOKENS_PER_BYTE)
         self.answer = High(ANSWER_TOKENS)
         self.first = High(0.0)
-        self.first_in, self.first_out = High(0.0), High(0.0)
 
 
 class TokenEstimates:
@@ -110,7 +66,6 @@ class TokenEstimates:
         """
         self._least = dict(least)
         self._bounds = dict(bounds or {})
-        self._asked: dict[str, tuple[int, int]] = {}
         self._models = {model: _Model() for model in least}
 
     @classmethod
@@ -134,41 +89,26 @@ class TokenEstimates:
         Never more than any lane can grant: what the request needs is known only afterwards.
         """
         known = self._models.get(model)
-        if known is None:
+        if known is None or math.isinf(least := self._least[model]):
             return 0
-        least = self._least[model]
         tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
         return max(1, math.floor(min(least, tokens)))
 
-    def most_of_first(self, model: str, case_id: str) -> tuple[int, int] | None:
-        """As `most`, of the first request of an episode that has not begun; remembered for it."""
-        if model not in self._bounds:
-            return None
-        known = self._models[model]
-        asked = known.first_in.value or FIRST_TOKENS, known.first_out.value or ANSWER_TOKENS
-        self._asked[case_id] = most = math.ceil(asked[0]), math.ceil(asked[1])
-        return most
+    def most(self, model: str, asked: Asked) -> tuple[int, int, int] | None:
+        """What a `PricedRequest` says of a request; None where no budget counts it.
 
-    def fits_first(self, case_id: str, most: tuple[int, int]) -> bool:
-        """Whether what was asked for an episode's first request is enough for it; asked once."""
-        asked = self._asked.pop(case_id, (0, 0))
-        return most[0] <= asked[0] and most[1] <= asked[1]
-
-    def most(self, model: str, asked: Asked) -> tuple[int, int] | None:
-        """Tokens in and out that a request has at most; None where no budget counts them.
-
-        A token is a byte of text at least, whatever the tokenizer, so the first is no estimate but
-        for attachments. Nor is the second where the request or the pool bounds its answer.
+        A token is a byte of text at least, whatever the tokenizer, so those of the prompt are no
+        estimate but for attachments. Nor are those of answers that the request or the pool bounds.
         """
         if model not in self._bounds:
             return None
         n_bytes, fixed = _size(asked)
-        answer, bound = self._answer(model, asked), self._bounds[model]
-        if bound is not None and asked.leaves_bound:
-            answer = bound * asked.n_answers
-        return min(n_bytes + fixed, MOST_TOKENS), min(answer, MOST_TOKENS)
+        bound = self._bounds[model] if asked.leaves_bound else None
+        return min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound)
 
-    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> tuple[int, int] | None:
+    def most_of(
+        self, model: str, n_bytes: int, asked: Asked, kept: int
+    ) -> tuple[int, int, int] | None:
         """As `most`, of a request that is sent as it is: each byte of its body counts.
 
         What it names comes on top, as an estimate: attachments, and the `kept` tokens of a state of
@@ -177,7 +117,12 @@ class TokenEstimates:
         if model not in self._bounds:
             return None
         most_in = n_bytes + TOKENS_PER_ATTACHMENT * asked.n_named + kept
-        return min(most_in, MOST_TOKENS), min(self._answer(model, asked), MOST_TOKENS)
+        return min(most_in, MOST_TOKENS), *self._most_out(asked, None)
+
+    def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
+        """Tokens that all answers have at most, and how many of them nothing bounds."""
+        one = bound if asked.bound is None else asked.bound
+        return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 
     def _answer(self, model: str, asked: Asked) -> int:
         """Tokens that all answers to a request may have."""
@@ -195,7 +140,7 @@ class TokenEstimates:
             kept: Tokens of the state of the provider's on which it goes on.
         """
         known = self._models.get(model)
-        if known is None:
+        if known is None or math.isinf(self._least[model]):
             return 0
         n_bytes, fixed = _size(asked)
         text = math.ceil(n_bytes * known.per_byte.value)
@@ -213,9 +158,6 @@ class TokenEstimates:
         if is_first and known.answer.is_known:
             # What it would have had to reserve, which is more than it took where `max_tokens` is.
             known.first.add(self.of_request(model, asked))
-            if (most := self.most(model, asked)) is not None:
-                known.first_in.add(most[0])
-                known.first_out.add(most[1])
 
 
 def _bound(pool: Pool, model: str) -> int | None:

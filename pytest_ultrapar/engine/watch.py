@@ -109,6 +109,12 @@ class WatchedPort:
         held_s = self._clock.now_s() - lease.granted_s
         self._watch.lease_returned(lease, outcome, feedback.retry_after_s, held_s)
 
+    def pay(
+        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
+    ) -> asyncio.Future[bool]:
+        """As the port's own."""
+        return self._port.pay(lease, most_in, most_out, n_guessed)
+
     def sent_late(self, lease: Lease, late_s: float) -> None:
         """As the port's own."""
         self._port.sent_late(lease, late_s)

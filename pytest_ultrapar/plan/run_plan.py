@@ -344,6 +344,7 @@ class RunPlan:
         unpriced: Models without a price and what the pool leaves out of it, where it has any price.
         seats: Which models share seats, and how many.
         currency: Of `cost`.
+        budget: What the whole run may spend; None: nothing bounds it.
     """
 
     mode: str
@@ -360,6 +361,7 @@ class RunPlan:
     unpriced: Mapping[str, tuple[str, ...]]
     seats: tuple[SeatShare, ...]
     currency: str
+    budget: float | None
 
     @property
     def chosen(self) -> Prediction:
@@ -416,6 +418,7 @@ def make_plan(
         missing_prices(pool, services),
         seat_shares(pool, lanes),
         pool.currency,
+        pool.limits["pool"].budget if "pool" in pool.limits else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.plan.expectations import ASSUMED_WITHIN, MEASURED
 from pytest_ultrapar.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import counted, duration, percent, text_table, times, visible
 
 if TYPE_CHECKING:
@@ -170,8 +171,25 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         n_names=1,
         width=width,
     )
+    if plan.budget is not None:
+        cost = "not known" if plan.cost is None else money(plan.cost.value, plan.currency)
+        yield f"budget of pool: {money(plan.budget, plan.currency)}; expected cost: {cost}"
     yield from _without_price(plan)
     yield _interval_words(plan)
+
+
+def short_of_money(plan: RunPlan) -> Iterator[str]:
+    """A warning where a run is expected to cost more than its budget, or may."""
+    if plan.budget is None or plan.cost is None or plan.cost.high <= plan.budget:
+        return
+    is_short = plan.cost.value > plan.budget
+    amount = plan.cost.value if is_short else plan.cost.high
+    cost = money(amount, plan.currency)
+    yield (
+        f"the run {'is expected to' if is_short else 'may'} cost {cost}, and the budget of pool is "
+        f"{money(plan.budget, plan.currency)}: cases that find no money end as infra; raise "
+        f"--ultrapar-budget to {money(max(amount, plan.cost.high), plan.currency)} or more"
+    )
 
 
 def _without_price(plan: RunPlan) -> Iterator[str]:

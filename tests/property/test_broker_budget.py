@@ -13,8 +13,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pytest_ultrapar.apis.asked import asked_of
+from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.broker.budget import Budgets, SpendingFile, read_spending, spent_by_limit
 from pytest_ultrapar.broker.protocol import BUDGET, Feedback
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit, Pool
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
@@ -52,21 +55,42 @@ class Judge:
     def __init__(self, what: Pool, directory: Path) -> None:
         self.pool = what
         self.path = directory / "spending.log"
-        self.most: dict[int, int] = {}
-        self.whose: dict[int, str] = {}
         self.spent: dict[str, int] = {"p/a/k": 0, "q/b/k": 0}
         self.begin()
 
     def begin(self) -> None:
+        # By request, whose numbers begin anew.
+        self.most: dict[int, int] = {}
+        self.tokens: dict[int, tuple[int, int]] = {}
+        self.whose: dict[int, str] = {}
+        self.is_paid: set[int] = set()
         self.file = SpendingFile(self.path)
         self.budgets = Budgets(self.pool, self.file)
         self.play = Play(self.pool, self.granted, now_s=0.0, budgets=self.budgets)
 
     def granted(self, request_id: int) -> None:
         request, lease = self.play.requests[request_id], self.play.leases[request_id]
-        price = price_of(lease.lane)
-        most = price.cost(request.most_in, request.most_out) if lease.tokens else 0
-        self.most[request_id], self.whose[request_id] = most, lease.lane
+        self.whose[request_id], self.most[request_id] = lease.lane, 0
+        if not request.opens:
+            self.reserve(request_id, request.most_in, request.most_out)
+
+    def reserve(self, request_id: int, most_in: int, most_out: int) -> None:
+        self.is_paid.add(request_id)
+        self.tokens[request_id] = most_in, most_out
+        self.most[request_id] = price_of(self.whose[request_id]).cost(most_in, most_out)
+
+    def pay(self, request_id: int, most_in: int, most_out: int) -> None:
+        units = price_of(self.whose[request_id]).cost(most_in, most_out)
+        path = next(one for one in self.pool.lanes if one.lane_id == self.whose[request_id]).limits
+        left = [
+            self.pool.limits[name].budget * UNITS - self.by_limit().get(name, 0)
+            for name in path
+            if self.pool.limits[name].budget is not None
+        ]
+        is_paid = self.play.paid(request_id, most_in, most_out)
+        assert is_paid == (units <= min(left))
+        if is_paid:
+            self.reserve(request_id, most_in, most_out)
 
     def over(self, request_id: int, used: int) -> None:
         self.most.pop(request_id)
@@ -88,7 +112,7 @@ class Judge:
 
     def answer(self, request_id: int, outcome: str, n_in: int, n_out: int) -> None:
         """Give a lease back; one without money is never sent on."""
-        if not self.play.leases[request_id].tokens:
+        if request_id not in self.is_paid:
             outcome = "unsent"
         used = price_of(self.whose[request_id]).cost(n_in, n_out)
         if outcome == "ok":
@@ -123,6 +147,10 @@ class Spending(RuleBasedStateMachine):
     def out(self) -> list[int]:
         return sorted(self.judge.play.leases)
 
+    @property
+    def unpaid(self) -> list[int]:
+        return [one for one in self.out if one not in self.judge.is_paid]
+
     @rule(
         worker=st.sampled_from(["gw0", "gw1"]),
         most_in=st.integers(1, 300),
@@ -131,15 +159,22 @@ class Spending(RuleBasedStateMachine):
         case=st.integers(0, 9**9),
     )
     def ask(self, worker: str, most_in: int, most_out: int, kind: str, case: int) -> None:
+        if kind == "opens":
+            self.judge.play.ask(worker, opens=True, case_id=str(case))
+            return
         self.judge.play.ask(
             worker,
-            tokens=most_in + most_out,
             most_in=most_in,
             most_out=most_out,
-            opens=kind == "opens",
+            opens=False,
             lane=kind if "/" in kind else None,
             case_id=str(case),
         )
+
+    @precondition(lambda self: self.unpaid)
+    @rule(data=st.data(), most_in=st.integers(1, 300), most_out=st.integers(0, 300))
+    def pay(self, data: st.DataObject, most_in: int, most_out: int) -> None:
+        self.judge.pay(data.draw(st.sampled_from(self.unpaid)), most_in, most_out)
 
     @precondition(lambda self: self.out)
     @rule(
@@ -149,10 +184,8 @@ class Spending(RuleBasedStateMachine):
     )
     def answer(self, data: st.DataObject, outcome: str, share: float) -> None:
         request_id = data.draw(st.sampled_from(self.out))
-        request = self.judge.play.requests[request_id]
-        self.judge.answer(
-            request_id, outcome, int(request.most_in * share), int(request.most_out * share)
-        )
+        most_in, most_out = self.judge.tokens.get(request_id, (0, 0))
+        self.judge.answer(request_id, outcome, int(most_in * share), int(most_out * share))
 
     @rule(worker=st.sampled_from(["gw0", "gw1"]))
     def die(self, worker: str) -> None:
@@ -189,8 +222,8 @@ class Spending(RuleBasedStateMachine):
             play = self.judge.play
             for _ in range(10_000):
                 if self.out:
-                    request = play.requests[self.out[0]]
-                    self.judge.answer(self.out[0], "ok", request.most_in, request.most_out)
+                    most = self.judge.tokens.get(self.out[0], (0, 0))
+                    self.judge.answer(self.out[0], "ok", *most)
                     self.judge.check()
                 elif play.waiting and play.next_s() < 1e8:
                     play.step()
@@ -247,13 +280,53 @@ def test_refused_requests_cost_nothing():
         play.wait(60.0)
 
 
-def test_opening_request_that_is_a_bad_guess_is_no_refusal():
-    play = dear_play(0.0005)
-    opening = first(play, opens=True, case_id="a")
-    assert play.leases[opening].tokens == 0
-    play.back(opening, "unsent")
-    request = first(play, opens=False, case_id="a", most_out=50)
-    assert play.leases[request].tokens == 1
+def opening(play: Play, case_id: str) -> int:
+    return play.ask(opens=True, case_id=case_id)
+
+
+def test_opening_request_reserves_nothing_until_it_is_known_what_it_may_cost():
+    play = dear_play(0.0015)
+    one, two = opening(play, "a"), opening(play, "b")
+    purse = play.broker._table.budgets.purses["pool"]
+    assert (play.lane(one), play.lane(two), purse.reserved) == ("p/a/k", "p/a/k", 0)
+    assert play.paid(one, 0, 100)
+    assert purse.reserved == 0.001 * UNITS
+    assert not play.paid(two, 0, 100)
+    play.back(two, "unsent")
+    again = first(play, opens=False, case_id="b")
+    assert again in play.waiting
+    play.answer(one, "ok", Feedback(tokens=10, tokens_out=10))
+    assert play.lane(again) == "p/a/k"
+    play.answer(again, "ok", Feedback(tokens=20, tokens_out=20))
+    assert (purse.spent, purse.reserved) == (0.0003 * UNITS, 0)
+
+
+def test_opening_request_whose_answer_is_unknown_costs_what_was_reserved():
+    play = dear_play(0.0015)
+    request = opening(play, "a")
+    assert play.paid(request, 0, 100)
+    play.answer(request, "timeout", Feedback())
+    assert play.broker._table.budgets.purses["pool"].spent == 0.001 * UNITS
+
+
+def test_lease_that_is_gone_is_not_paid():
+    play = dear_play(0.0015)
+    request = opening(play, "a")
+    lease = play.leases[request]
+    play.back(request, "unsent")
+    assert not play.pay("gw0", lease.lease_id, 0, 1)
+    assert play.broker._table.budgets.purses["pool"].reserved == 0
+
+
+def test_wait_for_money_is_called_so():
+    play = dear_play(0.0015)
+    one, two, three = (first(play, opens=False) for _ in range(3))
+    play.wait(2.0)
+    play.answer(one, "ok", Feedback(tokens=10, tokens_out=10))
+    play.wait(3.0)
+    play.answer(two, "ok", Feedback(tokens=1, tokens_out=1))
+    assert play.lane(three) == "p/a/k"
+    assert play.status("p/a/k").waited_s == {"budget": 2.0 + 5.0}
 
 
 def test_answer_larger_than_its_reservation_counts_and_ends_the_spending():
@@ -387,7 +460,7 @@ def test_random_run_in_virtual_time_spends_no_more_than_its_budget_and_is_finish
     ]
     need = 200 * max(price.cost(120, 80) for price in prices) / UNITS
     open_cases = {str(n): rng.randint(1, 3) for n in range(200)}
-    true_spent, budget, n_sessions = 0, need * rng.uniform(0.1, 0.6), 0
+    true_spent, budget, n_sessions = 0, need * rng.uniform(0.05, 0.2), 0
     while open_cases:
         n_sessions += 1
         what = replace(priced_pool(round(budget, 6), workers=rng.randint(1, 20)), prices=prices)
@@ -407,6 +480,7 @@ class Session:
         self, what: Pool, file: SpendingFile, open_cases: dict[str, int], rng: random.Random
     ) -> None:
         self.rng, self.open_cases, self.turns = rng, open_cases, {}
+        self.most: dict[int, tuple[int, int]] = {}
         self.price = {
             lane.lane_id: price for lane, price in zip(what.lanes, what.prices, strict=True)
         }
@@ -430,23 +504,35 @@ class Session:
 
     def ask(self, case_id: str, *, opens: bool = False) -> None:
         if opens:
-            self.play.ask(opens=True, case_id=case_id, tokens=1, most_in=120, most_out=80)
+            self.play.ask(opens=True, case_id=case_id)
             return
-        n_in, n_out = self.rng.randint(10, 120), self.rng.randint(1, 80)
-        self.play.ask(opens=False, case_id=case_id, tokens=1, most_in=n_in, most_out=n_out)
+        n_in, n_out = self.need()
+        request_id = self.play.ask(opens=False, case_id=case_id, most_in=n_in, most_out=n_out)
+        self.most[request_id] = n_in, n_out
+
+    def need(self) -> tuple[int, int]:
+        return self.rng.randint(10, 120), self.rng.randint(1, 80)
 
     def granted(self, request_id: int) -> None:
+        # Before the play goes on: the broker is at work just now.
+        self.play.later(0.0, self.begun, request_id)
+
+    def begun(self, request_id: int) -> None:
+        request = self.play.requests[request_id]
+        if request.opens:
+            self.most[request_id] = most = self.need()
+            if not self.play.paid(request_id, *most):
+                self.play.back(request_id, "unsent")
+                self.ask(request.case_id)
+                return
         self.play.later(self.rng.uniform(0.1, 3), self.over, request_id)
 
     def over(self, request_id: int) -> None:
-        request, lease = self.play.requests[request_id], self.play.leases[request_id]
-        case_id = request.case_id
-        if not lease.tokens:
-            self.play.back(request_id, "unsent")
-            self.ask(case_id)
-            return
-        n_in = self.rng.randint(1, request.most_in)
-        n_out = self.rng.randint(0, request.most_out)
+        lease = self.play.leases[request_id]
+        case_id = self.play.requests[request_id].case_id
+        most_in, most_out = self.most[request_id]
+        n_in = self.rng.randint(1, most_in)
+        n_out = self.rng.randint(0, most_out)
         used = self.price[lease.lane].cost(n_in, n_out)
         outcome = self.rng.choices(["ok", "timeout", "rate"], [8, 1, 1])[0]
         if outcome == "ok":
@@ -464,3 +550,80 @@ class Session:
             self.play.end(case_id)
         else:
             self.ask(case_id)
+
+
+class Unbounded:
+    """A run whose answers nothing bounds, in virtual time: estimates as engines make them."""
+
+    def __init__(self, budget: float | None, *, n_cases: int = 400) -> None:
+        what = priced_pool(budget, workers=40)
+        self.pool = replace(what, lanes=what.lanes[:1])
+        counted = self.pool if budget is not None else priced_pool(1e6)
+        self.estimates = TokenEstimates.of(counted)
+        budgets = Budgets(self.pool) if budget is not None else None
+        self.play = Play(self.pool, self.granted, now_s=0.0, budgets=budgets)
+        self.rng, self.left, self.spent = random.Random(7), n_cases, 0
+        self.needs = [(random.Random(n).uniform(1, 2), 30 + n % 30) for n in range(n_cases)]
+
+    def run(self) -> float:
+        for n in range(self.left):
+            self.play.ask(opens=True, case_id=str(n))
+        while self.left and self.play.next_s() < 1e8:
+            self.play.step()
+        assert not self.play.refused
+        return self.play.now_s
+
+    def granted(self, request_id: int) -> None:
+        self.play.later(0.0, self.begun, request_id)
+
+    def begun(self, request_id: int) -> None:
+        request = self.play.requests[request_id]
+        most = self.estimates.most("m", ASKED)
+        if request.opens and not self.play.paid(request_id, *most):
+            self.play.back(request_id, "unsent")
+            wish = dict(zip(("most_in", "most_out", "n_guessed"), most, strict=True))
+            self.play.ask(opens=False, case_id=request.case_id, **wish)
+            return
+        self.play.later(self.needs[int(request.case_id)][0], self.over, request_id)
+
+    def over(self, request_id: int) -> None:
+        case_id = self.play.requests[request_id].case_id
+        n_out = self.needs[int(case_id)][1]
+        self.spent += DEAR.cost(75, n_out)
+        reply = Reply("", None, (), "stop", 75, n_out, "p/a/k", 1.0)
+        self.estimates.learn("m", ASKED, reply, is_first=True)
+        self.play.answer(request_id, "ok", Feedback(tokens=75 + n_out, tokens_out=n_out))
+        self.play.end(case_id)
+        self.left -= 1
+
+
+ASKED = asked_of({"messages": [{"role": "user", "content": "x" * 300}]})
+
+
+def test_run_whose_budget_is_twice_its_cost_takes_no_longer_than_one_without():
+    free = Unbounded(None)
+    free_s = free.run()
+    paid = Unbounded(2 * free.spent / UNITS)
+    paid_s = paid.run()
+    assert paid.spent == free.spent
+    # The first requests, whose answers nobody knows, may be fewer at once than there are seats.
+    assert paid_s <= free_s + 2.0
+    waited_s = paid.play.status("p/a/k").waited_s
+    assert paid_s < 1.15 * free_s, waited_s
+
+
+def test_first_answers_tell_what_the_next_ones_may_cost():
+    free = Unbounded(None, n_cases=40)
+    free_s = free.run()
+    paid = Unbounded(2 * free.spent / UNITS, n_cases=40)
+    # Those that have waited since before the first answer are no dearer than those that come now:
+    # with what was supposed of them at first it took 23 s.
+    assert paid.run() <= 3 * free_s
+
+
+def test_run_on_little_more_than_its_cost_is_finished():
+    cost = Unbounded(None)
+    cost.run()
+    run = Unbounded(1.05 * cost.spent / UNITS)
+    run.run()
+    assert run.spent == cost.spent

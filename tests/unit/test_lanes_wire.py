@@ -19,6 +19,7 @@ from pytest_ultrapar.broker.protocol import (
     Grant,
     Lease,
     LeaseRequest,
+    PricedRequest,
     Refusal,
 )
 from pytest_ultrapar.broker.settings import BrokerSettings
@@ -35,12 +36,15 @@ CLIENT_MESSAGES = [
     wire.EpisodeOver("c", ""),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
+    wire.AcquirePriced(PricedRequest(1, "m", most_in=5, most_out=6)),
+    wire.Pay(7, 12, 34, 1),
 ]
 SERVER_MESSAGES = [
     wire.Welcome(),
     Grant("gw0", 1, LEASE),
     Refusal("gw0", 1, "no lane"),
     wire.Assigned(None),
+    wire.Paid(7, True),
     wire.StatusNow(BrokerStatus(1.0, 0, 0, 0, 0, [])),
 ]
 

@@ -14,7 +14,7 @@ from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.plan.load import KeyLoad, binding, key_shares, limit_loads
 from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.report.plan_report import MOST_ROWS, plan_lines
+from pytest_ultrapar.report.plan_report import MOST_ROWS, plan_lines, short_of_money
 
 POOL = """schema = 1
 [[provider]]
@@ -175,6 +175,32 @@ def test_cost_is_that_of_the_models_with_a_price(pool):
     assert left_out in text(plan)
     assert planned(pool, other).cost is None
     assert planned(pool, *run(3, tokens=(None, None))).cost is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "warning"),
+    [
+        (1.0, None),
+        (
+            0.02,
+            "the run is expected to cost 0.0300 USD, and the budget of pool is 0.0200 USD: cases "
+            "that find no money end as infra; raise --ultrapar-budget to 0.0300 USD or more",
+        ),
+    ],
+)
+def test_cost_is_set_beside_the_budget(load, budget, warning):
+    pool = load(POOL + f"\n[pool]\nbudget = {budget}\n")
+    plan = planned(pool, *run(10))
+    assert plan.budget == budget
+    whole = f"{budget:.2f} USD" if budget >= 1 else "0.0200 USD"
+    assert f"budget of pool: {whole}; expected cost: 0.0300 USD" in "\n".join(text(plan))
+    assert list(short_of_money(plan)) == ([] if warning is None else [warning])
+
+
+def test_run_without_a_budget_has_no_word_of_it(pool):
+    plan = planned(pool, *run(10))
+    assert list(short_of_money(plan)) == []
+    assert "budget" not in "\n".join(text(plan))
 
 
 def test_price_that_is_half_there_is_named(load):

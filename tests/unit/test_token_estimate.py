@@ -6,15 +6,12 @@ import pytest
 
 from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.broker.high import ANSWER_TOKENS, FEW, REMEMBERED, High
 from pytest_ultrapar.engine.token_estimate import (
-    ANSWER_TOKENS,
-    FEW,
     MOST_TOKENS,
-    REMEMBERED,
     TOKENS_PER_ATTACHMENT,
     TOKENS_PER_BYTE,
     TOKENS_PER_MESSAGE,
-    High,
     TokenEstimates,
 )
 from pytest_ultrapar.pool.model import LaneId, Limit
