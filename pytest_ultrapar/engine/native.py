@@ -11,13 +11,14 @@ import asyncio
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Answer, Pieces
+from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 if TYPE_CHECKING:
@@ -345,17 +346,6 @@ class NativeClient:
         error = BadRequestError(sentence)
         self._conversation.fail(error)
         raise error
-
-
-def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
-    """Which of `serves` a path is on a lane, and the model that it names, if any; None: none."""
-    for served in lane.api.serves:
-        below = re.escape(served).replace(r"\{model\}", "(?P<name>[^/:]+)")
-        match = re.fullmatch(f"(?:{lane.api.base_paths})?{below}", path)
-        if match is not None:
-            named = next((one for one in match.groupdict().values() if one is not None), None)
-            return served, None if named is None else unquote(named)
-    return None
 
 
 def _handed_on(headers: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
 from pytest_ultrapar.engine.answers import Answer, read_answer
-from pytest_ultrapar.engine.native import resource_asked
+from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, ReplayMissError
 from pytest_ultrapar.exchanges import canonical, matters, said
 from pytest_ultrapar.pool.model import LaneId
