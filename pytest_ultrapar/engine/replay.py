@@ -21,7 +21,7 @@ from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, ReplayMissError
-from pytest_ultrapar.exchanges import canonical, matters, said
+from pytest_ultrapar.exchanges import canonical, matters, n_first, n_last, said
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
@@ -160,10 +160,8 @@ def _may_be_same(stored: Stored, asked: Asked) -> bool:
 def _alike(one: bytes, other: bytes) -> float:
     """How much two bodies share at both ends, 0 to 1."""
     shorter = min(len(one), len(other))
-    first = next((n for n in range(shorter) if one[n] != other[n]), shorter)
-    rest = shorter - first
-    last = next((n for n in range(rest) if one[-1 - n] != other[-1 - n]), rest)
-    return (first + last) / max(len(one), len(other), 1)
+    first = n_first(one, other)
+    return (first + n_last(one, other, shorter - first)) / max(len(one), len(other), 1)
 
 
 def difference(then: Asked, now: Asked) -> str:
@@ -295,10 +293,11 @@ class Replay:
 
         Raises:
             InfraError: It was asked then, and had no answer.
+            PromptRefused: It was refused then, in a stream of which nothing is kept.
             ReplayMissError: It was not asked then, and may not be sent now.
         """
         conversation.check()
-        there = [request.on(endpoint) for endpoint in self._lanes]
+        there = self._written(request)
         ways = [self._asked(endpoint, body) for endpoint, body in there]
         # A stream for somebody else can only be handed on as one.
         is_stream = request.pieces is not None if there and there[0][0].read_by else None
@@ -311,6 +310,19 @@ class Replay:
             return None
         endpoint, body = there[match.number]
         return self._given(match, endpoint, body, turn=turn, request=request, note=conversation)
+
+    def _written(self, request: Request) -> list[tuple[Endpoint, bytes]]:
+        """A request as lanes of each kind would be asked it; some may be unable to say it."""
+        found: list[tuple[Endpoint, bytes]] = []
+        refusal: TypeError | None = None
+        for endpoint in self._lanes:
+            try:
+                found.append(request.on(endpoint))
+            except TypeError as error:
+                refusal = refusal or error
+        if refusal is not None and not found:
+            raise refusal
+        return found
 
     def _asked(self, endpoint: Endpoint, body: bytes) -> Asked:
         headers = tuple(sorted(matters(endpoint.headers).items()))
