@@ -7,6 +7,7 @@ answer is a miss: it ends the case, or takes a lease and is sent as any other re
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,8 +27,6 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 if TYPE_CHECKING:
-    import asyncio
-
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.engine.answers import Request
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
 """Outcomes of requests whose answer says something of the request."""
+LEAVES_LATE_S = 1.0
+"""How much later than then an episode may leave a request that it does not wait for."""
 _MOST_LINES = 200
 """Lines of either request that are compared: a diff takes time with their product."""
 _MOST_SHOWN = 40
@@ -281,7 +282,7 @@ class Replay:
         self._unsent = {one.asked.body for one in stored if not one.api}
         self._answers = StoredAnswers([one for one in stored if one.api])
 
-    def answer(
+    async def answer(
         self, turn: int, request: Request, conversation: Conversation
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId] | None:
         """What a request got then, and on which lane; None: it is to be sent.
@@ -304,6 +305,7 @@ class Replay:
         match = self._answers.take(ways, is_stream=is_stream)
         if match is None or not match.stored.is_answered:
             if not self._settings.asks:
+                await asyncio.sleep(_left_after_s(match))
                 error = self._failure(match, ways, request)
                 conversation.fail(error)
                 raise error
@@ -430,6 +432,17 @@ class Replay:
             f"run {run} has no answer to this request; the nearest of its case:\n{told}\n"
             f"--ultrapar-replay-misses ask sends what run {run} has no answer to"
         )
+
+
+def _left_after_s(match: Match | None) -> float:
+    """How long a request without an answer is waited for: as long as its episode did, if that left.
+
+    It may have a time-out of its own, and is to leave again instead of failing.
+    """
+    attempt = None if match is None else match.stored.attempt
+    if attempt is None or attempt.outcome != "cancelled":
+        return 0.0
+    return attempt.t_end_s - attempt.t_send_s + LEAVES_LATE_S
 
 
 def _messages(request: Request) -> bytes:

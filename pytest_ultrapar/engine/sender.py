@@ -145,16 +145,16 @@ class Sender:
         Raises:
             InfraError: It could not be answered. The case is `infra` from now on.
         """
-        stored = self._stored(turn, request)
+        stored = await self._stored(turn, request)
         return stored if stored is not None else await self._asked(turn, request)
 
-    def _stored(
+    async def _stored(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
         """What a replay has for a request, in the place of a lease and of all that follows."""
         found = None
         if self._replay is not None:
-            found = self._replay.answer(turn, request, self._conversation)
+            found = await self._replay.answer(turn, request, self._conversation)
         if found is None:
             return None
         result, answer, lane = found

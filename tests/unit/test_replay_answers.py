@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import msgspec
@@ -63,13 +64,17 @@ def replay(stored, *lanes, asks=False, missing=""):
     return Replay(settings, "c", lanes or (lane(),), now_s=lambda: 7.0, shown=str)
 
 
+def answer(one, request, conversation):
+    return asyncio.run(one.answer(0, request, conversation))
+
+
 def said(status=200, came=ANSWER, **more):
     return Exchange(0, "openai", "", status, BODY.decode(), came=came, **more)
 
 
 def test_answer_is_that_of_the_lane_and_the_time_of_then():
     conversation = Conversation()
-    found = replay(episode(said(), attempts=[attempt()])).answer(0, Chat(), conversation)
+    found = answer(replay(episode(said(), attempts=[attempt()])), Chat(), conversation)
     assert found is not None
     reply, _, at = found
     assert isinstance(reply, Reply)
@@ -81,9 +86,9 @@ def test_answer_is_that_of_the_lane_and_the_time_of_then():
 def test_lanes_that_refuse_a_request_leave_it_to_the_others():
     stored = episode(said(), attempts=[attempt()])
     lanes = (lane("anthropic"), lane("openai"))
-    assert replay(stored, *lanes).answer(0, Chat({"anthropic"}), Conversation()) is not None
+    assert answer(replay(stored, *lanes), Chat({"anthropic"}), Conversation()) is not None
     with pytest.raises(TypeError, match="anthropic"):
-        replay(stored, *lanes).answer(0, Chat({"anthropic", "openai"}), Conversation())
+        answer(replay(stored, *lanes), Chat({"anthropic", "openai"}), Conversation())
 
 
 def test_path_of_a_single_lane_in_an_old_journal_is_found():
@@ -93,20 +98,20 @@ def test_path_of_a_single_lane_in_an_old_journal_is_found():
     )  # fmt: skip
     stored = episode(asked, attempts=[attempt()])
     request = Chat(resource="/embeddings", body=b'{"input":"x"}')
-    found = replay(stored, lane("azure-openai")).answer(0, request, Conversation())
+    found = answer(replay(stored, lane("azure-openai")), request, Conversation())
     assert found is not None
 
 
 def test_what_was_never_sent_then_is_the_same_failure_now():
     stored = episode(ending="infra", kind="no_lane", detail="all lanes are out")
     with pytest.raises(InfraError, match="all lanes are out") as caught:
-        replay(stored).answer(0, Chat(), Conversation())
+        answer(replay(stored), Chat(), Conversation())
     assert caught.value.kind == "no_lane"
     unsent = Exchange(0, "", "", None, BODY.decode())
     stored = episode(unsent, ending="infra", kind="budget", detail="no money")
     with pytest.raises(InfraError, match="no money"):
-        replay(stored).answer(0, Chat(), Conversation())
-    assert replay(stored, asks=True).answer(0, Chat(), Conversation()) is None
+        answer(replay(stored), Chat(), Conversation())
+    assert answer(replay(stored, asks=True), Chat(), Conversation()) is None
 
 
 @pytest.mark.parametrize("outcome", ["timeout", "transport", "server"])
@@ -114,10 +119,10 @@ def test_request_without_an_answer_then_has_none_now(outcome):
     stored = episode(said(None, ""), attempts=[attempt(outcome)], ending="infra", kind=outcome)
     conversation = Conversation()
     with pytest.raises(InfraError) as caught:
-        replay(stored).answer(0, Chat(), conversation)
+        answer(replay(stored), Chat(), conversation)
     assert caught.value.kind == outcome
     assert conversation.failure is caught.value
-    assert replay(stored, asks=True).answer(0, Chat(), Conversation()) is None
+    assert answer(replay(stored, asks=True), Chat(), Conversation()) is None
 
 
 def test_stream_that_ended_in_a_refusal_is_refused_again_though_nothing_of_it_is_kept():
@@ -125,16 +130,16 @@ def test_stream_that_ended_in_a_refusal_is_refused_again_though_nothing_of_it_is
         said(200, ""), attempts=[attempt("refused")], ending="refused", kind="content_filter"
     )
     with pytest.raises(PromptRefused) as caught:
-        replay(stored).answer(0, Chat(), Conversation())
+        answer(replay(stored), Chat(), Conversation())
     assert caught.value.kind == "content_filter"
 
 
 def test_case_that_has_nothing_says_why():
     with pytest.raises(ReplayMissError, match="run1 has no answer to this request: no such case"):
-        replay(None, missing="no such case").answer(0, Chat(), Conversation())
+        answer(replay(None, missing="no such case"), Chat(), Conversation())
     damaged = episode(Exchange(0, "openai", "", 200, "", base=3), attempts=[attempt()])
     with pytest.raises(ReplayMissError, match="its requests cannot be read"):
-        replay(damaged).answer(0, Chat(), Conversation())
+        answer(replay(damaged), Chat(), Conversation())
 
 
 def test_secret_in_a_request_is_masked_as_it_was():
@@ -144,4 +149,21 @@ def test_secret_in_a_request_is_masked_as_it_was():
         "run1", False, lambda _: case, lambda body: body.replace(b"sk-1", b"***")
     )
     one = Replay(settings, "c", (lane(),), now_s=lambda: 0.0, shown=str)
-    assert one.answer(0, Chat(body=b'{"messages":["sk-1"]}'), Conversation()) is not None
+    assert answer(one, Chat(body=b'{"messages":["sk-1"]}'), Conversation()) is not None
+
+
+def test_request_that_its_episode_left_is_left_again_and_else_fails(monkeypatch):
+    # It was left after 2.5 s.
+    stored = episode(said(None, ""), attempts=[attempt("cancelled")])
+    conversation = Conversation()
+
+    async def leaves():
+        async with asyncio.timeout(0.01):
+            await replay(stored).answer(0, Chat(), conversation)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(leaves())
+    assert conversation.failure is None
+    monkeypatch.setattr("pytest_ultrapar.engine.replay.LEAVES_LATE_S", -2.5)
+    with pytest.raises(InfraError, match="cancelled"):
+        answer(replay(stored), Chat(), conversation)
