@@ -153,7 +153,7 @@ class ExchangeLog:
         """What no earlier body has at its ends; None where that is too long for a record."""
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
-            if (n_common := _n_first(earlier, body)) >= first:
+            if (n_common := n_first(earlier, body)) >= first:
                 base, first = number, n_common
         if base is not None:
             first, last = _ends(self._remembered[base], body, first)
@@ -367,13 +367,12 @@ def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
     Cut beside a quote or a blank: so no character is cut in two, nor a secret that would be found.
     """
     first = max(body.rfind(b'"', 0, first), body.rfind(b" ", 0, first)) + 1
-    n_last = _n_last(base, body, min(len(base), len(body)) - first)
-    at = len(body) - n_last
+    at = len(body) - n_last(base, body, min(len(base), len(body)) - first)
     places = [place for place in (body.find(b'"', at), body.find(b" ", at)) if place >= 0]
     return first, len(body) - min(places, default=len(body))
 
 
-def _n_first(one: bytes, other: bytes) -> int:
+def n_first(one: bytes, other: bytes) -> int:
     """How many bytes two bodies have in common at the beginning."""
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -385,7 +384,7 @@ def _n_first(one: bytes, other: bytes) -> int:
     return low
 
 
-def _n_last(one: bytes, other: bytes, most: int) -> int:
+def n_last(one: bytes, other: bytes, most: int) -> int:
     """How many bytes, `most` at most, two bodies have in common at the end."""
     low, high = 0, most
     while low < high:

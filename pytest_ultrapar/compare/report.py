@@ -188,6 +188,11 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         notes += [
             f"{prefix}different: {each}" for each in (*pairing.questions, *pairing.conditions)
         ]
+    notes += [
+        f"{run.summary.run_id} is a replay of {run.manifest.replayed}, so its speed is unknown"
+        for run in runs
+        if run.manifest.replayed is not None
+    ]
     if any(run.manifest.simulated for run in runs):
         notes.append(SIMULATED)
     return Section(

@@ -525,6 +525,9 @@ class Run:
         """How to finish the run when it was stopped, perhaps at a failure."""
         # A test that failed fails again on its stored answer, and would stop the run again.
         same = "the same command without -x or --maxfail" if at_failure else "the same command"
+        if isinstance(self.source, Regrade):
+            # It begins anew, since it costs nothing.
+            return same
         if self.options.out is not None:
             # A directory elsewhere is found by no id, and the option that named it must go.
             return f"{same} and --ultrapar-resume {self.options.out} instead of --ultrapar-out"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from pytest_ultrapar.apis.asked import BOUNDS
 from pytest_ultrapar.apis.registry import Api, Reader, api_named, reader_named
@@ -93,6 +95,17 @@ def chat_url(provider: Provider, instance: Instance, base_url: str) -> str:
 def models_url(provider: Provider, _: Instance, base_url: str) -> str:
     """Where an instance's server lists its models."""
     return api_named(provider.api).models_url(base_url, provider.api_version)
+
+
+def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
+    """Which of `serves` a path is on a lane, and the model that it names, if any; None: none."""
+    for served in lane.api.serves:
+        below = re.escape(served).replace(r"\{model\}", "(?P<name>[^/:]+)")
+        match = re.fullmatch(f"(?:{lane.api.base_paths})?{below}", path)
+        if match is not None:
+            named = next((one for one in match.groupdict().values() if one is not None), None)
+            return served, None if named is None else unquote(named)
+    return None
 
 
 def endpoints(

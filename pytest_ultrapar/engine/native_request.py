@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
@@ -13,6 +13,7 @@ from pytest_ultrapar.apis.asked import Asked, asked_of
 from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects
 from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Pieces
+from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -255,14 +256,3 @@ def _resource(
         msg = f"the pool has no lane of the model {model!r}"
         raise BadRequestError(msg)
     return found
-
-
-def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
-    """Which of `serves` a path is on a lane, and the model that it names, if any; None: none."""
-    for served in lane.api.serves:
-        below = re.escape(served).replace(r"\{model\}", "(?P<name>[^/:]+)")
-        match = re.fullmatch(f"(?:{lane.api.base_paths})?{below}", path)
-        if match is not None:
-            named = next((one for one in match.groupdict().values() if one is not None), None)
-            return served, None if named is None else unquote(named)
-    return None

@@ -7,6 +7,7 @@ answer is a miss: it ends the case, or takes a lease and is sent as any other re
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,15 +20,13 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
 from pytest_ultrapar.engine.answers import Answer, read_answer
-from pytest_ultrapar.engine.native_request import resource_asked
+from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, ReplayMissError
-from pytest_ultrapar.exchanges import canonical, matters, said
+from pytest_ultrapar.exchanges import canonical, matters, n_first, n_last, said
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 if TYPE_CHECKING:
-    import asyncio
-
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.engine.answers import Request
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
 """Outcomes of requests whose answer says something of the request."""
+LEAVES_LATE_S = 1.0
+"""How much later than then an episode may leave a request that it does not wait for."""
 _MOST_LINES = 200
 """Lines of either request that are compared: a diff takes time with their product."""
 _MOST_SHOWN = 40
@@ -160,10 +161,8 @@ def _may_be_same(stored: Stored, asked: Asked) -> bool:
 def _alike(one: bytes, other: bytes) -> float:
     """How much two bodies share at both ends, 0 to 1."""
     shorter = min(len(one), len(other))
-    first = next((n for n in range(shorter) if one[n] != other[n]), shorter)
-    rest = shorter - first
-    last = next((n for n in range(rest) if one[-1 - n] != other[-1 - n]), rest)
-    return (first + last) / max(len(one), len(other), 1)
+    first = n_first(one, other)
+    return (first + n_last(one, other, shorter - first)) / max(len(one), len(other), 1)
 
 
 def difference(then: Asked, now: Asked) -> str:
@@ -287,7 +286,7 @@ class Replay:
         self._unsent = {one.asked.body for one in stored if not one.api}
         self._answers = StoredAnswers([one for one in stored if one.api])
 
-    def answer(
+    async def answer(
         self, turn: int, request: Request, conversation: Conversation
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId] | None:
         """What a request got then, and on which lane; None: it is to be sent.
@@ -299,22 +298,37 @@ class Replay:
 
         Raises:
             InfraError: It was asked then, and had no answer.
+            PromptRefused: It was refused then, in a stream of which nothing is kept.
             ReplayMissError: It was not asked then, and may not be sent now.
         """
         conversation.check()
-        there = [request.on(endpoint) for endpoint in self._lanes]
+        there = self._written(request)
         ways = [self._asked(endpoint, body) for endpoint, body in there]
         # A stream for somebody else can only be handed on as one.
         is_stream = request.pieces is not None if there and there[0][0].read_by else None
         match = self._answers.take(ways, is_stream=is_stream)
         if match is None or not match.stored.is_answered:
             if not self._settings.asks:
+                await asyncio.sleep(_left_after_s(match))
                 error = self._failure(match, ways, request)
                 conversation.fail(error)
                 raise error
             return None
         endpoint, body = there[match.number]
         return self._given(match, endpoint, body, turn=turn, request=request, note=conversation)
+
+    def _written(self, request: Request) -> list[tuple[Endpoint, bytes]]:
+        """A request as lanes of each kind would be asked it; some may be unable to say it."""
+        found: list[tuple[Endpoint, bytes]] = []
+        refusal: TypeError | None = None
+        for endpoint in self._lanes:
+            try:
+                found.append(request.on(endpoint))
+            except TypeError as error:
+                refusal = refusal or error
+        if refusal is not None and not found:
+            raise refusal
+        return found
 
     def _asked(self, endpoint: Endpoint, body: bytes) -> Asked:
         headers = tuple(sorted(matters(endpoint.headers).items()))
@@ -424,6 +438,17 @@ class Replay:
             f"run {run} has no answer to this request; the nearest of its case:\n{told}\n"
             f"--ultrapar-replay-misses ask sends what run {run} has no answer to"
         )
+
+
+def _left_after_s(match: Match | None) -> float:
+    """How long a request without an answer is waited for: as long as its episode did, if that left.
+
+    It may have a time-out of its own, and is to leave again instead of failing.
+    """
+    attempt = None if match is None else match.stored.attempt
+    if attempt is None or attempt.outcome != "cancelled":
+        return 0.0
+    return attempt.t_end_s - attempt.t_send_s + LEAVES_LATE_S
 
 
 def _messages(request: Request) -> bytes:

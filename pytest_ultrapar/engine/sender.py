@@ -268,24 +268,22 @@ class Sender:
         Raises:
             InfraError: It could not be answered. The case is `infra` from now on.
         """
-        stored = self._stored(turn, request)
-        if stored is not None:
-            return stored
         task = asyncio.current_task()
         assert task is not None
         self.sends.begin(task, request)
         try:
-            return await self._asked(turn, request)
+            stored = await self._stored(turn, request)
+            return stored if stored is not None else await self._asked(turn, request)
         finally:
             self.sends.end(task)
 
-    def _stored(
+    async def _stored(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
         """What a replay has for a request, in the place of a lease and of all that follows."""
         found = None
         if self._replay is not None:
-            found = self._replay.answer(turn, request, self.conversation)
+            found = await self._replay.answer(turn, request, self.conversation)
         if found is None:
             return None
         result, answer, lane = found

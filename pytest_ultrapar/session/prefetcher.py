@@ -139,7 +139,7 @@ def _replay(
     run: ReplayedRun, collected: Collected, runtime: Runtime, source: Source
 ) -> ReplaySettings:
     """What the engine needs to know of the run that is replayed."""
-    episodes = ReplayedEpisodes(run)
+    episodes = runtime.replayed = ReplayedEpisodes(run)
 
     def part(name: str) -> bytes:
         return read_part(episodes.directory, name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.store.redact import Redactor
+    from pytest_ultrapar.store.replayed import ReplayedEpisodes
 
 
 _WRONG = "does not hold what a run leaves there"
@@ -32,7 +33,11 @@ TABLES_FILE = "tables.json"
 
 
 class Runtime:
-    """One process's view of a run; made when its items are known, closed when the session ends."""
+    """One process's view of a run; made when its items are known, closed when the session ends.
+
+    Attributes:
+        replayed: Reads the run that is replayed, if any.
+    """
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class Runtime:
         self.parts = PartWriter(directory, redactor.bytes)
         self.recovered = RecoveredIndex(directory)
         self._reader = JournalReader(directory / "journal")
+        self.replayed: ReplayedEpisodes | None = None
         self._groups: Mapping[str, str] | None = None
         self._closed = False
 
@@ -116,6 +122,8 @@ class Runtime:
         if self.debug_log is not None:
             self.debug_log.close()
         self._reader.close()
+        if self.replayed is not None:
+            self.replayed.close()
         self.recovered.close()
         try:
             self.parts.sync()

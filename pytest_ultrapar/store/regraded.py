@@ -108,6 +108,7 @@ _MEASURED = (
     "answered_by",
     "record",
     "reused",
+    "replayed",
     "measured_from",
     "restricted",
     "serial_sample",

@@ -225,3 +225,10 @@ def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
     monkeypatch.setattr("pytest_ultrapar.coordinator.run.take_episodes", copied)
     regrade(project, run)
     assert tried == [run]
+
+
+def test_grading_that_was_stopped_is_done_again_and_not_resumed(project):
+    write(project, '!= "b"')
+    run = first_run(project)
+    done = regrade(project, run, "-x")
+    done.stdout.fnmatch_lines(["*go on with the same command without -x or --maxfail"])

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from pytest_ultrapar import cli
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import completion
 from tests.plugin.conftest import CANARY
@@ -342,3 +343,12 @@ def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     replay(project, run, f"--ultrapar-resume={stopped}")
     assert len(project.rows()) == 5
     assert project.server.prompts == []
+
+
+def test_compare_says_that_a_run_is_a_replay(project, capsys):
+    project.suite(BODY)
+    run = first_run(project)
+    replay(project, run)
+    capsys.readouterr()
+    assert cli.main(("compare", str(run), str(project.directory.resolve()))) == 0
+    assert f"is a replay of {run.name}, so its speed is unknown" in capsys.readouterr().out

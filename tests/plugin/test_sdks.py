@@ -77,6 +77,30 @@ def test_each_sdk_in_each_way_keeps_to_the_limits(tmp_path, workers):
     assert CANARY not in done.stdout + done.stderr
 
 
+def outcomes(directory: Path) -> dict[str, str]:
+    """Outcome of each case by its id."""
+    rows = pq.read_table(directory / "results.parquet").to_pylist()
+    return {row["case_id"]: row["outcome"] for row in rows}
+
+
+def test_each_sdk_in_each_way_runs_on_stored_answers(tmp_path):
+    pool = POOL.replace(", qps = 10", "").replace("0.2,", "0.01,")
+    tmp_path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
+    tmp_path.joinpath("test_suite.py").write_text(SUITE.read_text(encoding="utf-8"))
+    assert run(tmp_path).returncode == 0
+    directory = (tmp_path / ".ultrapar" / "latest").resolve()
+    done = run(tmp_path, "--ultrapar-replay", "latest")
+    assert done.returncode == 0, done.stdout
+    again = (tmp_path / ".ultrapar" / "latest").resolve()
+    assert again != directory
+    assert outcomes(again) == outcomes(directory)
+    assert not (again / "simulator.jsonl").exists()
+    replayed = pq.read_table(again / "attempts.parquet")["replayed"].to_pylist()
+    assert len(replayed) == pq.read_table(directory / "attempts.parquet").num_rows
+    assert None not in replayed
+    assert CANARY not in done.stdout + done.stderr
+
+
 FAULTS = """
 [[fault]]
 kind = "error"
