@@ -12,7 +12,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.plan.expectations import EarlierRun
 from pytest_ultrapar.pool.model import answered_by
-from pytest_ultrapar.pool.roles import roles_of
+from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.selection import Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
@@ -271,6 +271,7 @@ def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: 
         found.append(_other_kind(earlier))
     else:
         found += answers_differ(earlier.answered_by, answered_by(pool))
+    found += roles_differ(earlier.effective, pool.effective)
     for name in sorted({*earlier.data, *data}):
         then, now = earlier.data.get(name, "none"), data.get(name, "none")
         if then != now:

@@ -39,6 +39,7 @@ PUBLIC_HOMES = frozenset(
     }
 )
 """Where SDKs send to when they are told nothing: their owners meant no address of their own."""
+_OF_CASE = ("its case is about", "llm")
 LARGEST_REQUEST_BYTES = 100_000_000
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
@@ -266,9 +267,11 @@ class NativeClient:
         named = plain.get("model", named)
         names = {self._model, *(lane.api_name for lane in self._lanes)}
         if named is not None and (not isinstance(named, str) or named not in names):
+            role = self._sender.role
+            about, llm = (f"role {role} is", f"llm.role({role!r})") if role else _OF_CASE
             self._refuse(
-                f"a client of llm asks for the model {named!r}, and its case is about "
-                f"{self._model!r}: give it model=llm.model"
+                f"a client of llm asks for the model {named!r}, and {about} {self._model!r}: give "
+                f"it model={llm}.model"
             )
         is_stream = plain.get("stream") is True or ":stream" in path
         messages, bounds = _as_chat(plain)

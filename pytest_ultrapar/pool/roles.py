@@ -54,6 +54,14 @@ def roles_of(effective: Iterable[EffectiveValue]) -> dict[str, str]:
     }
 
 
+def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) -> Iterator[str]:
+    """A sentence for each role that both runs have, and another model has now."""
+    models = roles_of(then)
+    for role, model in roles_of(now).items():
+        if models.get(role, model) != model:
+            yield f"role {role} was {models[role]}, and is {model} now"
+
+
 def models_without_cases(
     location: Location, file: PoolFile, roles: Mapping[str, str]
 ) -> frozenset[str]:

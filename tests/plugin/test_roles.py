@@ -274,3 +274,34 @@ def test_it(alone): pass
     assert project.run("-n0").ret == 0
     plan = project.run("-n0", "--ultrapar-plan").stdout
     plan.no_fnmatch_line("*judge*")
+
+
+@pytest.mark.slow
+def test_sdk_of_a_role_asks_its_model_and_no_other(project):
+    write(
+        project,
+        """
+@prefetch
+async def graded(llm, model_of) -> str:
+    await llm.chat([{"role": "user", "content": "say x"}])
+    judge = llm.role("judge")
+    async with judge.openai() as client:
+        said = await client.chat.completions.create(
+            model=judge.model if model_of == "judge" else llm.model,
+            messages=[{"role": "user", "content": "say y"}],
+        )
+    return said.choices[0].message.content
+
+@pytest.mark.parametrize("model_of", ["judge", "case"])
+def test_it(graded):
+    assert graded == "y"
+""",
+        workers=4,
+    )
+    result = project.run("-n0")
+    result.stdout.fnmatch_lines(
+        ["*asks for the model 'm', and role judge is 'j': give it model=llm.role('judge').model*"]
+    )
+    assert sorted(row["outcome"] for row in project.rows()) == ["error", "solved"]
+    assert seen(project) == {"m": 2, "j": 1}
+    assert {row["role"] for row in project.rows("attempts") if row["instance"] == "j"} == {"judge"}
