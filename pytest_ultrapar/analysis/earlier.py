@@ -16,13 +16,20 @@ import msgspec
 from pytest_ultrapar.child import run_child
 from pytest_ultrapar.parent import answer_parent
 from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun
+from pytest_ultrapar.pool.roles import roles_of
 from pytest_ultrapar.records import GRADED, function_of
+from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.table_rows import read_rows
-from pytest_ultrapar.store.timing import NO_SERVICE
+from pytest_ultrapar.store.timing import NO_SERVICE, total_tokens
 
 T = TypeVar("T")
 _RESULTS = ("case_id", "nodeid", "suite", "model", "outcome", "tokens_in", "tokens_out")
-_ATTEMPTS = ("case_id", "outcome", "t_ready_s", "t_lease_s", "t_send_s", "t_end_s")
+_ATTEMPTS = (
+    *("case_id", "outcome", "t_ready_s", "t_lease_s", "t_send_s", "t_end_s"),
+    *("provider", "instance", "tokens_in", "tokens_out"),
+)
+_ROLE = "role"
+"""A column that runs of earlier versions have not."""
 
 
 def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
@@ -54,27 +61,32 @@ def earlier(run_dir: Path) -> EarlierRun:
         ResultsError: They are missing or cannot be read.
     """
     attempts: dict[str, list[dict[str, Any]]] = {}
-    for row in read_rows(run_dir, "attempts", _ATTEMPTS):
+    for row in read_rows(run_dir, "attempts", _ATTEMPTS, beginning=_ROLE):
         attempts.setdefault(row["case_id"], []).append(row)
+    manifest = read_manifest(run_dir)
+    model_of = {(one.provider, one.instance): one.model for one in manifest.pool_lanes}
     episodes = []
     for row in read_rows(run_dir, "results", _RESULTS):
-        own = sorted(attempts.get(row["case_id"], ()), key=lambda one: float(one["t_send_s"]))
-        services_s = tuple(
-            max(0.0, one["t_end_s"] - one["t_send_s"])
-            for one in own
-            if one["outcome"] not in NO_SERVICE
-        )
-        if row["outcome"] in GRADED and services_s:
-            episodes.append(
-                EarlierEpisode(
-                    row["case_id"],
-                    row["suite"],
-                    row["model"],
-                    services_s,
-                    row["tokens_in"],
-                    row["tokens_out"],
-                    function_of(row["nodeid"]),
+        if row["outcome"] not in GRADED:
+            continue
+        by_role: dict[str, list[dict[str, Any]]] = {"": []}
+        for one in sorted(attempts.get(row["case_id"], ()), key=lambda one: float(one["t_send_s"])):
+            if one["outcome"] not in NO_SERVICE:
+                by_role.setdefault(one.get(_ROLE, ""), []).append(one)
+        if not by_role[""]:
+            continue
+        for role, own in by_role.items():
+            model, tokens = row["model"], (row["tokens_in"], row["tokens_out"])
+            if role:
+                model = model_of.get((own[0]["provider"], own[0]["instance"]), "")
+                tokens = (
+                    total_tokens(one["tokens_in"] for one in own),
+                    total_tokens(one["tokens_out"] for one in own),
                 )
+            services_s = tuple(max(0.0, one["t_end_s"] - one["t_send_s"]) for one in own)
+            test = function_of(row["nodeid"])
+            episodes.append(
+                EarlierEpisode(row["case_id"], row["suite"], model, services_s, *tokens, test, role)
             )
     sent = [one for own in attempts.values() for one in own]
     gaps_s = [
@@ -86,6 +98,7 @@ def earlier(run_dir: Path) -> EarlierRun:
         tuple(episodes),
         statistics.median([max(0.0, one["t_send_s"] - one["t_lease_s"]) for one in sent] or [0.0]),
         statistics.median(gaps_s) if gaps_s else None,
+        tuple(roles_of(manifest.effective)),
     )
 
 

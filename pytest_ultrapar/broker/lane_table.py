@@ -45,12 +45,14 @@ _LOG_BIN = math.log(BIN)
 class Progress:
     """Counts requests by episode, and seconds by request. A few steps for each lease."""
 
-    __slots__ = ("_beside", "_ended", "_open", "_seconds")
+    __slots__ = ("_ended", "_ended_beside", "_open", "_open_beside", "_seconds")
 
     def __init__(self) -> None:
         # Model and requests so far of each open episode, by case id.
         self._open: dict[str, tuple[str, int]] = {}
-        self._beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # By other models, how often it asked those: in roles.
+        self._open_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
@@ -62,7 +64,7 @@ class Progress:
         if own == model:
             self._open[case_id] = (model, n_requests + 1)
         else:
-            self._beside[own][model] += 1
+            self._open_beside[case_id][model] += 1
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
         """A lease was given back."""
@@ -77,11 +79,13 @@ class Progress:
         if (episode := self._open.pop(case_id, None)) is not None:
             model, n_requests = episode
             self._ended[model][n_requests] += 1
+            self._ended_beside[model].update(self._open_beside.pop(case_id, ()))
 
     def lost(self, case_ids: Iterable[str]) -> None:
         """Episodes are gone with their worker, to be begun anew."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
+            self._open_beside.pop(case_id, None)
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
         """A snapshot, a row for each model that was asked.
@@ -97,6 +101,9 @@ class Progress:
         for lease in held:
             counts = under_way.setdefault(lease.lane.model.name, Counter())
             counts[_bin(now_s - lease.granted_s)] += 1
+        beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for case_id, asked in self._open_beside.items():
+            beside[self._open[case_id][0]].update(asked)
         models = dict.fromkeys((*self._ended, *still_open, *self._seconds, *under_way))
         return [
             ModelProgress(
@@ -105,7 +112,8 @@ class Progress:
                 open=dict(still_open.get(model, ())),
                 seconds=dict(self._seconds.get(model, ())),
                 under_way=dict(under_way.get(model, ())),
-                beside=dict(self._beside.get(model, ())),
+                ended_beside=dict(self._ended_beside.get(model, ())),
+                open_beside=dict(beside.get(model, ())),
             )
             for model in models
         ]

@@ -246,7 +246,8 @@ class ModelProgress(msgspec.Struct, frozen=True):
         seconds: Requests that are over, by the time that their lease was out: n stands for about
             `BIN ** n` seconds.
         under_way: Requests in flight, by the time that their lease has been out, likewise.
-        beside: By other models, requests of its episodes to them: those in roles.
+        ended_beside: By other models, requests to them, in roles, of its episodes that are over.
+        open_beside: The same of those that are not.
     """
 
     model: str
@@ -254,7 +255,8 @@ class ModelProgress(msgspec.Struct, frozen=True):
     open: dict[int, int]
     seconds: dict[int, int]
     under_way: dict[int, int]
-    beside: dict[str, int] = {}
+    ended_beside: dict[str, int] = {}
+    open_beside: dict[str, int] = {}
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.plan.expectations import EarlierRun
 from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.selection import Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
@@ -183,10 +184,20 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
         notes.append(f"{named} had another simulated latency")
     others |= slower
     run = earlier_in_subprocess(directory)
-    own = tuple(one for one in run.episodes if one.model in pool.models and one.model not in others)
+    then = roles_of(manifest.effective)
+    roles = tuple(
+        role
+        for role in run.roles
+        if then[role] == pool.roles.get(role) and then[role] not in others
+    )
+    own = tuple(
+        one
+        for one in run.episodes
+        if one.model in pool.models and one.model not in others and one.role in {"", *roles}
+    )
     if not own:
         notes = notes or ["it has no graded case of these models"]
-    return History(msgspec.structs.replace(run, episodes=own), tuple(notes))
+    return History(msgspec.structs.replace(run, episodes=own, roles=roles), tuple(notes))
 
 
 def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
@@ -262,6 +273,7 @@ def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: 
         found.append(_other_kind(earlier))
     else:
         found += answers_differ(earlier.answered_by, answered_by(pool))
+    found += roles_differ(earlier.effective, pool.effective)
     for name in sorted({*earlier.data, *data}):
         then, now = earlier.data.get(name, "none"), data.get(name, "none")
         if then != now:

@@ -74,16 +74,17 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
     Args:
         options: Settled.
         pool: The pool.
-        lanes: Those that serve a selected model.
+        lanes: Those that serve a selected model or one in a role.
     """
     seats = pool.seats(lanes)
     simulated = " SIMULATED," if pool.is_simulated else ""
-    models = list(dict.fromkeys(lane.model for lane in lanes))
+    models = {lane.model for lane in lanes} - pool.caseless
+    roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
     text = [
         f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
         f"{pool.rate_mode} limits, seed {options.seed}",
         f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
-        f"{_seats(seats)}, {_repeats(options)}",
+        f"{_seats(seats)}, {_repeats(options)}{roles}",
     ]
     said = [
         f"{value.name} = {value.value} ({value.origin})"
@@ -251,8 +252,12 @@ def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
         return
     per_case, how = run.requests_before, "about"
     if per_case is None:
-        per_case, how = 1.0, "at least"
-    needed = {model: n * per_case for model, n in run.to_ask(cases).cases.items()}
+        per_case, how = {"": 1.0}, "at least"
+    to_ask = run.to_ask(cases).cases
+    needed = {model: n * per_case[""] for model, n in to_ask.items()}
+    for role, model in run.pool.roles.items():
+        if role in per_case:
+            needed[model] = needed.get(model, 0.0) + sum(to_ask.values()) * per_case[role]
     timeout_s = run.options.episode_timeout_s
     yield from too_few(
         run.pool,

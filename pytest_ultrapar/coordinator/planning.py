@@ -25,7 +25,7 @@ from pytest_ultrapar.coordinator.header import (
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.plan.expectations import expect, unjudged
+from pytest_ultrapar.plan.expectations import expect, unjudged, without_roles
 from pytest_ultrapar.plan.run_plan import Way, contradictions, make_plan
 from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
@@ -116,7 +116,13 @@ class Planning(collection.CollectOnly):
         history = find_history(given, pool, process.data(config), cases)
         hints = pool_hints(pool)
         said = {case.case_id: said_of(items[case.index], hints[case.model]) for case in cases}
-        expected = expect(cases, history.run.episodes, lambda case: said[case.case_id])
+        expected = expect(
+            cases,
+            history.run.episodes,
+            lambda case: said[case.case_id],
+            roles={role: (model, hints[model]) for role, model in pool.roles.items()},
+            known=history.run.roles,
+        )
         services = known_services(hints, expected)
         lanes = process.lanes(config)
         refused = contradictions(
@@ -149,7 +155,7 @@ class Planning(collection.CollectOnly):
                 *waste_of_pool(
                     pool,
                     lanes,
-                    Counter(one.model for one in expected),
+                    Counter(one.model for one in without_roles(expected)),
                     services,
                     mode=self._options.mode,
                 ),
@@ -292,16 +298,24 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
         expected: All planned episodes.
         hints: What was supposed of each case, by its id.
     """
-    own = [(one, hints[one.case_id]) for one in expected if one.basis == "hint"]
+    in_roles: dict[str, str] = {}
+    for one in expected:
+        if one.role and one.basis == "hint":
+            in_roles[one.role] = one.model
+    supposed = [(one, hints[one.case_id]) for one in without_roles(expected) if one.basis == "hint"]
     suites: dict[float, dict[str, None]] = {}
-    for one, hint in own:
+    for one, hint in supposed:
         suites.setdefault(hint.turns, {})[one.suite] = None
     notes = [
         f"turns of an episode are assumed to be {n:g} "
         f"({'suite' if len(named) == 1 else 'suites'} {', '.join(named)})"
         for n, named in suites.items()
     ]
-    silent = list(dict.fromkeys(one.model for one, hint in own if hint.is_assumed))
+    notes += [
+        f"one request to role {role} ({model}) is assumed of each case where no earlier run tells"
+        for role, model in in_roles.items()
+    ]
+    silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))
     if silent:
         notes.append(
             f"{ASSUMED_S:g} s a request is assumed, as the pool has no latency_hint_s, for "

@@ -204,7 +204,8 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
-        requests_before: Per graded case in the run before; None where nobody knows or asks.
+        requests_before: Per graded case in the run before, by role and to its own model (""); None
+            where nobody knows or asks.
         unfinished_before: Id of the run before, where it can be finished; empty where it cannot, or
             nobody asks.
         known: What a check before the run found of lanes that the run should not ask, or not yet.
@@ -237,7 +238,7 @@ class Run:
         self.may_have_sent = False
         self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
-        self.requests_before: float | None = None
+        self.requests_before: dict[str, float] | None = None
         self.unfinished_before = ""
         self._suites: set[str] = set()
 
@@ -420,7 +421,7 @@ class Run:
         except ResultsError:
             return None
 
-    def _requests_before(self) -> float | None:
+    def _requests_before(self) -> dict[str, float] | None:
         """Requests per graded case in the run before, if it had the same models and suites."""
         from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
 
@@ -436,7 +437,11 @@ class Run:
         except UltraparError:
             return None
         n_graded = summary.statistics.n_graded
-        return summary.n_requests / n_graded if n_graded else None
+        if not n_graded:
+            return None
+        found = {role: use.n_attempts / n_graded for role, use in summary.roles.items()}
+        in_roles = sum(use.n_attempts for use in summary.roles.values())
+        return found | {"": (summary.n_requests - in_roles) / n_graded}
 
     def _unfinished_before(self) -> str:
         """The id of the run that `latest` names, if some of its cases, not all, lack a grade."""

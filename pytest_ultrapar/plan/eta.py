@@ -361,7 +361,37 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
             max(more.values(), default=0.0) * service_s + max(in_flight.values(), default=0.0),
             turns.uneven(sum(one.open.values())) * service_s,
         )
+    for model, n_more in _in_roles(progress.values(), unseen, part).items():
+        if model in served:
+            own = _Progress([progress.get(model, ModelProgress(model, {}, {}, {}, {}))])
+            seconds = own.seconds if own.seconds.is_known else everyone.seconds
+            known = left.get(model, _Left(0.0, seconds.rest(), 0.0, 0.0, 0.0))
+            left[model] = known._replace(requests=known.requests + n_more)
     return left
+
+
+def _in_roles(
+    progress: Iterable[ModelProgress], unseen: Mapping[str, int], part: float
+) -> dict[str, float]:
+    """Requests that are left to models in roles: as many per episode as those had that are over.
+
+    Args:
+        progress: Of each model that cases are about.
+        unseen: By model, episodes that have asked for nothing yet.
+        part: Of these, how many will ask for anything.
+    """
+    found: dict[str, float] = {}
+    for one in progress:
+        n_ended, n_open = sum(one.ended.values()), sum(one.open.values())
+        n_left = max(0, unseen.get(one.model, 0)) * part + n_open
+        for other in {**one.ended_beside, **one.open_beside}:
+            asked = one.open_beside.get(other, 0)
+            if n_ended:
+                mean = one.ended_beside.get(other, 0) / n_ended
+            else:
+                mean = asked / n_open if n_open else 0.0
+            found[other] = found.get(other, 0.0) + max(0.0, mean * n_left - asked)
+    return found
 
 
 class _Progress:

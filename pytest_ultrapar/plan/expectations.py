@@ -12,21 +12,23 @@ import msgspec
 from pytest_ultrapar.pool.model import Latency
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
 
 class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
-    """A graded episode of an earlier run.
+    """What a graded episode of an earlier run asked of its own model, or of one in a role.
 
     Attributes:
+        model: Who was asked.
         services_s: Send to answer of each of its requests that took the model's time, in their
             order, at least one.
         tokens_in: Over all its requests; None when no answer said so.
         tokens_out: As `tokens_in`.
         test: Node id of its test function, as `Case.test`.
+        role: As whom the model was asked; empty: the case is about it.
     """
 
     case_id: str
@@ -36,6 +38,7 @@ class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
     tokens_in: int | None = None
     tokens_out: int | None = None
     test: str = ""
+    role: str = ""
 
 
 class EarlierRun(msgspec.Struct, frozen=True):
@@ -45,11 +48,13 @@ class EarlierRun(msgspec.Struct, frozen=True):
         before_send_s: Median time from a lease to its request's sending, while it holds its seat.
         between_s: Median time from an answer to the asking for the next lease; None where no
             episode had two requests.
+        roles: The roles that its pool had; of these its episodes tell how often each was asked.
     """
 
     episodes: tuple[EarlierEpisode, ...]
     before_send_s: float
     between_s: float | None = None
+    roles: tuple[str, ...] = ()
 
 
 Basis = Literal["case", "test", "suite", "model", "hint"]
@@ -91,6 +96,10 @@ class EpisodeLike(Protocol):
         """Node id of its test function."""
 
     @property
+    def role(self) -> str:
+        """As whom that was asked; empty: the case is about it."""
+
+    @property
     def services_s(self) -> tuple[float, ...]:
         """Of each request."""
 
@@ -104,12 +113,14 @@ class EpisodeLike(Protocol):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What is expected of a case's episode, and on what that stands.
+    """What a case's episode is expected to ask of its own model, or of one in a role.
 
     Attributes:
+        model: Who is asked.
         services_s: Send to answer of each request, in their order, at least one.
         basis: Whence.
         test: Node id of the test function whose episodes it resembles, where they were seen.
+        role: As whom the model is asked; empty: the case is about it.
     """
 
     case_id: str
@@ -120,10 +131,16 @@ class Expected(msgspec.Struct, frozen=True):
     tokens_out: float | None
     basis: Basis
     test: str = ""
+    role: str = ""
 
 
 def expect(
-    cases: Iterable[Case], earlier: Sequence[EarlierEpisode], hint_of: Callable[[Case], Hint]
+    cases: Iterable[Case],
+    earlier: Sequence[EarlierEpisode],
+    hint_of: Callable[[Case], Hint],
+    *,
+    roles: Mapping[str, tuple[str, Hint]] | None = None,
+    known: Collection[str] = (),
 ) -> tuple[Expected, ...]:
     """An expectation for each case, in their order; the same arguments give the same ones.
 
@@ -131,25 +148,52 @@ def expect(
     takes one of these episodes by chance, so that what is rare and long stays so; where only the
     suite was seen with the model, or only the model, one of those. The rest is drawn from the
     hints. Chance is the case's seed.
+
+    After each case comes what it asks of roles: as the episode did that it goes by. A role that
+    tells nothing there is supposed to be asked once.
+
+    Args:
+        cases: To be planned.
+        earlier: Of an earlier run.
+        hint_of: What is supposed of a case's own model.
+        roles: The model of each role, and what is supposed of it; None for a pool without any.
+        known: The roles of which `earlier` tells.
     """
-    by_case = {one.case_id: one for one in earlier}
+    roles = roles or {}
+    by_case = {one.case_id: one for one in earlier if not one.role}
+    beside: dict[str, list[EarlierEpisode]] = defaultdict(list)
     alike: dict[tuple[Basis, str, str], list[EarlierEpisode]] = defaultdict(list)
     for one in earlier:
+        if one.role:
+            beside[one.case_id].append(one)
+            continue
         for stratum in _strata(one.test, one.suite, one.model):
             alike[stratum].append(one)
     found = []
     for case in cases:
         draw = random.Random(case.seed)
-        if case.case_id in by_case:
-            found.append(_as_seen(case, by_case[case.case_id], "case"))
-            continue
-        strata = _strata(case.test, case.suite, case.model)
-        nearest = next((one for one in strata if one in alike), None)
-        if nearest is not None:
-            found.append(_as_seen(case, draw.choice(alike[nearest]), nearest[0]))
-        else:
+        seen = by_case.get(case.case_id)
+        basis: Basis = "case"
+        if seen is None:
+            strata = _strata(case.test, case.suite, case.model)
+            nearest = next((one for one in strata if one in alike), None)
+            if nearest is not None:
+                seen, basis = draw.choice(alike[nearest]), nearest[0]
+        if seen is None:
             found.append(_of_hint(case, hint_of(case), draw))
+        else:
+            found.append(_as_seen(case, seen, basis))
+            found += [_as_seen(case, one, basis) for one in beside[seen.case_id]]
+        for role, (model, hint) in roles.items():
+            if seen is None or role not in known:
+                asked = _of_hint(case, hint, draw)
+                found.append(msgspec.structs.replace(asked, model=model, role=role))
     return tuple(found)
+
+
+def without_roles(expected: Iterable[Expected]) -> list[Expected]:
+    """What cases are expected to ask of their own models: one for each case."""
+    return [one for one in expected if not one.role]
 
 
 def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], ...]:
@@ -157,16 +201,17 @@ def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], 
     return (("test", test, model), ("suite", suite, model), ("model", "", model))
 
 
-def _as_seen(case: Case, own: EarlierEpisode, basis: Basis) -> Expected:
+def _as_seen(case: Case, seen: EarlierEpisode, basis: Basis) -> Expected:
     return Expected(
         case.case_id,
         case.suite,
-        case.model,
-        own.services_s,
-        own.tokens_in,
-        own.tokens_out,
+        seen.model,
+        seen.services_s,
+        seen.tokens_in,
+        seen.tokens_out,
         basis,
-        own.test,
+        seen.test,
+        seen.role,
     )
 
 
@@ -250,11 +295,12 @@ def unjudged(
         f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
         "modes do, with each request at the mean of its episode"
     )
-    unknown = sum(request_tokens(one) is None for one in expected)
+    unknown = len({one.case_id for one in expected if request_tokens(one) is None})
     if unknown:
-        cases = "case" if len(expected) == 1 else "cases"
+        n_cases = len(without_roles(expected))
+        cases = "case" if n_cases == 1 else "cases"
         yield (
-            f"tokens of {unknown:,} of {len(expected):,} {cases} are not known: to the "
+            f"tokens of {unknown:,} of {n_cases:,} {cases} are not known: to the "
             f"{metered[0]}{more} they count as none; say tokens_in and tokens_out in the mark "
             "ultrapar(expect=...), or name a run with --ultrapar-plan-from"
         )

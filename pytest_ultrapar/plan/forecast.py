@@ -32,6 +32,15 @@ _ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A request to a model in a role: how long it holds its seat, and the tokens that it takes."""
+
+    model: str
+    service_s: float
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
     """An episode as the forecast plays it: what it asks for, and how long that holds a seat.
 
@@ -39,6 +48,7 @@ class Course:
         group: Name of its group in the assignment, empty for none.
         services_s: How long each request holds its seat, in their order, at least one.
         tokens: What each request takes, in and out; 0 where nobody knows.
+        beside: What it asks of roles, after all that.
     """
 
     case_id: str
@@ -46,6 +56,19 @@ class Course:
     group: str
     services_s: tuple[float, ...]
     tokens: int = 0
+    beside: tuple[Step, ...] = ()
+
+    def step(self, turn: int) -> Step:
+        """What a request of it asks, from 0."""
+        n_own = len(self.services_s)
+        if turn < n_own:
+            return Step(self.model, self.services_s[turn], self.tokens)
+        return self.beside[turn - n_own]
+
+    @property
+    def n_steps(self) -> int:
+        """Its requests."""
+        return len(self.services_s) + len(self.beside)
 
 
 @dataclass(slots=True)
@@ -126,7 +149,9 @@ def _follow_each_other(pool: Pool, courses: Sequence[Course], assignment: Assign
     if any(kind.counts == "tokens" and not kind.is_daily for kind, _ in rows):
         return False
     models = _lanes_of(pool, group)
-    if not all(one.group == group.name and one.model in models for one in courses):
+    if not all(
+        one.group == group.name and one.model in models and not one.beside for one in courses
+    ):
         return False
     widest_s = max(
         (
@@ -220,14 +245,15 @@ class _Play(BrokerPlay):
     def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
         number = next(self._ids)
         self._asked[number] = (course, turn)
+        step, is_own = course.step(turn), turn < len(course.services_s)
         request = LeaseRequest(
             number,
-            course.model,
-            course.group,
+            step.model,
+            course.group if is_own else "",
             opens=turn == 0,
-            lane=lane,
+            lane=lane if is_own else None,
             case_id=course.case_id,
-            tokens=course.tokens,
+            tokens=step.tokens,
         )
         self.request(_WORKER, request)
 
@@ -235,7 +261,7 @@ class _Play(BrokerPlay):
         self._in_flight -= 1
         self._end_s = self.now_s
         self.release(_WORKER, lease.lease_id)
-        if turn + 1 < len(course.services_s):
+        if turn + 1 < course.n_steps:
             self.later(self._between_s, self._ask, course, turn + 1, lease.lane)
         else:
             self._over(course)
@@ -267,11 +293,11 @@ class _Play(BrokerPlay):
             self._peak = max(self._peak, self._in_flight)
             lane = action.lease.lane
             load = self._lanes[lane]
-            service_s = course.services_s[turn]
+            step = course.step(turn)
             load.requests += 1
-            load.busy_s += service_s
-            load.tokens += course.tokens
-            self.later(service_s, self._answered, course, turn, action.lease)
+            load.busy_s += step.service_s
+            load.tokens += step.tokens
+            self.later(step.service_s, self._answered, course, turn, action.lease)
             if turn == 0:
                 self._opened_s[course.case_id] = self.now_s
                 self._admission.opened(line)

@@ -17,8 +17,9 @@ from pytest_ultrapar.plan.expectations import (
     Basis,
     request_tokens,
     too_large,
+    without_roles,
 )
-from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
+from pytest_ultrapar.plan.forecast import Course, Forecast, Step, forecast
 from pytest_ultrapar.plan.load import (
     KeyLoad,
     KeyShare,
@@ -98,12 +99,12 @@ def amount(
     Source: prediction interval of a mean, e.g. Hahn and Meeker, "Statistical Intervals" (1991),
         section 4.7, summed over strata.
     """
-    seen: dict[tuple[str, str], list[float]] = defaultdict(list)
+    seen: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for one in earlier:
         value = value_of(one)
         if value is not None:
-            seen[one.test, one.model].append(value)
-    measured: dict[tuple[str, str], list[float]] = defaultdict(list)
+            seen[one.test, one.model, one.role].append(value)
+    measured: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     assumed = 0.0
     for planned in expected:
         value = value_of(planned)
@@ -112,7 +113,7 @@ def amount(
         if planned.basis not in MEASURED:
             assumed += value
         else:
-            measured[planned.test, planned.model].append(value)
+            measured[planned.test, planned.model, planned.role].append(value)
     known = math.fsum(math.fsum(own) for own in measured.values())
     variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
     half = _Z_95 * math.sqrt(variance)
@@ -317,9 +318,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What one model is asked; amounts as in `RunPlan`."""
+    """What one model is asked, by cases that are about it or in a role; amounts as in `RunPlan`."""
 
     model: str
+    role: str
     n_cases: int
     calls: Amount
     tokens_in: Amount | None
@@ -383,7 +385,8 @@ def make_plan(
     Args:
         pool: As declared.
         lanes: All of the run; those of models that are not asked are left out.
-        expected: Its episodes, in the order in which they would be fed, at least one.
+        expected: Its episodes, in the order in which they would be fed, at least one, each with
+            what it asks of roles.
         earlier: What the expectations stand on; without episodes where they stand on hints alone.
         ways: The modes that are compared.
         mode: The mode in force, one of the ways'.
@@ -396,7 +399,7 @@ def make_plan(
         lanes,
         pool.limits.values(),
         request_classes(services),
-        longest_s=max(sum(one.services_s) for one in expected),
+        longest_s=max(_by_case(expected).values()),
     )
     predictions = tuple(_predict(pool, lanes, expected, earlier, way) for way in ways)
     chosen = next(one for one in predictions if one.way.mode == mode)
@@ -405,13 +408,13 @@ def make_plan(
     whole = _sums(expected, earlier)
     return RunPlan(
         mode,
-        len(expected),
+        len(without_roles(expected)),
         *whole,
         tuple(
-            ModelPlan(model, len(own), *_sums(own, earlier))
-            for model, own in _by_model(expected).items()
+            ModelPlan(model, role, len(asked), *_sums(asked, earlier))
+            for (model, role), asked in _by_model(expected).items()
         ),
-        Counter(one.basis for one in expected),
+        Counter(one.basis for one in without_roles(expected)),
         bound,
         predictions,
         cost(expected, earlier.episodes, price_of) if price_of else None,
@@ -422,10 +425,19 @@ def make_plan(
     )
 
 
-def _by_model(expected: Sequence[Expected]) -> dict[str, list[Expected]]:
-    found: dict[str, list[Expected]] = {}
+def _by_model(expected: Sequence[Expected]) -> dict[tuple[str, str], list[Expected]]:
+    """By model and role; those without a role first."""
+    found: dict[tuple[str, str], list[Expected]] = {}
+    for one in sorted(expected, key=lambda one: bool(one.role)):
+        found.setdefault((one.model, one.role), []).append(one)
+    return found
+
+
+def _by_case(expected: Sequence[Expected]) -> dict[str, float]:
+    """Seconds of all requests of each case."""
+    found: dict[str, float] = defaultdict(float)
     for one in expected:
-        found.setdefault(one.model, []).append(one)
+        found[one.case_id] += service_s(one)
     return found
 
 
@@ -455,16 +467,24 @@ def _predict(
         return Prediction(way)
     group_of = {case_id: group.name for group in way.assignment.groups for case_id in group.cases}
     seat_s = earlier.before_send_s if earlier.episodes else CLIENT_S
+    # A seat is taken from the lease on, and requests are sent a moment later.
+    beside: dict[str, tuple[Step, ...]] = {}
+    for one in expected:
+        if one.role:
+            beside[one.case_id] = beside.get(one.case_id, ()) + tuple(
+                Step(one.model, seat_s + service, request_tokens(one) or 0)
+                for service in one.services_s
+            )
     courses = [
         Course(
             one.case_id,
             one.model,
             group_of.get(one.case_id, ""),
-            # A seat is taken from the lease on, and requests are sent a moment later.
             tuple(seat_s + service for service in one.services_s),
             request_tokens(one) or 0,
+            beside.get(one.case_id, ()),
         )
-        for one in expected
+        for one in without_roles(expected)
     ]
     between_s = earlier.between_s if earlier.between_s is not None else CLIENT_S
     serial = way.mode in ONE_AT_A_TIME

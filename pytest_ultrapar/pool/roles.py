@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.pool.fields import check_name, did_you_mean, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_ultrapar.pool.environment import Sources
     from pytest_ultrapar.pool.fields import Location
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
+    from pytest_ultrapar.pool.model import EffectiveValue
 
 _SHOWN = 8
+_NOTED = "role {} model"
 
 
 def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[str, str]:
@@ -38,8 +40,26 @@ def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[st
                 f"{', '.join(names[:_SHOWN])}{more}"
             )
         roles[role] = table.model
-        sources.note(f"role {role} model", table.model)
+        sources.note(_NOTED.format(role), table.model)
     return roles
+
+
+def roles_of(effective: Iterable[EffectiveValue]) -> dict[str, str]:
+    """The model of each role, by the values that were in force in a run."""
+    before, after = _NOTED.split("{}")
+    return {
+        one.name.removeprefix(before).removesuffix(after): str(one.value)
+        for one in effective
+        if one.name.startswith(before) and one.name.endswith(after)
+    }
+
+
+def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) -> Iterator[str]:
+    """A sentence for each role that both runs have, and another model has now."""
+    models = roles_of(then)
+    for role, model in roles_of(now).items():
+        if models.get(role, model) != model:
+            yield f"role {role} was {models[role]}, and is {model} now"
 
 
 def models_without_cases(

@@ -152,7 +152,9 @@ def _bases(plan: RunPlan) -> Iterator[str]:
 
 def _sums(plan: RunPlan, width: int) -> Iterator[str]:
     header = ["model", "cases", "calls", "tokens in", "tokens out", "service time"]
-    rows = [_row(one.model, one) for one in plan.models]
+    rows = [
+        _row(f"{one.model} ({one.role})" if one.role else one.model, one) for one in plan.models
+    ]
     if len(rows) > 1:
         rows.append(_row("all", plan))
     yield from text_table(header, rows, n_names=1, width=width)

@@ -15,6 +15,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
 from pytest_ultrapar.pool.money import USD, ModelPrice
+from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.timing import MeasuredPart
@@ -204,9 +205,9 @@ def read_manifest(directory: Path) -> Manifest:
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     """What keeps `new` from finishing `old`: one sentence each, empty when it may.
 
-    The cases, their seeds and the models that answer must be the same, and what all rows of the
-    run have in common: mode, currency and storage format. Limits, keys, instances, policy and the
-    number of workers may differ: no case depends on them.
+    The cases, their seeds, the models that answer and those in roles must be the same, and what all
+    rows of the run have in common: mode, currency and storage format. Limits, keys, instances,
+    policy and the number of workers may differ: no case depends on them.
     """
     differences = []
     if old.seed != new.seed:
@@ -226,6 +227,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
         differences.append(f"the pool's models are not the same (gone: {gone}; new: {added})")
     if old.simulated == new.simulated:
         differences += answers_differ(old.answered_by, new.answered_by)
+    differences += roles_differ(old.effective, new.effective)
     if old.mode != new.mode:
         differences.append(f"the mode was {old.mode} and is {new.mode} now")
     if old.prices and new.prices and old.currency != new.currency:

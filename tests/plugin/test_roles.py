@@ -231,3 +231,77 @@ def test_model_of_a_role_is_none_to_select(project):
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*--ultrapar-model 'j' matches no model of *; it has m"])
     assert project.server.prompts == []
+
+
+def test_plan_counts_what_cases_ask_of_roles(project):
+    j = "latency_hint_s = 0.2"
+    write(project, cases(4, "use 100 10 {n}"), workers=4, m="latency_hint_s = 0.2", j=j)
+    plan = project.run("-n0", "--ultrapar-plan").stdout
+    plan.fnmatch_lines(
+        [
+            "*one request to role judge (j) is assumed of each case where no earlier run tells*",
+            "m * 4 * 4 *",
+            "j (judge) * 4 * 4 *",
+            "all * 4 * 8 *",
+        ]
+    )
+    assert project.server.prompts == []
+    assert project.run("-n0").ret == 0
+    plan = project.run("-n0", "--ultrapar-plan").stdout
+    plan.no_fnmatch_line("*is assumed of each case*")
+    plan.fnmatch_lines(["*4 cases from the same case in an earlier run*", "j (judge) * 4 * 4 *"])
+    assert seen(project) == {"m": 4, "j": 4}
+
+
+def test_plan_from_a_run_whose_pool_had_no_such_role_supposes_one_request(project):
+    suite = """
+@prefetch
+async def alone(llm, prompt) -> str:
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@pytest.mark.parametrize("prompt", ["say 1", "say 2"])
+def test_it(alone): pass
+"""
+    write(project, suite)
+    path = project.pytester.path / "pool.toml"
+    with_role = path.read_text()
+    path.write_text(with_role.replace('[role.judge]\nmodel = "j"', "").replace('"j"', '"k"'))
+    assert project.run("-n0", "--ultrapar-model", "m").ret == 0
+    path.write_text(with_role)
+    project.run("-n0", "--ultrapar-plan").stdout.fnmatch_lines(
+        ["*2 cases from the same case*", "*one request to role judge (j) is assumed*"]
+    )
+    assert project.run("-n0").ret == 0
+    plan = project.run("-n0", "--ultrapar-plan").stdout
+    plan.no_fnmatch_line("*judge*")
+
+
+@pytest.mark.slow
+def test_sdk_of_a_role_asks_its_model_and_no_other(project):
+    write(
+        project,
+        """
+@prefetch
+async def graded(llm, model_of) -> str:
+    await llm.chat([{"role": "user", "content": "say x"}])
+    judge = llm.role("judge")
+    async with judge.openai() as client:
+        said = await client.chat.completions.create(
+            model=judge.model if model_of == "judge" else llm.model,
+            messages=[{"role": "user", "content": "say y"}],
+        )
+    return said.choices[0].message.content
+
+@pytest.mark.parametrize("model_of", ["judge", "case"])
+def test_it(graded):
+    assert graded == "y"
+""",
+        workers=4,
+    )
+    result = project.run("-n0")
+    result.stdout.fnmatch_lines(
+        ["*asks for the model 'm', and role judge is 'j': give it model=llm.role('judge').model*"]
+    )
+    assert sorted(row["outcome"] for row in project.rows()) == ["error", "solved"]
+    assert seen(project) == {"m": 2, "j": 1}
+    assert {row["role"] for row in project.rows("attempts") if row["instance"] == "j"} == {"judge"}

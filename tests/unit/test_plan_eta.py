@@ -10,7 +10,7 @@ import pytest
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.bound import RequestClass, certify
 from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, Survival, ToAsk, Used, estimate, rough_bound
-from pytest_ultrapar.plan.forecast import Course, _Play
+from pytest_ultrapar.plan.forecast import Course, Step, _Play
 from pytest_ultrapar.plan.lower_bound import lower_bound
 from tests.unit.test_plan_bound import random_pool
 
@@ -216,3 +216,15 @@ def test_rough_bound_is_nearly_the_linear_programs_and_never_above(seed):
     found = rough_bound(lanes, limits, requests)
     assert 0.97 * best <= found.seconds <= best * (1 + 1e-9)
     assert certify(lanes, limits, requests, found.prices) == pytest.approx(found.seconds)
+
+
+def test_judges_that_decide_are_counted(pool):
+    two = pool(
+        provider("p", "per_key = { workers = 20 }", "m")
+        + provider("q", "per_key = { workers = 4 }", "j")
+    )
+    judged = [
+        Course(one.case_id, "m", "", one.services_s, beside=(Step("j", 0.5),) * 2)
+        for one in courses("m", 600, 2, 0.5)
+    ]
+    assert_true(estimates(two, judged), "q/key0 (workers)")

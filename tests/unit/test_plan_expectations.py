@@ -126,3 +126,40 @@ def test_interval_holds_the_next_runs_sum_95_times_in_100():
 def test_interval_scales_with_what_grows_in_proportion():
     assert Amount(10.0, 8.0, 15.0).scaled(2.0) == Amount(2.0, 1.6, 3.0)
     assert Amount(0.0, 0.0, 0.0).scaled(2.0) == Amount(2.0, 2.0, 2.0)
+
+
+JUDGE = {"judge": ("j", Hint(1.0, Latency("fixed", 0.3), is_assumed=True))}
+
+
+def judged(number, *services):
+    return EarlierEpisode(f"s-m-{number}", "s", "j", services, 50, 5, "t.py::test", role="judge")
+
+
+def shown(expected):
+    return [(one.case_id, one.model, one.role, one.services_s, one.basis) for one in expected]
+
+
+def test_case_asks_roles_as_the_episode_did_that_it_goes_by():
+    earlier = [seen(0, 1.0), judged(0, 0.1, 0.2), seen(1, 2.0)]
+    found = expect([case(0), case(1)], earlier, lambda _: FIXED, roles=JUDGE, known=("judge",))
+    # The second case asked nobody, and that is known.
+    assert shown(found) == [
+        ("s-m-0", "m", "", (1.0,), "case"),
+        ("s-m-0", "j", "judge", (0.1, 0.2), "case"),
+        ("s-m-1", "m", "", (2.0,), "case"),
+    ]
+    (new, *asked) = expect([case(7)], earlier[:2], lambda _: FIXED, roles=JUDGE, known=("judge",))
+    assert (new.basis, shown(asked)) == ("test", [("s-m-7", "j", "judge", (0.1, 0.2), "test")])
+
+
+@pytest.mark.parametrize("earlier", [[], [seen(0, 1.0)]])
+def test_role_of_which_nothing_is_known_is_asked_once_by_each_case(earlier):
+    own, asked = expect([case(0)], earlier, lambda _: FIXED, roles=JUDGE)
+    assert own.role == ""
+    assert shown([asked]) == [("s-m-0", "j", "judge", (0.3,), "hint")]
+
+
+def test_what_a_model_took_as_a_judge_says_nothing_of_it_as_a_subject():
+    earlier = [seen(0, 1.0), judged(0, 100.0)]
+    both = expect([case(0)], earlier, lambda _: FIXED, roles=JUDGE, known=("judge",))
+    assert amount(both[:1], earlier, service_s) == amount(both[:1], earlier[:1], service_s)

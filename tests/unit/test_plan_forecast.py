@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.plan.forecast import Course, forecast
+from pytest_ultrapar.plan.forecast import Course, Step, forecast
 from tests.unit.pool_texts import simulated
 
 FREE = Assignment()
@@ -79,3 +79,28 @@ def test_many_cases_that_no_lane_answers_are_all_refused(pool):
     nobody = [Course(str(number), "unknown", "", (1.0,)) for number in range(1000)]
     found = forecast(pool("per_key = { workers = 4 }"), nobody, FREE)
     assert (len(found.refused), found.makespan_s) == (1000, 0.0)
+
+
+TWO = '[[provider.model]]\nname = "j"\nkeys = ["key1"]\n'
+
+
+def test_subject_and_judge_on_a_key_of_one_seat_take_turns(load):
+    one_seat = load(simulated("per_key = { workers = 1 }", named="m") + TWO.replace("key1", "key0"))
+    asked = [Course(str(n), "m", "", (0.5,), beside=(Step("j", 0.25),)) for n in range(20)]
+    found = forecast(one_seat, asked, FREE)
+    assert found.makespan_s == pytest.approx(20 * 0.75)
+    assert (found.peak_in_flight, found.refused) == (1, ())
+    assert {lane: load.requests for lane, load in found.lanes.items()} == {
+        "sim/m/key0": 20,
+        "sim/j/key0": 20,
+    }
+
+
+def test_groups_do_not_bind_requests_to_roles(load):
+    keys = '[{ name = "key0" }, { name = "key1" }]'
+    two = load(simulated("per_key = { workers = 9 }", keys=keys, named="m") + TWO)
+    asked = [Course(str(n), "m", "g", (0.5,), beside=(Step("j", 0.25),)) for n in range(4)]
+    group = Group("g", ("0", "1", "2", "3"), (two.lanes[0].lane_id,), at_once=1)
+    found = forecast(two, asked, Assignment(groups=(group,)))
+    assert found.makespan_s == pytest.approx(4 * 0.75)
+    assert found.refused == ()

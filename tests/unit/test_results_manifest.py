@@ -108,3 +108,15 @@ def test_resume_may_change_what_no_case_depends_on():
 def test_resume_of_something_else_is_named(change, sentence):
     (difference,) = resume_differences(MANIFEST, msgspec.structs.replace(MANIFEST, **change))
     assert sentence in difference
+
+
+def test_run_is_not_finished_with_another_model_in_a_role():
+    def with_judge(model):
+        said = EffectiveValue("role judge model", model, "pool.toml")
+        return msgspec.structs.replace(MANIFEST, effective=(said,))
+
+    assert resume_differences(with_judge("a"), with_judge("a")) == []
+    assert resume_differences(MANIFEST, with_judge("a")) == []
+    assert resume_differences(with_judge("a"), with_judge("b")) == [
+        "role judge was a, and is b now"
+    ]
