@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import json
 
 import pytest
 
@@ -212,3 +214,62 @@ def test_reader_that_leaves_after_the_last_piece_has_read_a_whole_answer(tmp_pat
         assert told.outcomes == ["ok"]
 
     play(tmp_path, server, scene)
+
+
+CHAT = ("openai", "https://api.openai.com/v1/chat/completions", [{"choices": [{"delta": {}}]}])
+RESPONSES = (
+    "openai-responses",
+    "https://api.openai.com/v1/responses",
+    [{"type": "response.created", "response": {"id": "resp_1"}}],
+)
+MESSAGES = (
+    "anthropic",
+    "https://api.anthropic.com/v1/messages",
+    [{"type": "message_start", "message": {"id": "msg_1"}}],
+)
+GEMINI = (
+    "gemini",
+    "https://generativelanguage.googleapis.com/v1beta/models/m:streamGenerateContent?alt=sse",
+    [{"candidates": [{"content": {"parts": [{"text": "Hel"}]}}]}],
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "error", "outcome"),
+    [
+        (CHAT, {"error": {"code": "content_filter", "message": "no"}}, "refused"),
+        (CHAT, {"error": {"code": "429", "message": "no"}}, "rate"),
+        (CHAT, {"error": {"type": "invalid_request_error", "message": "no"}}, "bad_request"),
+        (RESPONSES, {"type": "error", "code": "rate_limit_exceeded", "message": "no"}, "rate"),
+        (
+            RESPONSES,
+            {
+                "type": "response.failed",
+                "response": {"status": "failed", "error": {"code": "server_error", "message": ""}},
+            },
+            "overload",
+        ),
+        (MESSAGES, {"type": "error", "error": {"type": "overloaded_error"}}, "rate"),
+        (MESSAGES, {"type": "error", "error": {"type": "invalid_request_error"}}, "bad_request"),
+        (GEMINI, {"error": {"code": 503, "message": "no"}}, "overload"),
+        (GEMINI, {"error": {"code": 400, "message": "no"}}, "bad_request"),
+    ],
+)
+@pytest.mark.parametrize("leaves", [False, True], ids=["reads on", "leaves"])
+def test_error_inside_of_a_stream_is_the_attempts_outcome(tmp_path, of, error, outcome, leaves):
+    api, url, begin = of
+    pieces = [b"data: " + json.dumps(one).encode() + b"\r\n\r\n" for one in [*begin, error]]
+    server = Server((EVENT_STREAM, pieces[0], 0.05, pieces[1], *([...] if leaves else [])))
+
+    async def scene(told):
+        body = told.body(stream=True, contents=[], input="Hi")
+        with contextlib.suppress(InfraError):
+            async with told.client.stream("POST", url, json=body) as answer:
+                async for piece in answer.aiter_raw():
+                    if leaves and b"no" in piece:
+                        break
+        await told.free()
+        (attempt,) = told.llm.conversation.attempts
+        assert (attempt.outcome, attempt.status, attempt.maybe_billed) == (outcome, 200, True)
+
+    play(tmp_path, server, scene, api=api, path="/v1" if api == "openai" else "")
