@@ -268,6 +268,8 @@ class Engine:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_STOP_S)
             self._write()
+            if self._parts is not None:
+                await self._parts.gateway.close()
             if self._port is not None:
                 await self._port.close()
             await http.close()

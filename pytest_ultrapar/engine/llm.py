@@ -9,7 +9,6 @@ import msgspec
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import NativeClient
-from pytest_ultrapar.engine.native_request import POOL_KEY
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
 
 if TYPE_CHECKING:
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
     import anthropic
     import openai
 
+    from pytest_ultrapar.engine.gateway import Door
     from pytest_ultrapar.engine.sender import Sender
+    from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set, whatever the API: they are the client's own business."""
@@ -50,6 +51,7 @@ class Llm:
         self.conversation = sender.conversation
         self._sender = sender
         self._native_client: NativeClient | None = None
+        self._door: Door | None = None
 
     async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401
         """The model's answer to a conversation.
@@ -98,9 +100,37 @@ class Llm:
         return reply
 
     @property
+    def base_url(self) -> str:
+        """Where other processes and clients with an HTTP library of their own send requests.
+
+        They get there with `api_key`, in any of the APIs that the lanes of the case's model speak,
+        until the episode ends. The first call in a process starts its server.
+        """
+        door = self._opened()
+        return f"{self._sender.parts.gateway.open()}{door.path}/v1"
+
+    @property
     def api_key(self) -> str:
-        """What to give SDKs as their key: a word without worth, for they never see the pool's."""
-        return POOL_KEY
+        """What to give clients as their key: they never see the pool's.
+
+        It is worth something in this episode alone.
+        """
+        return self._opened().token
+
+    @property
+    def refused(self) -> PromptRefused | BadRequestError | None:
+        """What was wrong with the last request that came by `base_url`, if anything was.
+
+        No exception says so in an episode whose request was another process's.
+        """
+        return None if self._door is None else self._door.fault
+
+    def _opened(self) -> Door:
+        if self._door is None:
+            name = f"case {self._sender.case_id}"
+            self._door = self._sender.parts.gateway.admit(self._native(), name)
+            self._native().keys.add(self._door.token)
+        return self._door
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
         """An HTTP client for SDKs, whose every request is sent on the pool's lanes.
@@ -147,4 +177,6 @@ class Llm:
 
     async def close(self) -> None:
         """End all requests that the episode left behind, so that its record has each of them."""
+        if self._door is not None:
+            self._sender.parts.gateway.dismiss(self._door)
         await self._sender.close()

@@ -15,7 +15,7 @@ from pytest_ultrapar.engine.answers import Pieces
 from pytest_ultrapar.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -114,12 +114,13 @@ class NativeRequest:
         return there, msgspec.json.encode(fields)
 
 
-def check_client(url: str, headers: Mapping[str, str]) -> None:
+def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> None:
     """Refuse a client that would send to an address, or with a key, that its suite brought.
 
     Args:
         url: Whole, as the client has it.
         headers: With lower-case names.
+        keys: Those that it may have.
 
     Raises:
         BadRequestError: Saying what to give the client instead.
@@ -131,7 +132,7 @@ def check_client(url: str, headers: Mapping[str, str]) -> None:
             f"lanes, so give it no address of its own (or {HOME})"
         )
         raise BadRequestError(msg)
-    if any(key != POOL_KEY for key in keys_of(split.query, headers)):
+    if any(key not in keys for key in keys_of(split.query, headers)):
         msg = (
             "a client of llm brings a key of its own: the pool's keys are used, so give it "
             "api_key=llm.api_key"

@@ -33,6 +33,7 @@ from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.answers import Answer, Pieces, feedback_from, read_answer
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
@@ -70,6 +71,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
             comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: Makes what notes an episode's conversation, as much of it as is kept.
+        gateway: Where others than this process ask, once an episode tells them its address.
     """
 
     port: BrokerPort
@@ -82,6 +84,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
 
 
 class Request(Protocol):
@@ -117,6 +120,7 @@ class Sender:
     Attributes:
         parts: What the clients of all episodes share.
         model: All requests are for it.
+        case_id: The case.
         conversation: What becomes of requests is noted there.
     """
 
@@ -146,7 +150,7 @@ class Sender:
         self.model = model
         self.conversation = parts.conversation()
         self._since_s, self._until_s = parts.clock.now_s(), until_s
-        self._case_id = case_id
+        self.case_id = case_id
         self._group = group
         self._rng = random.Random(seed)
         self._lane = first.lane
@@ -269,7 +273,7 @@ class Sender:
             backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
             after = lease.lane if its_class.budget else None
             if self.parts.watch is not None:
-                self.parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
+                self.parts.watch.decided(self.case_id, turn, result.outcome, verdict, backoff_s)
             if verdict == "refused":
                 return PromptRefused(result.refused_kind or "refused", result.message), answer
             if verdict == "bad_request":
@@ -317,7 +321,7 @@ class Sender:
             # Where money counts, 0 says that nothing was reserved.
             is_enough = tokens <= first.tokens or (not first.tokens and most is None)
             if most is not None and self.parts.tokens is not None:
-                is_enough &= self.parts.tokens.fits_first(self._case_id, most)
+                is_enough &= self.parts.tokens.fits_first(self.case_id, most)
             if is_enough:
                 return first
             # What the first request needs was not known when the episode asked for its lease.
@@ -328,7 +332,7 @@ class Sender:
             self._group,
             opens=False,
             lane=bound or self._lane,
-            case_id=self._case_id,
+            case_id=self.case_id,
             tokens=tokens,
             after=after,
             is_bound=bound is not None,
@@ -365,7 +369,7 @@ class Sender:
         if not may_send(parts.port, lease, t_send_s):
             return None
         if parts.watch is not None:
-            parts.watch.sent(self._case_id, turn, attempt, lease)
+            parts.watch.sent(self.case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
@@ -420,7 +424,7 @@ class Sender:
             self.conversation.attempts.append(record)
             self.conversation.tried(turn, endpoint, body, answer, result)
             if parts.watch is not None:
-                parts.watch.answered(self._case_id, record, lease.lane)
+                parts.watch.answered(self.case_id, record, lease.lane)
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
