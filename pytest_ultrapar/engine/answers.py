@@ -132,6 +132,11 @@ class Pump:
             await self._pieces.news()
         return self._pieces.has_begun
 
+    async def ended(self) -> bool:
+        """Wait until all has come or nothing more will; whether somebody wanted all of it."""
+        await asyncio.wait({self._task})
+        return not self._task.cancelled()
+
     def close(self) -> None:
         """Nobody reads on: what has not come yet need not come, and the seat is given back."""
         # The last piece is here: what is left to do is to give the connection back.

@@ -21,6 +21,7 @@ from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
+from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
@@ -113,6 +114,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: See `EngineParts`.
+        gateway: See `EngineParts`.
     """
 
     worker: str
@@ -126,6 +128,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
 
 
 class Engine:
@@ -247,6 +250,7 @@ class Engine:
                 tokens=settings.tokens,
                 shown=settings.shown,
                 conversation=settings.conversation,
+                gateway=settings.gateway,
             )
             self._connected.set()
             beat = asyncio.ensure_future(self._beat())
@@ -268,8 +272,7 @@ class Engine:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_STOP_S)
             self._write()
-            if self._parts is not None:
-                await self._parts.gateway.close()
+            await settings.gateway.close()
             if self._port is not None:
                 await self._port.close()
             await http.close()

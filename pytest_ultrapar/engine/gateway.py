@@ -26,7 +26,7 @@ from pytest_ultrapar.engine.native_request import NativeRequest, NobodyWaitsErro
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aiohttp import web
 
@@ -49,7 +49,14 @@ _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
 
 
 class Guest(Protocol):
-    """Who may ask: an episode by its `NativeClient`, or all who use `ultrapar gateway`."""
+    """Who may ask: an episode by its `NativeClient`, or all who use `ultrapar gateway`.
+
+    Attributes:
+        models: Names that may be asked for.
+    """
+
+    @property
+    def models(self) -> Sequence[str]: ...  # noqa: D102
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
         """A request to send; as `NativeClient.read`.
@@ -87,8 +94,8 @@ class Door:
         fault: What is wrong with the last request that was answered, if anything is.
     """
 
-    def __init__(self, guest: Guest, name: str, path: str) -> None:
-        self.token = f"ultrapar-{secrets.token_urlsafe(24)}"
+    def __init__(self, guest: Guest, name: str, path: str, token: str = "") -> None:
+        self.token = token or f"ultrapar-{secrets.token_urlsafe(24)}"
         self.path = path
         self.name = name
         self.guest = guest
@@ -178,19 +185,34 @@ def _key(url: str, body: bytes) -> bytes:
     return hashlib.sha256(url.encode() + b"\0" + body).digest()
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        host: An address of this machine.
+        port: 0 takes any free one.
+
+    Raises:
+        OSError: It cannot be had.
+    """
+    listening = socket.create_server((host, port), backlog=_BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
 class Gateway:
     """The server of one process, on its engine's loop; there is none before `open`.
 
     Args:
-        host: Where it listens.
-        port: On which port; 0 takes any free one.
+        listening: The socket that it serves; None takes any free port of the loopback.
         max_wait_s: How long a client waits at most for its request to be sent, seconds; a stream
             waits as long as it takes.
     """
 
-    def __init__(self, host: str = HOST, port: int = 0, max_wait_s: float = MAX_WAIT_S) -> None:
-        self._host = host
-        self._port = port
+    def __init__(
+        self, listening: socket.socket | None = None, max_wait_s: float = MAX_WAIT_S
+    ) -> None:
+        self._listening = listening
         self._max_wait_s = max_wait_s
         self._doors: dict[str, Door] = {}
         self._gone: dict[str, str] = {}
@@ -201,15 +223,10 @@ class Gateway:
         self._server: web.Server | None = None
 
     def open(self) -> str:
-        """Listen, unless it does; returns the address, `http://HOST:PORT`.
-
-        Raises:
-            OSError: The port cannot be had.
-        """
+        """Listen, unless it does; returns the address, `http://HOST:PORT`."""
         if self._starting is None:
-            listening = socket.create_server((self._host, self._port), backlog=_BACKLOG)
-            listening.setblocking(False)
-            self._address = f"http://{self._host}:{listening.getsockname()[1]}"
+            listening = self._listening or listen(HOST, 0)
+            self._address = "http://{}:{}".format(*listening.getsockname()[:2])
             self._starting = asyncio.get_running_loop().create_task(self._serve(listening))
         return self._address
 
@@ -220,16 +237,27 @@ class Gateway:
         self._server = library.Server(self._handled, handler_cancellation=True, access_log=None)
         self._listener = await loop.create_server(self._server, sock=listening, backlog=_BACKLOG)
 
-    def admit(self, guest: Guest, name: str, *, alone: bool = False) -> Door:
-        """Let a guest in.
+    def admit(self, guest: Guest, name: str) -> Door:
+        """Let one of many guests in, by a path and a token of its own.
 
         Args:
             guest: Who answers.
             name: Who asks, for people.
-            alone: It is the only one: its path is the address itself.
         """
         self._n_doors += 1
-        door = Door(guest, name, "" if alone else f"/{self._n_doors}")
+        return self._let_in(Door(guest, name, f"/{self._n_doors}"))
+
+    def admit_all(self, guest: Guest, name: str, token: str = "") -> Door:
+        """Let in whoever has the one token; arguments as of `admit`.
+
+        Args:
+            guest: Who answers.
+            name: Who asks, for people.
+            token: What they have; empty makes one.
+        """
+        return self._let_in(Door(guest, name, "", token))
+
+    def _let_in(self, door: Door) -> Door:
         self._doors[door.token] = door
         return door
 
@@ -266,7 +294,7 @@ class Gateway:
             door, path = self._door(url, headers)
             url = _TWICE.sub("", url.removeprefix(path))
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
-                return await self._models(request, door)
+                return _models(door)
             body = await _body(request)
             place = door.place(request.method, url, headers, body)
         except _RefusedError as refused:
@@ -299,12 +327,6 @@ class Gateway:
             said = f"the token is that of {door.name}, and the address that of {whose}"
             raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
         return door, door.path
-
-    async def _models(self, request: web.BaseRequest, door: Door) -> web.StreamResponse:
-        names = getattr(door.guest, "models", ())
-        data = [{"id": name, "object": "model", "owned_by": "pool"} for name in names]
-        response: web.StreamResponse = _web().json_response({"object": "list", "data": data})
-        return response
 
     async def _answered(
         self, request: web.BaseRequest, door: Door, place: _Place, url: str, body: bytes
@@ -362,6 +384,12 @@ class _RefusedError(Exception):
 
 def _web() -> Any:  # noqa: ANN401 - the library's server, loaded by now
     return import_module("aiohttp.web")
+
+
+def _models(door: Door) -> web.StreamResponse:
+    data = [{"id": name, "object": "model", "owned_by": "pool"} for name in door.guest.models]
+    response: web.StreamResponse = _web().json_response({"object": "list", "data": data})
+    return response
 
 
 async def _body(request: web.BaseRequest) -> bytes:

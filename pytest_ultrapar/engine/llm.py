@@ -128,8 +128,8 @@ class Llm:
     def _opened(self) -> Door:
         if self._door is None:
             name = f"case {self._sender.case_id}"
-            self._door = self._sender.parts.gateway.admit(self._native(), name)
-            self._native().keys.add(self._door.token)
+            self._door = self._sender.parts.gateway.admit(self.native(), name)
+            self.native().keys.add(self._door.token)
         return self._door
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
@@ -146,7 +146,7 @@ class Llm:
         Raises:
             ConfigError: httpx2 is not installed.
         """
-        return httpx_client(self._native(), library)
+        return httpx_client(self.native(), library)
 
     def openai(self) -> openai.AsyncOpenAI:
         """OpenAI's client, as `httpx_client` says; on Azure's lanes, too.
@@ -156,7 +156,7 @@ class Llm:
             BadRequestError: A lane of the model has an API that this client does not speak; the
                 case becomes an `error`.
         """
-        client: openai.AsyncOpenAI = openai_client(self._native())
+        client: openai.AsyncOpenAI = openai_client(self.native())
         return client
 
     def anthropic(self) -> anthropic.AsyncAnthropic:
@@ -167,10 +167,11 @@ class Llm:
             BadRequestError: A lane of the model has an API that this client does not speak; the
                 case becomes an `error`.
         """
-        client: anthropic.AsyncAnthropic = anthropic_client(self._native())
+        client: anthropic.AsyncAnthropic = anthropic_client(self.native())
         return client
 
-    def _native(self) -> NativeClient:
+    def native(self) -> NativeClient:
+        """What answers requests that are written already; for clients, not for suites."""
         if self._native_client is None:
             self._native_client = NativeClient(self._sender)
         return self._native_client

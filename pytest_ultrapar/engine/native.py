@@ -37,6 +37,7 @@ class NativeClient:
 
     Attributes:
         keys: What its clients may have as their key.
+        models: Names that they may ask for.
     """
 
     def __init__(self, sender: Sender) -> None:
@@ -52,6 +53,7 @@ class NativeClient:
         self._lanes = [one for one in sender.parts.endpoints.values() if one.model == sender.model]
         self._loop = asyncio.get_running_loop()
         self.keys = {POOL_KEY}
+        self.models = (sender.model,)
 
     def must_serve(self, path: str, whose: str) -> None:
         """Make sure that whatever lane a request gets knows a resource.

@@ -68,6 +68,7 @@ class NativeRequest:
     """A request that has passed the checks; a `sender.Request`.
 
     Attributes:
+        model: The pool's name of the one that is asked.
         path: The resource, one of its API's `serves`.
         query: To be sent beside what the lane's URL has.
         fields: Of the body, undecoded.
@@ -76,6 +77,7 @@ class NativeRequest:
         progress: How far it is, for whoever waits for its answer.
     """
 
+    model: str
     path: str
     query: list[tuple[str, str]]
     headers: dict[str, str]
@@ -214,6 +216,7 @@ def read_request(
     # A lane has its own version in its URL.
     own = {_KEY_PARAMETER, "api-version"}
     return NativeRequest(
+        model,
         path,
         [(name, value) for name, value in query if name not in own],
         {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)},

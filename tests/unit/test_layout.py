@@ -36,6 +36,7 @@ LEVELS = (
     {"check"},
     {"bench"},
     {"coordinator"},
+    {"gateway"},
     {"workers"},
     {"hooks", "fixtures"},
     {"plugin", "cli", "testing"},
