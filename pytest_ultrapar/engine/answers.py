@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Reply, body_text
 from pytest_ultrapar.broker.protocol import Feedback
+from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -112,6 +113,65 @@ class Request(Protocol):
         Asked once per lane, however often it is tried there.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """An answer as whoever asked gets it.
+
+    Attributes:
+        headers: Without those of the connection.
+        body: All of it, or the stream of it.
+        fault: What is wrong with the request, where that is the answer.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes | Pump
+    fault: PromptRefused | BadRequestError | None = None
+
+
+class Pump:
+    """A stream that the engine reads; whoever asked for it takes from here what has come."""
+
+    def __init__(
+        self, pieces: Pieces, task: asyncio.Task[Any], masked: Callable[[bytes], bytes]
+    ) -> None:
+        self._pieces = pieces
+        self._task = task
+        self._masked = masked
+        task.add_done_callback(pieces.wake)
+
+    async def next(self) -> bytes:
+        """The bytes that came since the last call, at least one; none after the last.
+
+        Raises:
+            InfraError: The stream broke.
+        """
+        while True:
+            if piece := self._pieces.take():
+                return self._masked(piece)
+            if self._task.done():
+                self._task.result()
+                return b""
+            await self._pieces.news()
+
+    async def begin(self) -> bool:
+        """Wait for the first piece; False: the answer ended without one."""
+        while not self._pieces.has_begun and not self._task.done():
+            await self._pieces.news()
+        return self._pieces.has_begun
+
+    async def ended(self) -> bool:
+        """Wait until all has come or nothing more will; whether somebody wanted all of it."""
+        await asyncio.wait({self._task})
+        return not self._task.cancelled()
+
+    def close(self) -> None:
+        """Nobody reads on: what has not come yet need not come, and the seat is given back."""
+        # The last piece is here: what is left to do is to give the connection back.
+        if not self._pieces.is_whole:
+            self._task.cancel()
 
 
 def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Reply | Failure:

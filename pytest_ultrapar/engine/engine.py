@@ -21,6 +21,7 @@ from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
+from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.replay import ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
@@ -117,6 +118,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         conversation: See `EngineParts`.
         replay: See `EngineParts`; with it episodes begin without a lease.
         roles: See `EngineParts`.
+        gateway: See `EngineParts`.
     """
 
     worker: str
@@ -133,6 +135,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     conversation: Callable[[], Conversation] = Conversation
     replay: ReplaySettings | None = None
     roles: Mapping[str, str] = {}
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
 
 
 class Engine:
@@ -257,6 +260,7 @@ class Engine:
                 conversation=settings.conversation,
                 replay=settings.replay,
                 roles=settings.roles,
+                gateway=settings.gateway,
             )
             self._connected.set()
             beat = asyncio.ensure_future(self._beat())
@@ -278,6 +282,7 @@ class Engine:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_STOP_S)
             self._write()
+            await settings.gateway.close()
             if self._port is not None:
                 await self._port.close()
             await http.close()

@@ -128,7 +128,8 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
             why = f"; it waited to try again after: {trouble}" if trouble else ""
             return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
         failure = llm.conversation.failure
-        return _failed(failure) or _failed(fault_behind(error)) or _error(error)
+        wrong = fault_behind(error) or llm.refused
+        return _failed(failure) or _failed(wrong) or _error(error)
 
 
 def _failed(failure: BaseException | None) -> _End | None:

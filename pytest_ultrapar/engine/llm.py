@@ -10,7 +10,6 @@ from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import NativeClient
-from pytest_ultrapar.engine.native_request import POOL_KEY
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
 
 if TYPE_CHECKING:
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     import anthropic
     import openai
 
+    from pytest_ultrapar.engine.gateway import Door
     from pytest_ultrapar.engine.sender import Sender
+    from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set, whatever the API: they are the client's own business."""
@@ -56,6 +57,7 @@ class Llm:
         self._sender = sender
         self._native_client: NativeClient | None = None
         self._roles: dict[str, Llm] = {}
+        self._door: Door | None = None
 
     def role(self, name: str) -> Llm:
         """A client for the model that the pool gives a role, such as a judge; always the same one.
@@ -125,9 +127,37 @@ class Llm:
         return reply
 
     @property
+    def base_url(self) -> str:
+        """Where other processes and clients with an HTTP library of their own send requests.
+
+        They get there with `api_key`, in any of the APIs that the lanes of the case's model speak,
+        until the episode ends. The first call in a process starts its server.
+        """
+        door = self._opened()
+        return f"{self._sender.parts.gateway.open()}{door.path}/v1"
+
+    @property
     def api_key(self) -> str:
-        """What to give SDKs as their key: a word without worth, for they never see the pool's."""
-        return POOL_KEY
+        """What to give clients as their key: they never see the pool's.
+
+        It is worth something in this episode alone.
+        """
+        return self._opened().token
+
+    @property
+    def refused(self) -> PromptRefused | BadRequestError | None:
+        """What was wrong with the last request that came by `base_url`, if anything was.
+
+        No exception says so in an episode whose request was another process's.
+        """
+        return None if self._door is None else self._door.fault
+
+    def _opened(self) -> Door:
+        if self._door is None:
+            name = f"case {self._sender.case_id}"
+            self._door = self._sender.parts.gateway.admit(self.native(), name)
+            self.native().keys.add(self._door.token)
+        return self._door
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
         """An HTTP client for SDKs, whose every request is sent on the pool's lanes.
@@ -143,7 +173,7 @@ class Llm:
         Raises:
             ConfigError: httpx2 is not installed.
         """
-        return httpx_client(self._native(), library)
+        return httpx_client(self.native(), library)
 
     def openai(self) -> openai.AsyncOpenAI:
         """OpenAI's client, as `httpx_client` says; on Azure's lanes, too.
@@ -153,7 +183,7 @@ class Llm:
             BadRequestError: A lane of the model has an API that this client does not speak; the
                 case becomes an `error`.
         """
-        client: openai.AsyncOpenAI = openai_client(self._native())
+        client: openai.AsyncOpenAI = openai_client(self.native())
         return client
 
     def anthropic(self) -> anthropic.AsyncAnthropic:
@@ -164,14 +194,19 @@ class Llm:
             BadRequestError: A lane of the model has an API that this client does not speak; the
                 case becomes an `error`.
         """
-        client: anthropic.AsyncAnthropic = anthropic_client(self._native())
+        client: anthropic.AsyncAnthropic = anthropic_client(self.native())
         return client
 
-    def _native(self) -> NativeClient:
+    def native(self) -> NativeClient:
+        """What answers requests that are written already; for clients, not for suites."""
         if self._native_client is None:
             self._native_client = NativeClient(self._sender)
         return self._native_client
 
     async def close(self) -> None:
         """End all requests that the episode left behind, so that its record has each of them."""
+        for role in self._roles.values():
+            await role.close()
+        if self._door is not None:
+            self._sender.parts.gateway.dismiss(self._door)
         await self._sender.close()

@@ -8,16 +8,20 @@ the provider said it, and only what says nothing about the request is ours to ra
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.engine.answers import Answer, Pieces
-from pytest_ultrapar.engine.native_request import NativeRequest, check_client, read_request
-from pytest_ultrapar.errors import BadRequestError, PromptRefused
+from pytest_ultrapar.engine.answers import Answer, Handed, Pump
+from pytest_ultrapar.engine.native_request import (
+    POOL_KEY,
+    NativeRequest,
+    check_client,
+    read_request,
+)
+from pytest_ultrapar.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pytest_ultrapar.engine.sender import Sender
 
@@ -31,62 +35,13 @@ _ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """An answer as whoever asked gets it.
+class NativeClient:
+    """Answers the native requests of one episode; used on the engine's loop alone.
 
     Attributes:
-        headers: Without those of the connection.
-        body: All of it, or the stream of it.
-        fault: What is wrong with the request, where that is the answer.
+        keys: What its clients may have as their key.
+        models: Names that they may ask for.
     """
-
-    status: int
-    headers: dict[str, str]
-    body: bytes | Pump
-    fault: PromptRefused | BadRequestError | None = None
-
-
-class Pump:
-    """A stream that the engine reads; whoever asked for it takes from here what has come."""
-
-    def __init__(
-        self, pieces: Pieces, task: asyncio.Task[Any], masked: Callable[[bytes], bytes]
-    ) -> None:
-        self._pieces = pieces
-        self._task = task
-        self._masked = masked
-        task.add_done_callback(pieces.wake)
-
-    async def next(self) -> bytes:
-        """The bytes that came since the last call, at least one; none after the last.
-
-        Raises:
-            InfraError: The stream broke.
-        """
-        while True:
-            if piece := self._pieces.take():
-                return self._masked(piece)
-            if self._task.done():
-                self._task.result()
-                return b""
-            await self._pieces.news()
-
-    async def begin(self) -> bool:
-        """Wait for the first piece; False: the answer ended without one."""
-        while not self._pieces.has_begun and not self._task.done():
-            await self._pieces.news()
-        return self._pieces.has_begun
-
-    def close(self) -> None:
-        """Nobody reads on: what has not come yet need not come, and the seat is given back."""
-        # The last piece is here: what is left to do is to give the connection back.
-        if not self._pieces.is_whole:
-            self._task.cancel()
-
-
-class NativeClient:
-    """Answers the native requests of one episode; used on the engine's loop alone."""
 
     def __init__(self, sender: Sender) -> None:
         """Make a client.
@@ -102,6 +57,8 @@ class NativeClient:
         self._lanes = [one for one in sender.parts.endpoints.values() if one.model == sender.model]
         self._loop = asyncio.get_running_loop()
         self._kept: dict[str | None, int] = {}
+        self.keys = {POOL_KEY}
+        self.models = (sender.model,)
 
     def must_serve(self, path: str, whose: str) -> None:
         """Make sure that whatever lane a request gets knows a resource.
@@ -138,7 +95,7 @@ class NativeClient:
             raise RuntimeError(msg)
         self._conversation.check()
         try:
-            check_client(url, headers)
+            check_client(url, headers, self.keys)
             return self.read(method, url, headers, body)
         except BadRequestError as error:
             self._conversation.fail(error)
@@ -159,6 +116,7 @@ class NativeClient:
             lanes=self._lanes,
             tokens=self._tokens,
             kept=self._kept_by_provider,
+            role=self._sender.role,
         )
 
     async def answer(self, asked: NativeRequest) -> Handed:

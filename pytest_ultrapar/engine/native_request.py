@@ -17,7 +17,7 @@ from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -36,6 +36,7 @@ PUBLIC_HOMES = frozenset(
 )
 """Where SDKs send to when they are told nothing: their owners meant no address of their own."""
 LARGEST_REQUEST_BYTES = 100_000_000
+_OF_CASE = ("its case is about", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
 _NOT_SENT = re.compile(
@@ -70,6 +71,7 @@ class NativeRequest:
     """A request that has passed the checks; a `sender.Request`.
 
     Attributes:
+        model: The pool's name of the one that is asked.
         path: The resource, one of its API's `serves`.
         query: To be sent beside what the lane's URL has.
         fields: Of the body, undecoded.
@@ -77,6 +79,7 @@ class NativeRequest:
         progress: How far it is, for whoever waits for its answer.
     """
 
+    model: str
     path: str
     query: list[tuple[str, str]]
     headers: dict[str, str]
@@ -117,12 +120,13 @@ class NativeRequest:
         return there, msgspec.json.encode(fields)
 
 
-def check_client(url: str, headers: Mapping[str, str]) -> None:
+def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> None:
     """Refuse a client that would send to an address, or with a key, that its suite brought.
 
     Args:
         url: Whole, as the client has it.
         headers: With lower-case names.
+        keys: Those that it may have.
 
     Raises:
         BadRequestError: Saying what to give the client instead.
@@ -134,7 +138,7 @@ def check_client(url: str, headers: Mapping[str, str]) -> None:
             f"lanes, so give it no address of its own (or {HOME})"
         )
         raise BadRequestError(msg)
-    if any(key != POOL_KEY for key in keys_of(split.query, headers)):
+    if any(key not in keys for key in keys_of(split.query, headers)):
         msg = (
             "a client of llm brings a key of its own: the pool's keys are used, so give it "
             "api_key=llm.api_key"
@@ -164,6 +168,7 @@ def read_request(
     lanes: Sequence[Endpoint],
     tokens: TokenEstimates | None,
     kept: Callable[[str], int],
+    role: str = "",
 ) -> NativeRequest:
     """The request to send.
 
@@ -176,6 +181,7 @@ def read_request(
         lanes: All of that model.
         tokens: Says what requests may take; None where no limit counts tokens.
         kept: How many tokens a state that the provider has takes, by its name.
+        role: Which role the model has; empty: it is the case's own.
 
     Raises:
         BadRequestError: It is none that may be sent.
@@ -195,9 +201,10 @@ def read_request(
     named = plain.get("model", named)
     names = {model, *(lane.api_name for lane in lanes)}
     if named is not None and (not isinstance(named, str) or named not in names):
+        about, llm = (f"role {role} is", f"llm.role({role!r})") if role else _OF_CASE
         msg = (
-            f"a client of llm asks for the model {named!r}, and its case is about "
-            f"{model!r}: give it model=llm.model"
+            f"a client of llm asks for the model {named!r}, and {about} {model!r}: give it "
+            f"model={llm}.model"
         )
         raise BadRequestError(msg)
     is_stream = plain.get("stream") is True or ":stream" in path
@@ -213,6 +220,7 @@ def read_request(
     # A lane has its own version in its URL.
     own = {_KEY_PARAMETER, "api-version"}
     return NativeRequest(
+        model,
         path,
         [(name, value) for name, value in query if name not in own],
         {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)},

@@ -13,7 +13,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.engine.native import Pump
+from pytest_ultrapar.engine.answers import Pump
 from pytest_ultrapar.engine.native_request import HOME, POOL_KEY
 from pytest_ultrapar.errors import ConfigError
 

@@ -33,6 +33,7 @@ from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.answers import Answer, Pieces, Request, feedback_from, read_answer
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.replay import Replay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -80,6 +81,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
         conversation: Makes what notes an episode's conversation, as much of it as is kept.
         replay: Where requests get their answers from before they are sent; None: all are sent.
         roles: The model of each role of the pool.
+        gateway: Where others than this process ask, once an episode tells them its address.
     """
 
     port: BrokerPort
@@ -95,6 +97,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     conversation: Callable[[], Conversation] = Conversation
     replay: ReplaySettings | None = None
     roles: Mapping[str, str] = {}
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
 
 
 class Sends:
@@ -139,6 +142,7 @@ class Sender:
         parts: What the clients of all episodes share.
         model: All requests are for it.
         role: Which role of the pool that model has here; empty: it is the case's own.
+        case_id: The case.
         conversation: What becomes of requests is noted there.
         sends: What the episode is sending.
     """
@@ -177,7 +181,7 @@ class Sender:
         )
         self.sends: Sends = Sends() if case is None else case.sends
         self._since_s, self._until_s = parts.clock.now_s(), until_s
-        self._case_id = case_id
+        self.case_id = case_id
         self._group = group
         self._seed = seed
         self._rng = random.Random(f"{seed} {role}" if role else seed)
@@ -225,7 +229,7 @@ class Sender:
                 self.parts,
                 model=models[role],
                 group="",
-                case_id=self._case_id,
+                case_id=self.case_id,
                 seed=self._seed,
                 first=None,
                 until_s=self._until_s,
@@ -343,7 +347,7 @@ class Sender:
             backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
             after = lease.lane if its_class.budget else None
             if self.parts.watch is not None:
-                self.parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
+                self.parts.watch.decided(self.case_id, turn, result.outcome, verdict, backoff_s)
             if verdict == "refused" and self.role:
                 # Which says nothing of the case's own model.
                 self._fail(InfraError(result.refused_kind or "refused", result.message), None)
@@ -404,7 +408,7 @@ class Sender:
             self._group,
             opens=False,
             lane=bound or self._lane,
-            case_id=self._case_id,
+            case_id=self.case_id,
             tokens=tokens,
             after=after,
             is_bound=bound is not None,
@@ -453,7 +457,7 @@ class Sender:
         if not may_send(parts.port, lease, t_send_s):
             return None
         if parts.watch is not None:
-            parts.watch.sent(self._case_id, turn, attempt, lease)
+            parts.watch.sent(self.case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
@@ -510,7 +514,7 @@ class Sender:
             self.conversation.attempts.append(record)
             self.conversation.tried(turn, endpoint, body, answer, result)
             if parts.watch is not None:
-                parts.watch.answered(self._case_id, record, lease.lane)
+                parts.watch.answered(self.case_id, record, lease.lane)
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:

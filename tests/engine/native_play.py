@@ -16,6 +16,7 @@ from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import SPENDING_FILE, BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
+from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
@@ -99,6 +100,7 @@ def play(
     model: str = "",
     path: str = "/v1",
     n_keys: int = 1,
+    gateway: Gateway | None = None,
 ) -> Any:
     """Play a scene to its end, and make sure that no seat is taken then.
 
@@ -133,6 +135,7 @@ def play(
             shown=str,
             masked=Redactor(one.token for one in found.values()).bytes,
             tokens=TokenEstimates.of(pool),
+            gateway=gateway or Gateway(),
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
         sender = Sender(parts, model="m", group="", case_id="c1", seed=1, first=first)
@@ -140,7 +143,8 @@ def play(
         try:
             return await scene(told)
         finally:
-            await sender.close()
+            await told.llm.close()
+            await parts.gateway.close()
             await told.free()
             await http.close()
             await broker.close()

@@ -37,6 +37,7 @@ LEVELS = (
     {"check"},
     {"bench"},
     {"coordinator"},
+    {"gateway"},
     {"workers"},
     {"hooks", "fixtures"},
     {"plugin", "cli", "testing"},

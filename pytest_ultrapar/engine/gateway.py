@@ -1,0 +1,495 @@
+"""A server on the loopback for whatever speaks HTTP and takes an address and a key.
+
+It asks as an SDK of the episode does, by `native`, so that limits, retries and attempts are the
+same. What is different here is who waits: a client with a time-out of its own, which knows nothing
+of the pool's line. So a stream gets comments while it waits, and who waits for a whole answer is
+sent away in time and keeps its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+import socket
+from collections import deque
+from contextlib import suppress
+from http import HTTPStatus
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from pytest_ultrapar.apis.refusal import refusal, refusal_event
+from pytest_ultrapar.engine.answers import Handed, Pump
+from pytest_ultrapar.engine.native_request import NativeRequest, NobodyWaitsError, keys_of
+from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiohttp import web
+
+HOST = "127.0.0.1"
+LARGEST_BODY_BYTES = 64 * 1024 * 1024
+MAX_WAIT_S = 60.0
+_COMMENT_S = 5.0
+_COMMENT = b": waiting for the pool's limits\n\n"
+_BACK_S = 1.0
+"""Who was sent away is told to come back so soon: what it waits for goes on meanwhile."""
+_LEFT_S = 10.0
+"""For so long a client that has left may come back to its place, as SDKs do after a time-out. What
+has nobody when its turn comes is not sent."""
+_BACKLOG = 4096
+_CLOSE_S = 1.0
+_RETRY_NOT = {"x-should-retry": "false"}
+# An SDK may put its API's version behind an address that ends in one.
+_TWICE = re.compile(r"^/v1(?=/v\d)")
+_OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
+
+
+class Guest(Protocol):
+    """Who may ask: an episode by its `NativeClient`, or all who use `ultrapar gateway`.
+
+    Attributes:
+        models: Names that may be asked for.
+    """
+
+    @property
+    def models(self) -> Sequence[str]: ...  # noqa: D102
+
+    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
+        """A request to send; as `NativeClient.read`.
+
+        Raises:
+            BadRequestError: It is none that may be sent.
+        """
+        ...
+
+    async def answer(self, asked: NativeRequest) -> Handed:
+        """The answer; as `NativeClient.answer`."""
+        ...
+
+
+class _Place:
+    """A request on its way, whether or not its client is there.
+
+    Attributes:
+        task: Ends with the answer.
+    """
+
+    def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed]) -> None:
+        self.asked = asked
+        self.task = task
+        self.forgetting: asyncio.TimerHandle | None = None
+
+
+class Door:
+    """One guest's way in, by one token.
+
+    Attributes:
+        token: What its clients are given as their key.
+        path: Below the server's address; empty for the only guest of a server.
+        name: Whose it is, for people.
+        fault: What is wrong with the last request that was answered, if anything is.
+    """
+
+    def __init__(self, guest: Guest, name: str, path: str, token: str = "") -> None:
+        self.token = token or f"ultrapar-{secrets.token_urlsafe(24)}"
+        self.path = path
+        self.name = name
+        self.guest = guest
+        self.fault: PromptRefused | BadRequestError | None = None
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._left: dict[bytes, deque[_Place]] = {}
+
+    def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
+        """A place in the pool's line: that of the same request whose client was away, or a new one.
+
+        Raises:
+            BadRequestError: It is no request that may be sent.
+        """
+        key = _key(url, body)
+        left = self._left.get(key)
+        if left:
+            place = left.popleft()
+            if not left:
+                del self._left[key]
+            assert place.forgetting is not None
+            place.forgetting.cancel()
+            place.asked.progress.is_wanted = True
+            return place
+        try:
+            asked = self.guest.read(method, url, headers, body)
+        except BadRequestError as error:
+            self.fault = error
+            raise
+        task = asyncio.ensure_future(self.guest.answer(asked))
+        self.tasks.add(task)
+        task.add_done_callback(self._over)
+        return _Place(asked, task)
+
+    def leave(self, place: _Place, url: str, body: bytes, *, for_s: float, wanted: bool) -> None:
+        """Keep a place whose client is away.
+
+        Args:
+            place: Its place.
+            url: What it asked, with `body`.
+            body: See `url`.
+            for_s: How long, seconds.
+            wanted: Whether it is to be answered all the same.
+        """
+        key = _key(url, body)
+        place.asked.progress.is_wanted = wanted
+        self._left.setdefault(key, deque()).append(place)
+        place.forgetting = asyncio.get_running_loop().call_later(for_s, self._forget, key, place)
+
+    def _forget(self, key: bytes, place: _Place) -> None:
+        left = self._left.get(key)
+        if left is None or place not in left:
+            return
+        left.remove(place)
+        if not left:
+            del self._left[key]
+        give_up(place)
+
+    def _over(self, task: asyncio.Task[Handed]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled():
+            # Its client may be gone for good.
+            task.exception()
+
+    def close(self) -> None:
+        """End what is under way."""
+        for task in self.tasks:
+            task.cancel()
+        for left in self._left.values():
+            for place in left:
+                assert place.forgetting is not None
+                place.forgetting.cancel()
+                give_up(place)
+        self._left.clear()
+
+
+def give_up(place: _Place) -> None:
+    """Nobody will have the answer: what is under way ends, and its seat is free."""
+    if not place.task.done():
+        place.task.cancel()
+    elif not place.task.cancelled() and place.task.exception() is None:
+        handed = place.task.result()
+        if isinstance(handed.body, Pump):
+            handed.body.close()
+
+
+def _key(url: str, body: bytes) -> bytes:
+    return hashlib.sha256(url.encode() + b"\0" + body).digest()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        host: An address of this machine.
+        port: 0 takes any free one.
+
+    Raises:
+        OSError: It cannot be had.
+    """
+    listening = socket.create_server((host, port), backlog=_BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
+class Gateway:
+    """The server of one process, on its engine's loop; there is none before `open`.
+
+    Args:
+        listening: The socket that it serves; None takes any free port of the loopback.
+        max_wait_s: How long a client waits at most for its request to be sent, seconds; a stream
+            waits as long as it takes.
+    """
+
+    def __init__(
+        self, listening: socket.socket | None = None, max_wait_s: float = MAX_WAIT_S
+    ) -> None:
+        self._listening = listening
+        self._max_wait_s = max_wait_s
+        self._doors: dict[str, Door] = {}
+        self._gone: dict[str, str] = {}
+        self._n_doors = 0
+        self._address = ""
+        self._starting: asyncio.Task[None] | None = None
+        self._listener: asyncio.Server | None = None
+        self._server: web.Server | None = None
+
+    def open(self) -> str:
+        """Listen, unless it does; returns the address, `http://HOST:PORT`."""
+        if self._starting is None:
+            listening = self._listening or listen(HOST, 0)
+            self._address = "http://{}:{}".format(*listening.getsockname()[:2])
+            self._starting = asyncio.get_running_loop().create_task(self._serve(listening))
+        return self._address
+
+    async def _serve(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        # Half of the HTTP library is its server: runs that have no use for it never load it.
+        library = await loop.run_in_executor(None, import_module, "aiohttp.web")
+        self._server = library.Server(self._handled, handler_cancellation=True, access_log=None)
+        self._listener = await loop.create_server(self._server, sock=listening, backlog=_BACKLOG)
+
+    def admit(self, guest: Guest, name: str) -> Door:
+        """Let one of many guests in, by a path and a token of its own.
+
+        Args:
+            guest: Who answers.
+            name: Who asks, for people.
+        """
+        self._n_doors += 1
+        return self._let_in(Door(guest, name, f"/{self._n_doors}"))
+
+    def admit_all(self, guest: Guest, name: str, token: str = "") -> Door:
+        """Let in whoever has the one token; arguments as of `admit`.
+
+        Args:
+            guest: Who answers.
+            name: Who asks, for people.
+            token: What they have; empty makes one.
+        """
+        return self._let_in(Door(guest, name, "", token))
+
+    def _let_in(self, door: Door) -> Door:
+        self._doors[door.token] = door
+        return door
+
+    def dismiss(self, door: Door) -> None:
+        """Let its token be worth nothing, and end what was asked by it."""
+        if self._doors.pop(door.token, None) is not None:
+            self._gone[door.token] = door.name
+            door.close()
+
+    async def close(self) -> None:
+        """End all requests and listen no more."""
+        if self._starting is None:
+            return
+        with suppress(asyncio.CancelledError):
+            await self._starting
+        for door in list(self._doors.values()):
+            self.dismiss(door)
+        if self._listener is not None:
+            self._listener.close()
+        if self._server is not None:
+            self._server.pre_shutdown()
+            await self._server.shutdown(_CLOSE_S)
+
+    # -- one request -------------------------------------------------------------------------------
+
+    async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = {
+            name.lower(): value
+            for name, value in request.headers.items()
+            if name.lower() not in _OF_THE_CONNECTION
+        }
+        url = request.raw_path
+        try:
+            door, path = self._door(url, headers)
+            url = _TWICE.sub("", url.removeprefix(path))
+            if request.method == "GET" and urlsplit(url).path.endswith("/models"):
+                return _models(door)
+            body = await _body(request)
+            place = door.place(request.method, url, headers, body)
+        except _RefusedError as refused:
+            return _said(urlsplit(url).path, refused.status, str(refused))
+        except BadRequestError as error:
+            return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
+        return await self._answered(request, door, place, url, body)
+
+    def _door(self, url: str, headers: Mapping[str, str]) -> tuple[Door, str]:
+        """Whose request it is, and what of its path says so.
+
+        Raises:
+            _RefusedError: Its token is no one's, or that of somebody else.
+        """
+        path = urlsplit(url).path
+        tokens = keys_of(urlsplit(url).query, headers)
+        door = next((self._doors[token] for token in tokens if token in self._doors), None)
+        if door is None:
+            gone = next((self._gone[token] for token in tokens if token in self._gone), None)
+            said = "a request without the token of this gateway: give the client the key that was "
+            said += "given with the address"
+            if gone is not None:
+                said = f"the token is that of {gone}, which has ended: it is worth nothing any more"
+            raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
+        if door.path and not f"{path}/".startswith(f"{door.path}/"):
+            whose = next(
+                (one.name for one in self._doors.values() if f"{path}/".startswith(f"{one.path}/")),
+                "another case",
+            )
+            said = f"the token is that of {door.name}, and the address that of {whose}"
+            raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
+        return door, door.path
+
+    async def _answered(
+        self, request: web.BaseRequest, door: Door, place: _Place, url: str, body: bytes
+    ) -> web.StreamResponse:
+        path = urlsplit(url).path
+        begun: web.StreamResponse | None = None
+        try:
+            if place.asked.pieces is None:
+                if not await self._waited(place):
+                    door.leave(place, url, body, for_s=self._max_wait_s + _LEFT_S, wanted=True)
+                    return _said(
+                        path,
+                        HTTPStatus.TOO_MANY_REQUESTS,
+                        "the pool's limits let this request wait; its place is kept for the same "
+                        "request with the same token",
+                        {"retry-after": f"{_BACK_S:.0f}", "x-should-retry": "true"},
+                    )
+            else:
+                begun = await _commented(request, place)
+        except (asyncio.CancelledError, ConnectionError):
+            # The client is gone. What was sent is ended; what was not may be asked again.
+            if place.asked.progress.is_sent or place.task.done():
+                give_up(place)
+            else:
+                door.leave(place, url, body, for_s=_LEFT_S, wanted=False)
+            raise
+        try:
+            handed = place.task.result()
+        except asyncio.CancelledError:
+            said = f"{door.name} has ended, and its requests with it"
+            return await _failed(request, begun, path, HTTPStatus.UNAUTHORIZED, said)
+        except BadRequestError as error:
+            return await _failed(request, begun, path, HTTPStatus.BAD_REQUEST, str(error))
+        except (UltraparError, RuntimeError, NobodyWaitsError) as error:
+            is_late = isinstance(error, InfraError) and error.kind == "timeout"
+            status = HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY
+            return await _failed(request, begun, path, status, str(error))
+        door.fault = handed.fault
+        return await _handed_over(request, begun, path, handed)
+
+    async def _waited(self, place: _Place) -> bool:
+        """Wait for an answer; False: its request has waited too long for its turn."""
+        await asyncio.wait({place.task}, timeout=self._max_wait_s)
+        if not place.task.done() and not place.asked.progress.is_sent:
+            return False
+        await asyncio.wait({place.task})
+        return True
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def _web() -> Any:  # noqa: ANN401 - the library's server, loaded by now
+    return import_module("aiohttp.web")
+
+
+def _models(door: Door) -> web.StreamResponse:
+    data = [{"id": name, "object": "model", "owned_by": "pool"} for name in door.guest.models]
+    response: web.StreamResponse = _web().json_response({"object": "list", "data": data})
+    return response
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    """The whole body.
+
+    Raises:
+        _RefusedError: It is too large; what comes of it is not kept.
+    """
+    pieces: list[bytes] = []
+    n_bytes = request.content_length or 0
+    if n_bytes <= LARGEST_BODY_BYTES:
+        n_bytes = 0
+        async for piece in request.content.iter_any():
+            pieces.append(piece)
+            n_bytes += len(piece)
+            if n_bytes > LARGEST_BODY_BYTES:
+                break
+    if n_bytes > LARGEST_BODY_BYTES:
+        said = f"a request has {n_bytes} bytes or more; the gateway takes {LARGEST_BODY_BYTES}"
+        raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+    return b"".join(pieces)
+
+
+def _said(
+    path: str, status: int, message: str, headers: Mapping[str, str] = _RETRY_NOT
+) -> web.StreamResponse:
+    response: web.StreamResponse = _web().Response(
+        status=status,
+        body=refusal(path, status, message),
+        headers={"content-type": "application/json", **headers},
+    )
+    return response
+
+
+async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
+    """Wait for a stream to begin; with a comment now and then, once that takes long.
+
+    Returns:
+        The response that was begun for the comments; None: there was no need.
+    """
+    begun: web.StreamResponse | None = None
+    while True:
+        await asyncio.wait({place.task}, timeout=_COMMENT_S)
+        if place.task.done():
+            return begun
+        if begun is None:
+            headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+            begun = _stream_response(HTTPStatus.OK, headers)
+            await begun.prepare(request)
+        await begun.write(_COMMENT)
+
+
+async def _failed(
+    request: web.BaseRequest,
+    begun: web.StreamResponse | None,
+    path: str,
+    status: int,
+    message: str,
+) -> web.StreamResponse:
+    if begun is None:
+        return _said(path, status, message)
+    with suppress(ConnectionError):
+        await begun.write(refusal_event(path, refusal(path, status, message)))
+        await begun.write_eof()
+    return begun
+
+
+async def _handed_over(
+    request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: Handed
+) -> web.StreamResponse:
+    body = handed.body
+    if isinstance(body, bytes):
+        if begun is None:
+            whole: web.StreamResponse = _web().Response(
+                status=handed.status, body=body, headers=handed.headers
+            )
+            return whole
+        # It waited as a stream, and is none.
+        with suppress(ConnectionError):
+            await begun.write(refusal_event(path, body))
+            await begun.write_eof()
+        return begun
+    response = begun
+    try:
+        if response is None:
+            response = _stream_response(handed.status, handed.headers)
+            await response.prepare(request)
+        while piece := await body.next():
+            await response.write(piece)
+        await response.write_eof()
+    except InfraError:
+        # Cut off as it was: a stream that ended in order would be taken for whole.
+        if request.transport is not None:
+            request.transport.abort()
+    finally:
+        body.close()
+    assert response is not None
+    return response
+
+
+def _stream_response(status: int, headers: Mapping[str, str]) -> web.StreamResponse:
+    response: web.StreamResponse = _web().StreamResponse(status=status, headers=headers)
+    return response

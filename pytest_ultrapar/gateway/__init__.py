@@ -1,0 +1,1 @@
+"""The gateway alone, for harnesses that are not pytest: `ultrapar gateway`."""

@@ -1,0 +1,187 @@
+"""Each request to the gateway as a case of its own, of an engine that knows no test."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from pytest_ultrapar.engine.answers import Pump
+from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
+from pytest_ultrapar.engine.native import KEPT_TOKENS
+from pytest_ultrapar.engine.native_request import NobodyWaitsError, read_request
+from pytest_ultrapar.errors import BadRequestError, InfraError
+from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_ultrapar.engine.answers import Handed
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.engine.native_request import NativeRequest
+    from pytest_ultrapar.engine.token_estimate import TokenEstimates
+
+SUITE = "gateway"
+_NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
+_LEFT = "its client left before its answer was there"
+
+
+class _Model(msgspec.Struct):
+    model: str | None = None
+
+
+class Everyone:
+    """All who have the token of a gateway; a `gateway.Guest`, used on the engine's loop.
+
+    Attributes:
+        models: The pool's names of its models.
+        cases: One per request that was let in, in their order.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        tokens: TokenEstimates | None,
+        run_id: str,
+        submit: Callable[[list[Work]], object],
+    ) -> None:
+        """Let nobody in yet.
+
+        Args:
+            endpoints: Of all lanes.
+            tokens: Says what requests may take; None where no limit counts tokens.
+            run_id: Makes the ids of cases those of this run.
+            submit: Has the engine run a case.
+        """
+        self._lanes: dict[str, list[Endpoint]] = {}
+        for lane in endpoints:
+            self._lanes.setdefault(lane.model, []).append(lane)
+        self.models = tuple(self._lanes)
+        self.cases: list[Case] = []
+        self._tokens = tokens
+        self._run_id = run_id
+        self._submit = submit
+
+    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
+        """A request of the model that it names.
+
+        Raises:
+            BadRequestError: It names none of the pool's, or may not be sent.
+        """
+        model = self._model(url, body)
+        return read_request(
+            method,
+            url,
+            headers,
+            body,
+            model=model,
+            lanes=self._lanes[model],
+            tokens=self._tokens,
+            kept=lambda _: KEPT_TOKENS,
+        )
+
+    def _model(self, url: str, body: bytes) -> str:
+        named = _NAMED.search(urlsplit(url).path)
+        name = None if named is None else unquote(named["model"])
+        try:
+            name = msgspec.json.decode(body, type=_Model).model or name
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            msg = f"the gateway takes JSON objects that name a model, and this is none: {error}"
+            raise BadRequestError(msg) from None
+        if name not in self._lanes:
+            found = "no model" if name is None else f"the model {name!r}"
+            msg = f"a request names {found}; the pool has {', '.join(self.models)}"
+            raise BadRequestError(msg)
+        return name
+
+    async def answer(self, asked: NativeRequest) -> Handed:
+        """What the provider answers.
+
+        Raises:
+            InfraError: There is no answer.
+            NobodyWaitsError: Nobody wanted it any more; nothing was sent.
+        """
+        case = self._case(asked)
+        came: asyncio.Future[Handed] = asyncio.get_running_loop().create_future()
+        start = partial(_run, asked, came)
+        self._submit([Work(case.index, case.case_id, case.model, "", case.seed, start)])
+        return await came
+
+    def _case(self, asked: NativeRequest) -> Case:
+        n = len(self.cases)
+        model = asked.model
+        digest = hashlib.sha256(f"{self._run_id} {n}".encode()).hexdigest()
+        nodeid = f"{SUITE}::request[{model}-{n}]"
+        case = Case(n, digest[:16], nodeid, SUITE, model, 0, {"request": n}, int(digest[16:31], 16))
+        self.cases.append(case)
+        return case
+
+
+async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
+    """The episode of one request: ask, hand the answer over, stay until it is read."""
+    asking = asyncio.ensure_future(llm.native().answer(asked))
+    # A client that leaves ends its request, not its episode: that has to be written down.
+    came.add_done_callback(lambda done: asking.cancel() if done.cancelled() else None)
+    try:
+        handed = await asking
+    except NobodyWaitsError as error:
+        _fail(came, error)
+        raise EpisodeSkipped(_LEFT) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            asking.cancel()
+            _fail(came, InfraError("interrupted", "the gateway has ended"))
+            raise
+        raise EpisodeSkipped(_LEFT) from None
+    except Exception as error:
+        _fail(came, error)
+        raise
+    if came.done():
+        if isinstance(handed.body, Pump):
+            handed.body.close()
+        raise EpisodeSkipped(_LEFT)
+    came.set_result(handed)
+    if isinstance(handed.body, Pump) and not await handed.body.ended():
+        raise EpisodeSkipped(_LEFT)
+    if handed.fault is not None:
+        llm.conversation.fail(handed.fault)
+    return {"status": handed.status}
+
+
+def _fail(came: asyncio.Future[Handed], error: Exception) -> None:
+    if not came.done():
+        came.set_exception(error)
+        # Its client may be gone.
+        came.exception()
+
+
+def grade_of(ended: EpisodeEnded) -> Grade | None:
+    """What a request counts as, there being no test that judges it: an answer is `solved`.
+
+    None for one that the end of the gateway interrupted.
+    """
+    if ended.ending == "interrupted":
+        return None
+    outcome, test = {
+        "returned": ("solved", "passed"),
+        "refused": ("unsolved", "passed"),
+        "infra": ("infra", "failed"),
+        "error": ("error", "failed"),
+        "skipped": ("skipped", "skipped"),
+    }[ended.ending]
+    return Grade(
+        case_id=ended.case_id,
+        worker=ended.worker,
+        outcome=outcome,  # type: ignore[arg-type]  # a word of the table
+        test=test,
+        at_us=ended.ended_at_us,
+        kind=ended.kind,
+        error=ended.detail,
+    )

@@ -1,0 +1,383 @@
+"""A gateway from its start to its end: a run whose cases are the requests that come."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import shutil
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.claims.day_left import days_left, run_days
+from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.coordinator.services import Services
+from pytest_ultrapar.engine.conversation import Conversation
+from pytest_ultrapar.engine.descriptors import connections_allowed
+from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
+from pytest_ultrapar.engine.gateway import Gateway, listen
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.exchanges import ExchangeLog
+from pytest_ultrapar.gateway.everyone import Everyone, grade_of
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.pool.network import check_routes
+from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
+from pytest_ultrapar.pool.secret import check_secrets
+from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.publish import write_whole
+from pytest_ultrapar.records import EpisodeEnded, JournalRecord
+from pytest_ultrapar.report.summary import summary_lines
+from pytest_ultrapar.report.waiting_line import WaitingLine
+from pytest_ultrapar.session import process
+from pytest_ultrapar.session.ctrl_c import CtrlC
+from pytest_ultrapar.session.lane_endpoints import lane_endpoints
+from pytest_ultrapar.store.cases_file import CASES_NAME, suite_digest
+from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
+from pytest_ultrapar.store.manifest import (
+    Manifest,
+    describe_machine,
+    describe_python,
+    describe_versions,
+    write_manifest,
+)
+from pytest_ultrapar.store.parts import PartWriter
+from pytest_ultrapar.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
+    from pytest_ultrapar.claims.key_keeping import KeptKeys
+    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.settings import Recording
+
+_WORKER = "main"
+_MOST_OPEN = 1000
+_MOST_CLIENTS = 20_000
+_LONGEST_FAILURE = 300
+_INTERRUPTED = 2
+_STATUS_TIMEOUT_S = 1.0
+_CASES_EVERY_S = 10.0
+"""After a crash the cases of the last seconds are in the journal alone."""
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM; a second Ctrl-C, while tables are made, ends it at once.
+
+    Raises:
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
+        ResultsError: The run cannot be written.
+    """
+    pool = load_pool(Path(arguments.pool), environ=os.environ, overrides=Overrides())
+    if pool.price_book is not None or pool.has_budget:
+        pool = with_book_prices(pool)
+        check_budgets(pool)
+    check_secrets(pool, os.environ)
+    check_routes(pool, os.environ)
+    token = _token(arguments.token_env)
+    ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
+    with _listening(arguments) as listening:
+        directory = RunDirectory.create(arguments.out, datetime.now(UTC))
+        serving = Serving(pool, directory, listening, arguments)
+        ctrl_c.install()
+        # A service manager's word for the same.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            serving.begin(token)
+            try:
+                serving.wait()
+            except KeyboardInterrupt:
+                _say("\nultrapar gateway: ending")
+            ctrl_c.note_ending()
+            serving.end()
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+        finally:
+            ctrl_c.note_ending()
+            serving.close()
+            ctrl_c.remove()
+            signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _token(name: str | None) -> str:
+    if name is None:
+        return ""
+    token = os.environ.get(name, "").strip()
+    if not token:
+        msg = f"--token-env {name}: that environment variable is not set"
+        raise ConfigError(msg)
+    return token
+
+
+def _listening(arguments: argparse.Namespace) -> socket.socket:
+    host, port = arguments.host, arguments.port
+    if not arguments.max_wait > 0:
+        msg = f"--max-wait must be above 0 (got {arguments.max_wait:g})"
+        raise ConfigError(msg)
+    if not arguments.timeout > 0:
+        msg = f"--timeout must be above 0 (got {arguments.timeout:g})"
+        raise ConfigError(msg)
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback and not arguments.allow:
+        msg = (
+            f"--host {host} is not the loopback: whoever reaches it and has the token spends with "
+            "the pool's keys; add --allow if that is meant"
+        )
+        raise ConfigError(msg)
+    try:
+        return listen(host, port)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        msg = f"cannot listen on {host}:{port}: {why}; choose another with --port"
+        raise ConfigError(msg) from error
+
+
+class Serving:
+    """One gateway and its run."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        directory: RunDirectory,
+        listening: socket.socket,
+        arguments: argparse.Namespace,
+    ) -> None:
+        """Send nothing yet.
+
+        Args:
+            pool: What it serves.
+            directory: The run's.
+            listening: Where clients come.
+            arguments: The command's.
+        """
+        self._pool = pool
+        self._directory = directory
+        self._arguments = arguments
+        self._started_at = datetime.now(UTC)
+        self._services = Services(pool, directory.path)
+        self._redactor = process.redactor(pool)
+        self._journal = JournalWriter(directory.journal, _WORKER, self._redactor.bytes)
+        self._parts = PartWriter(directory.path, self._redactor.bytes)
+        self._gateway = Gateway(listening, arguments.max_wait)
+        self._kept = cast("Recording", pool.record or Options.record.default)
+        self._keys: KeptKeys | None = None
+        self._engine: Engine | None = None
+        self._everyone: Everyone | None = None
+        self._port: LocalBroker | None = None
+        self._lost: BaseException | None = None
+        self._over = threading.Event()
+        self._n_written = 0
+        self._next_cases_s = 0.0
+        self._token = self._address = ""
+
+    def begin(self, token: str) -> None:
+        """Take the keys, start to serve, and say where.
+
+        Args:
+            token: Of its clients; empty makes one.
+
+        Raises:
+            ConfigError: The keys cannot be had.
+            ResultsError: The run cannot be written.
+        """
+        pool, services = self._pool, self._services
+        services.start_compactor(Path.cwd())
+        services.start_simulator(None)
+        self._keys = keep_keys(
+            locked_keys(pool, pool.lanes, os.environ, None),
+            self._directory.path,
+            self._arguments.key_lock,
+            WaitingLine(None),
+            clock=MonotonicClock(),
+            option="--key-lock",
+        )
+        services.days = run_days(pool, pool.lanes, os.environ, None)
+        days_left(pool, services.days, MonotonicClock(), claim=True)
+        found = lane_endpoints(pool, services.base_urls)
+        tokens = TokenEstimates.of(pool)
+        seats = pool.seats(pool.lanes)
+        most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
+        connections_allowed(most_open + SPARE_CONNECTIONS + _MOST_CLIENTS)
+        engine = Engine(
+            EngineSettings(
+                worker=_WORKER,
+                connect=self._connect,
+                endpoints=found,
+                retry=RetryPolicy(Options.max_attempts.default),
+                episode_timeout_s=self._arguments.timeout,
+                most_open=most_open,
+                clock=MonotonicClock(),
+                shown=partial(self._redactor.short, most=_LONGEST_FAILURE),
+                tokens=tokens,
+                conversation=self._conversation,
+                gateway=self._gateway,
+            ),
+            record=self._record,
+            ended=lambda _: None,
+            sync=self._sync,
+            lost=self._note_lost,
+        )
+        self._everyone = Everyone(
+            list(found.values()), tokens, self._directory.run_id, engine.submit
+        )
+        self._token = self._gateway.admit_all(self._everyone, "the gateway", token).token
+        self._write_plan()
+        self._directory.point_latest()
+        self._engine = engine
+        engine.start()
+        # Requests of clients wait in the socket until the broker is there.
+        engine.submit([])
+        if self._lost is None:
+            self._announce(is_new=not token)
+
+    async def _connect(self) -> BrokerPort:
+        settings = self._services.broker_settings(self._arguments.timeout, ())
+        loop = asyncio.get_running_loop()
+        self._port = LocalBroker(settings, MonotonicClock(), loop, worker=_WORKER)
+        await self._port.assign(Assignment())
+        self._address = self._gateway.open()
+        return self._port
+
+    def _announce(self, *, is_new: bool) -> None:
+        pool = self._pool
+        models = ", ".join(dict.fromkeys(lane.model for lane in pool.lanes))
+        _say(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
+        _say(f"OPENAI_BASE_URL={self._address}/v1")
+        if is_new:
+            _say(f"OPENAI_API_KEY={self._token}")
+        _say("Ctrl-C ends it and writes the tables")
+
+    def wait(self) -> None:
+        """Serve until the engine ends, which it does only when something is wrong."""
+        while not self._over.wait(1.0):
+            pass
+
+    def end(self) -> None:
+        """End all requests, write tables and print the summary.
+
+        Raises:
+            ResultsError: They cannot be written.
+        """
+        assert self._engine is not None
+        status = self._status()
+        self._engine.stop()
+        self._journal.sync()
+        if self._lost is not None:
+            msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
+            raise ResultsError(self._redactor.text(msg))
+        manifest = msgspec.structs.replace(
+            self._write_plan(),
+            lanes=status.lanes if status is not None else [],
+            ended_at=datetime.now(UTC),
+        )
+        segments = largest_sizes(self._directory.journal, manifest.segments)
+        manifest = msgspec.structs.replace(manifest, segments=segments)
+        write_manifest(self._directory.path, manifest)
+        summary = self._services.compact(lambda _done, _total: None, lambda: None, _say)
+        width = shutil.get_terminal_size().columns
+        path = str(self._directory.path)
+        for line in summary_lines(summary, manifest.lanes, directory=path, width=width):
+            _say(line)
+
+    def close(self) -> None:
+        """End what was started, and give the keys back. Idempotent."""
+        if self._engine is not None:
+            self._engine.stop()
+        self._journal.close()
+        self._services.stop()
+        if self._keys is not None:
+            self._keys.give_back(MonotonicClock())
+        self._directory.close()
+
+    def _status(self) -> BrokerStatus | None:
+        return self._port.status_from_thread(_STATUS_TIMEOUT_S) if self._port else None
+
+    def _note_lost(self, error: BaseException) -> None:
+        self._lost = error
+        self._over.set()
+
+    def _conversation(self) -> Conversation:
+        if self._kept == "full":
+            return Conversation(exchanges=ExchangeLog(self._parts.keep, self._redactor.bytes))
+        return Conversation(keeps_text=self._kept == "text")
+
+    def _record(self, records: Sequence[JournalRecord]) -> Sequence[Any]:
+        ended = [one for one in records if isinstance(one, EpisodeEnded)]
+        grades = [grade for one in ended if (grade := grade_of(one)) is not None]
+        return self._journal.append_all([*records, *grades])[: len(records)]
+
+    def _sync(self) -> None:
+        self._parts.sync()
+        self._journal.sync()
+        now_s = MonotonicClock().now_s()
+        if now_s >= self._next_cases_s:
+            self._next_cases_s = now_s + _CASES_EVERY_S
+            self._write_cases()
+
+    def _write_cases(self) -> None:
+        assert self._everyone is not None
+        cases = list(self._everyone.cases)
+        if len(cases) != self._n_written or not cases:
+            write_whole(self._directory.path / CASES_NAME, msgspec.json.encode(cases))
+            self._n_written = len(cases)
+
+    def _write_plan(self) -> Manifest:
+        """Write down the cases so far, and under which conditions they are answered."""
+        assert self._everyone is not None
+        self._write_cases()
+        pool, cases = self._pool, self._everyone.cases
+        manifest = Manifest(
+            run_id=self._directory.run_id,
+            started_at=self._started_at,
+            pool_path=pool.path,
+            pool_digest=pool.digest,
+            models=pool.models,
+            answered_by=answered_by(pool),
+            simulated=pool.is_simulated,
+            rate_mode=pool.rate_mode,
+            mode="ultra",
+            policy=Options.policy.default or "balanced",
+            seed=0,
+            repeats=1,
+            n_planned=len(cases),
+            suite_digest=suite_digest(cases),
+            arguments=tuple(map(self._redactor.text, sys.argv[1:])),
+            effective=pool.effective,
+            versions=describe_versions(),
+            python=describe_python(),
+            machine=describe_machine(),
+            record=self._kept,
+            currency=pool.currency,
+            prices=pool.prices,
+            pool_lanes=pool.lanes,
+            pool_limits=tuple(pool.limits.values()),
+        )
+        write_manifest(self._directory.path, manifest)
+        return manifest
+
+
+def _say(line: str) -> None:
+    # A server may say what the terminal's encoding lacks.
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    sys.stdout.flush()

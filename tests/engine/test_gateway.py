@@ -1,0 +1,318 @@
+"""The gateway of an episode: who may ask, who waits, what becomes of those who leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from pytest_ultrapar.engine import gateway as gateways
+from pytest_ultrapar.engine.gateway import Gateway
+from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, play, until
+from tests.engine.test_native_requests import CHATTED, saying
+from tests.engine.test_native_streams import Server, read
+from tests.raw_server import json_response, response
+
+
+class Outside:
+    """A client of another process, as the gateway sees it."""
+
+    def __init__(self, told, *, token=None):
+        self.url = f"{told.llm.base_url}/chat/completions"
+        self.headers = {"authorization": f"Bearer {token or told.llm.api_key}"}
+        self.body = told.body
+        self.client = httpx.AsyncClient(timeout=30, trust_env=False)
+
+    async def ask(self, **fields):
+        return await self.client.post(self.url, headers=self.headers, json=self.body(**fields))
+
+    def stream(self):
+        body = self.body(stream=True)
+        return self.client.stream("POST", self.url, headers=self.headers, json=body)
+
+
+def said(answer: httpx.Response) -> str:
+    return answer.json()["error"]["message"]
+
+
+def test_request_from_outside_is_an_attempt_of_its_case(tmp_path):
+    async def scene(told):
+        client = Outside(told)
+        answer = await client.ask()
+        assert (answer.status_code, answer.json()) == (200, CHATTED)
+        (request,) = told.server.requests
+        assert request.headers["authorization"] == f"Bearer {TOKEN}"
+        assert told.llm.api_key.encode() not in request.raw
+        assert told.outcomes == ["ok"]
+        assert told.llm.conversation.messages[-1].content == "fine"
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/chat/completions", lambda token: {"authorization": f"Bearer {token}"}),
+        ("/v1/chat/completions", lambda token: {"authorization": f"Bearer {token}"}),
+        ("/openai/deployments/m/chat/completions?api-version=1", lambda token: {"api-key": token}),
+    ],
+)
+def test_addresses_as_clients_write_them_are_understood(tmp_path, path, headers):
+    async def scene(told):
+        base = told.llm.base_url.removesuffix("/v1" if path.startswith("/openai") else "")
+        answer = await Outside(told).client.post(
+            base + path, headers=headers(told.llm.api_key), json=told.body()
+        )
+        assert answer.status_code == 200
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
+    async def scene(told):
+        client = Outside(told)
+        stranger = await Outside(told, token="sk-mine").ask()
+        assert (stranger.status_code, stranger.headers["x-should-retry"]) == (401, "false")
+        assert "without the token" in said(stranger)
+        client.url = client.url.replace("/1/v1", "/2/v1")
+        elsewhere = await client.ask()
+        assert elsewhere.status_code == 401
+        assert "that of case c1, and the address that of another case" in said(elsewhere)
+        client.url = client.url.replace("/2/v1", "/1/v1")
+        await told.llm.close()
+        late = await client.ask()
+        assert late.status_code == 401
+        assert "that of case c1, which has ended" in said(late)
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/v1/files", "does not serve"),
+        ("/v1/chat/completions", "asks for the model 'other'"),
+    ],
+)
+def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path, path, says):
+    async def scene(told):
+        client = Outside(told)
+        client.url = told.llm.base_url.removesuffix("/v1") + path
+        answer = await client.ask(model="other")
+        assert answer.status_code == 400
+        assert says in said(answer)
+        assert told.llm.conversation.failure is None
+        assert says in str(told.llm.refused)
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+def test_large_body_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "LARGEST_BODY_BYTES", 1000)
+
+    async def scene(told):
+        client = Outside(told)
+
+        async def pieces():
+            for _ in range(20):
+                yield b" " * 100
+
+        for content in (b" " * 100_000, pieces()):
+            answer = await client.client.post(client.url, headers=client.headers, content=content)
+            assert answer.status_code == 413
+            assert "the gateway takes 1000" in said(answer)
+        assert (await client.ask()).status_code == 200
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+def test_failure_for_good_is_final_and_fails_the_case(tmp_path):
+    async def scene(told):
+        client = Outside(told)
+        for _ in range(2):
+            answer = await client.ask()
+            assert answer.status_code == 502
+            assert answer.headers["x-should-retry"] == "false"
+        assert told.llm.conversation.failure.kind == "no_lane"
+        assert len(told.server.requests) == 1
+        assert TOKEN not in answer.text
+
+    play(tmp_path, saying(response(b"no", status=b"401 Unauthorized")), scene)
+
+
+def test_fault_of_the_prompt_is_handed_over_as_the_provider_said_it(tmp_path):
+    error = {"error": {"message": "too long", "code": "context_length_exceeded"}}
+
+    async def scene(told):
+        answer = await Outside(told).ask()
+        assert (answer.status_code, answer.json()) == (400, error)
+        assert answer.headers["x-should-retry"] == "false"
+        assert told.llm.refused.kind == "context_length"
+
+    play(tmp_path, saying(json_response(error, status=400)), scene)
+
+
+def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
+    server = Server((EVENT_STREAM, event("Hel"), event("lo"), LAST), (EVENT_STREAM, event("Hel")))
+
+    async def scene(told):
+        client = Outside(told)
+        async with client.stream() as answer:
+            assert answer.headers["content-type"] == "text/event-stream"
+            assert await read(answer) == event("Hel") + event("lo") + LAST
+        with pytest.raises(httpx.RemoteProtocolError):
+            async with client.stream() as answer:
+                await read(answer)
+
+    play(tmp_path, server, scene)
+
+
+async def close_early(client, _):
+    async with client.stream() as answer:
+        await anext(answer.aiter_raw())
+        await client.client.aclose()
+
+
+async def read_nothing(client, told):
+    async with client.stream():
+        await told.llm.close()
+
+
+async def episode_ends(client, told):
+    async with client.stream() as answer:
+        await told.llm.close()
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read(answer)
+
+
+@pytest.mark.parametrize("leave", [close_early, read_nothing, episode_ends])
+def test_stream_that_is_left_costs_no_seat(tmp_path, leave):
+    server = Server((EVENT_STREAM, event("Hel"), ...))
+
+    async def scene(told):
+        await leave(Outside(told), told)
+        await told.free()
+        assert told.outcomes == ["cancelled"]
+        await until(lambda: server.n_left)
+
+    play(tmp_path, server, scene)
+
+
+def test_client_that_leaves_ends_its_request_and_no_seat_is_lost(tmp_path):
+    async def scene(told):
+        task = asyncio.create_task(Outside(told).ask())
+        await until(lambda: told.server.requests)
+        task.cancel()
+        await asyncio.wait({task})
+        await told.free()
+        assert told.outcomes == ["cancelled"]
+
+    play(tmp_path, Server((...,)), scene)
+
+
+def hold():
+    """A server whose first answer waits until it may come; and what lets it."""
+    may = asyncio.Event()
+    n = 0
+
+    async def answer(peer, _):
+        nonlocal n
+        n += 1
+        if n == 1:
+            while not may.is_set():  # noqa: ASYNC110 - it is another loop's
+                await asyncio.sleep(0.01)
+        await peer.send(json_response({**CHATTED, "id": f"c-{n}"}))
+
+    return answer, may
+
+
+def test_who_waits_too_long_is_sent_away_and_keeps_the_place(tmp_path):
+    """One seat: the second waits, is sent away, comes back, and nothing is sent twice."""
+    answer, may = hold()
+
+    async def scene(told):
+        client = Outside(told)
+        first = asyncio.create_task(client.ask(user="first"))
+        await until(lambda: told.server.requests)
+        away = await client.ask(user="second")
+        assert away.status_code == 429
+        assert away.headers["retry-after"] == "1"
+        assert "its place is kept" in said(away)
+        # Another request of the same case is another place.
+        third = asyncio.create_task(client.ask(user="third"))
+        may.set()
+        assert (await first).json()["id"] == "c-1"
+        await until(lambda: len(told.server.requests) > 1)
+        second = await client.ask(user="second")
+        assert second.json()["id"] == "c-2"
+        while (third_answer := await third).status_code == 429:
+            third = asyncio.create_task(client.ask(user="third"))
+        assert third_answer.json()["id"] == "c-3"
+        users = [json.loads(request.body)["user"] for request in told.server.requests]
+        assert users == ["first", "second", "third"]
+
+    play(tmp_path, answer, scene, gateway=Gateway(max_wait_s=0.1))
+
+
+def test_client_that_leaves_the_line_is_not_sent_and_may_come_back(tmp_path):
+    answer, may = hold()
+
+    async def scene(told):
+        client = Outside(told)
+        first = asyncio.create_task(client.ask(user="first"))
+        await until(lambda: told.server.requests)
+        for user in ("gone", "back"):
+            with pytest.raises(httpx.ReadTimeout):
+                await client.client.post(
+                    client.url, headers=client.headers, json=told.body(user=user), timeout=0.2
+                )
+        back = asyncio.create_task(client.ask(user="back"))
+        await asyncio.sleep(0.1)
+        may.set()
+        assert (await first).status_code == (await back).status_code == 200
+        await told.free()
+        users = [json.loads(request.body)["user"] for request in told.server.requests]
+        assert users == ["first", "back"]
+
+    play(tmp_path, answer, scene)
+
+
+def test_stream_that_waits_gets_comments(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "_COMMENT_S", 0.05)
+    server = Server((EVENT_STREAM, 0.5, event("Hello"), LAST))
+
+    async def scene(told):
+        async with Outside(told).stream() as answer:
+            whole = await read(answer)
+        comments, _, events = whole.partition(b"data: ")
+        assert set(comments.split(b"\n\n")) == {b": waiting for the pool's limits", b""}
+        assert b"data: " + events == event("Hello") + LAST
+
+    play(tmp_path, server, scene)
+
+
+def test_stream_that_fails_after_comments_says_so_in_an_event(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "_COMMENT_S", 0.05)
+    server = Server((0.3, response(b"no", status=b"401 Unauthorized")))
+
+    async def scene(told):
+        async with Outside(told).stream() as answer:
+            *_, last = (await read(answer)).strip().split(b"\n\n")
+        assert "error" in json.loads(last.removeprefix(b"data: "))
+
+    play(tmp_path, server, scene)
+
+
+def test_process_that_asks_for_no_address_has_no_server(tmp_path):
+    async def scene(told):
+        await told.ask()
+        assert told.llm.api_key.startswith("ultrapar-")
+        await told.ask()
+
+    gateway = Gateway()
+    play(tmp_path, saying(*[json_response(CHATTED)] * 2), scene, gateway=gateway)
+    assert gateway._starting is None
