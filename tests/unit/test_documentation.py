@@ -139,6 +139,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "check": 4,
         "compare": 2,
         "gate": 5,
+        "gateway": 1,
         "simulate": 4,
     }
     assert len([parse_rule(rule) for rule in rules]) == 8

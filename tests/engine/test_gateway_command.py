@@ -1,0 +1,170 @@
+"""`ultrapar gateway`: harnesses that know nothing of the pool, judged by the server's log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.cli import main
+from pytest_ultrapar.testing import read_server_log
+
+TOKEN = "canary-7c1f2e90"
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 5, qps = 20 }
+latency = { kind = "fixed", median_s = 0.05 }
+[[provider.model]]
+name = "m"
+instances = ["m-at-theirs"]
+persona = "echo"
+[[provider.model]]
+name = "other"
+instances = ["other-at-theirs"]
+persona = "echo"
+"""
+
+
+@contextmanager
+def gateway(folder, *options):
+    """A gateway of the pool in a folder, at its address, until it was told to end."""
+    folder.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", "pool.toml"]
+    command += ["--port", "0", "--token-env", "GATEWAY_TOKEN", *options]
+    environment = {**os.environ, "GATEWAY_TOKEN": TOKEN}
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = b""
+            for line in process.stdout:
+                said += line
+                if line.startswith(b"OPENAI_BASE_URL="):
+                    yield line.decode().strip().partition("=")[2], said_after(process)
+                    break
+            else:
+                pytest.fail(said.decode())
+        finally:
+            process.kill()
+
+
+def said_after(process):
+    def end() -> str:
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said.decode()
+        return said.decode()
+
+    return end
+
+
+def body(n: int, model: str = "m", **more):
+    return {"model": model, "messages": [{"role": "user", "content": f"word {n}"}], **more}
+
+
+async def ask(client, n, **more):
+    """Ask until there is an answer, as SDKs do."""
+    while True:
+        answer = await client.post("/chat/completions", json=body(n, **more))
+        if answer.status_code != 429:
+            return answer
+        await asyncio.sleep(float(answer.headers["retry-after"]) / 10)
+
+
+def session(url, **more):
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    return httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=60, **more)
+
+
+def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
+    async def harness(url):
+        async with session(url) as client:
+            wrong = await client.post("/chat/completions", json=body(0, model="x"))
+            assert (wrong.status_code, wrong.json()["error"]["message"]) == (
+                400,
+                "a request names the model 'x'; the pool has m, other",
+            )
+            listed = (await client.get("/models")).json()["data"]
+            assert [one["id"] for one in listed] == ["m", "other"]
+            asked = [ask(client, n, model="other" if n % 2 else "m") for n in range(30)]
+            return await asyncio.gather(*asked, ask(client, 30, stream=True))
+
+    with gateway(tmp_path) as (url, end):
+        *answers, streamed = asyncio.run(harness(url))
+        said = end()
+    assert [one.json()["choices"][0]["message"]["content"] for one in answers] == [
+        f"echo: word {n}" for n in range(30)
+    ]
+    assert streamed.text.rstrip().endswith("data: [DONE]")
+    assert "31 cases: 31 solved" in said
+    directory = tmp_path / ".ultrapar" / "latest"
+    log = read_server_log(directory / "simulator.jsonl")
+    assert log.count(429) == 0
+    assert log.max_in_flight(key="key0") <= 5
+    assert log.max_in_window(1.0, key="key0") <= 21
+    attempts = pq.read_table(directory / "attempts.parquet").to_pylist()
+    assert len(attempts) == len(log.requests) == 31
+    for path in directory.rglob("*"):
+        assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.slow  # it waits for what it tests
+def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
+    async def harness(url):
+        limits = httpx.Limits(max_connections=100)
+        async with session(url, limits=limits) as client:
+            return await asyncio.gather(*(ask(client, n) for n in range(60)))
+
+    with gateway(tmp_path, "--max-wait", "0.3") as (url, end):
+        answers = asyncio.run(harness(url))
+        end()
+    assert {one.status_code for one in answers} == {200}
+    directory = tmp_path / ".ultrapar" / "latest"
+    assert len(read_server_log(directory / "simulator.jsonl").requests) == 60
+    results = pq.read_table(directory / "results.parquet").to_pylist()
+    assert Counter(row["outcome"] for row in results) == {"solved": 60}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--host", "0.0.0.0"), "--host 0.0.0.0 is not the loopback"),
+        (("--token-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE: that environment variable"),
+        (("--max-wait", "0"), "--max-wait must be above 0 (got 0)"),
+        (("--port", "99999"), "cannot listen on 127.0.0.1:99999"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
+    tmp_path, monkeypatch, capsys, options, says
+):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+    assert main(["gateway", "--pool", "pool.toml", *options]) == 4
+    said = capsys.readouterr().err
+    assert says in said
+    assert len(said.splitlines()) == 1
+    assert not tmp_path.joinpath(".ultrapar").exists()
+
+
+def test_port_in_use_is_one_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["gateway", "--pool", "pool.toml", "--port", port]) == 4
+    said = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said

@@ -1,0 +1,155 @@
+"""Clients of other processes through the gateway of their episode, judged by the server's log."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.testing import read_server_log
+from tests.light import PYTEST
+
+ROOT = Path(__file__).parents[2]
+CLIENTS = Path(__file__).with_name("gateway_clients.py")
+PACKAGES = ("litellm", "mcp", "langchain-openai", "pydantic-ai-slim[openai]")
+"""What `gateway_clients.py` imports; too large for an environment of the tests."""
+CANARY = "sk-canary-93d7a1c4"
+TOKEN = re.compile(rb"(?<![-\w])ultrapar-[-\w]{32}")
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 5, qps = 10 }
+latency = { kind = "log-normal", median_s = 0.2, sigma = 0.5 }
+[[provider.model]]
+name = "m"
+instances = ["m-at-theirs"]
+persona = "echo"
+"""
+SUITE = """
+import asyncio
+import os
+
+import pytest
+
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def said(llm, command) -> str:
+    own = {"OPENAI_BASE_URL": llm.base_url, "OPENAI_API_KEY": llm.api_key}
+    process = await asyncio.create_subprocess_exec(
+        *command.split(), env={**os.environ, **own}, stdout=-1, stderr=-1
+    )
+    out, error = await process.communicate()
+    if process.returncode:
+        raise RuntimeError(error.decode()[-500:])
+    return out.decode()
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_client(said, command):
+    if not command.endswith("error"):
+        assert "echo" in said or "look_up" in said or "word" in said
+    else:
+        assert "asks for the model 'other'" in said
+"""
+
+
+def run(folder: Path, suite: str) -> subprocess.CompletedProcess[str]:
+    folder.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+    folder.joinpath("test_suite.py").write_text(suite, encoding="utf-8")
+    return subprocess.run(
+        [*PYTEST, "-W", "error", "-n0", "-q", "--ultrapar-pool", "pool.toml"],
+        cwd=folder,
+        env={**os.environ, "OPENAI_API_KEY": CANARY},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def results(folder: Path) -> list[dict[str, object]]:
+    return pq.read_table(folder / ".ultrapar" / "latest" / "results.parquet").to_pylist()
+
+
+def judge(folder: Path, done: subprocess.CompletedProcess[str], n_requests: int) -> None:
+    """Limits by the server's log, attempts beside it, and no key anywhere."""
+    directory = folder / ".ultrapar" / "latest"
+    log = read_server_log(directory / "simulator.jsonl")
+    assert log.count(429) == 0
+    assert log.max_in_flight(key="key0") <= 5
+    assert log.max_in_window(1.0, key="key0") <= 11
+    attempts = pq.read_table(directory / "attempts.parquet").to_pylist()
+    assert len(attempts) == len(log.requests) == n_requests
+    for path in directory.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert CANARY.encode() not in content, path
+        assert TOKEN.search(content) is None, path
+    assert CANARY not in done.stdout + done.stderr
+
+
+def test_example_of_the_page_runs(tmp_path):
+    page = (ROOT / "docs" / "how-to" / "gateway.md").read_text(encoding="utf-8")
+    example = page.split("```python\n")[1].split("```")[0]
+    done = run(tmp_path, example)
+    assert done.returncode == 0, done.stdout
+    judge(tmp_path, done, 1)
+
+
+WRONG = """
+import asyncio, os, sys
+import pytest
+from pytest_ultrapar import prefetch
+
+SCRIPT = '''
+import os, urllib.request
+body = b'{"model": "other", "messages": []}'
+headers = {"authorization": "Bearer " + os.environ["KEY"]}
+urllib.request.urlopen(
+    urllib.request.Request(os.environ["URL"] + "/chat/completions", body, headers)
+)
+'''
+
+@prefetch
+async def said(llm) -> str:
+    env = {**os.environ, "URL": llm.base_url, "KEY": llm.api_key}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, env=env, stderr=-1)
+    await process.communicate()
+    if process.returncode:
+        raise RuntimeError("the script failed")
+    return ""
+
+def test_it(said):
+    pass
+"""
+
+
+def test_what_was_wrong_with_another_processs_request_is_what_the_case_ends_with(tmp_path):
+    run(tmp_path, WRONG)
+    (row,) = results(tmp_path)
+    assert (row["outcome"], row["kind"]) == ("error", "bad_request")
+    assert "asks for the model 'other'" in str(row["error"])
+
+
+@pytest.mark.slow  # it installs the clients, and each takes seconds to load
+def test_each_client_in_each_way_keeps_to_the_limits(tmp_path):
+    home = tmp_path / "clients"
+    subprocess.run([sys.executable, "-m", "venv", home], check=True)
+    python = home / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True, timeout=500)
+    commands = [
+        f"{python} {CLIENTS} {client} {way}"
+        for client in ("litellm", "langchain", "pydantic_ai", "node")
+        for way in ("plain", "stream", "tools", "structured", "error")
+    ]
+    done = run(tmp_path, SUITE.replace("COMMANDS", repr(commands)))
+    assert done.returncode == 0, done.stdout
+    assert {row["outcome"] for row in results(tmp_path)} == {"solved"}
+    judge(tmp_path, done, 16)
