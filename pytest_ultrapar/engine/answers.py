@@ -50,6 +50,7 @@ class Pieces:
         status: Of the answer.
         headers: Of the answer, with lower-case lookup; None until its first piece is here, and
             up to then the request may be tried again.
+        failure: An error in it that says what is wrong with the request, which the reader gets.
         is_whole: Nothing of the answer is missing, though its connection may be open still.
     """
 
@@ -57,6 +58,7 @@ class Pieces:
         self.status = 0
         self.headers: Mapping[str, str] | None = None
         self.is_whole = False
+        self.failure: Failure | None = None
         self._pieces: deque[bytes] = deque()
         self._news = asyncio.Event()
 

@@ -23,7 +23,7 @@ from pytest_ultrapar.engine.answers import Answer, Pieces
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -80,12 +80,10 @@ class Handed:
 class Pump:
     """A stream that the engine reads; whoever asked for it takes from here what has come."""
 
-    def __init__(
-        self, pieces: Pieces, task: asyncio.Task[Any], masked: Callable[[bytes], bytes]
-    ) -> None:
+    def __init__(self, pieces: Pieces, task: asyncio.Task[Any], parts: EngineParts) -> None:
         self._pieces = pieces
         self._task = task
-        self._masked = masked
+        self._parts = parts
         task.add_done_callback(pieces.wake)
 
     async def next(self) -> bytes:
@@ -96,11 +94,22 @@ class Pump:
         """
         while True:
             if piece := self._pieces.take():
-                return self._masked(piece)
+                return self._parts.masked(piece)
             if self._task.done():
                 self._task.result()
                 return b""
             await self._pieces.news()
+
+    @property
+    def fault(self) -> PromptRefused | BadRequestError | None:
+        """What is wrong with the request, where what has come of the stream says so."""
+        failure = self._pieces.failure
+        if failure is None:
+            return None
+        message = self._parts.shown(failure.message)
+        if failure.outcome == "refused":
+            return PromptRefused(failure.refused_kind or "refused", message)
+        return BadRequestError(message)
 
     async def begin(self) -> bool:
         """Wait for the first piece; False: the answer ended without one."""
@@ -228,7 +237,7 @@ class NativeClient:
         self._running[task] = asked.pieces
         task.add_done_callback(self._over)
         if asked.pieces is not None:
-            pump = Pump(asked.pieces, task, self._parts.masked)
+            pump = Pump(asked.pieces, task, self._parts)
             try:
                 if await pump.begin():
                     pieces = asked.pieces

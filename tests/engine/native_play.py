@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def play(
             token_of=lambda _, key: TOKEN if key == "key0" else f"{TOKEN}-{key}",
             base_url_of={},
         )
+        redactor = Redactor(one.token for one in found.values())
         clock = MonotonicClock()
         spending = str(directory / SPENDING_FILE) if pool.has_budget else None
         settings = BrokerSettings(pool, spending_path=spending)
@@ -126,8 +128,8 @@ def play(
             retry=RetryPolicy(3),
             clock=clock,
             next_request_id=iter(range(2, 100)).__next__,
-            shown=str,
-            masked=Redactor(one.token for one in found.values()).bytes,
+            shown=partial(redactor.short, most=500),
+            masked=redactor.bytes,
             tokens=TokenEstimates.of(pool),
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
