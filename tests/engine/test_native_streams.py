@@ -273,6 +273,8 @@ def test_error_inside_of_a_stream_is_the_attempts_outcome(tmp_path, of, error, o
         (attempt,) = told.llm.conversation.attempts
         assert (attempt.outcome, attempt.status, attempt.maybe_billed) == (outcome, 200, True)
 
+    play(tmp_path, server, scene, api=api, path="/v1" if api == "openai" else "")
+
 
 def by_response(response):
     """What Anthropic's SDK raises when it reads an error event."""
@@ -309,5 +311,3 @@ def test_fault_of_the_request_inside_of_a_stream_is_behind_what_an_sdk_raises(
         assert TOKEN not in str(found)
 
     play(tmp_path, server, scene)
-
-    play(tmp_path, server, scene, api=api, path="/v1" if api == "openai" else "")
