@@ -50,6 +50,8 @@ class ServerRequest(msgspec.Struct, frozen=True):
         admitted: Whether it held a seat. What was refused at once (429, 401, ...) never did.
         fault: What the faults file did to it, by the entry's name or kind and number (`error 1`);
             None for nothing.
+        tokens_in: Of its prompt, as the server counts; None where no model answered.
+        tokens_out: Of its answers, those begun and not ended as well.
     """
 
     request_id: int
@@ -63,6 +65,8 @@ class ServerRequest(msgspec.Struct, frozen=True):
     disconnected: bool
     admitted: bool
     fault: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,4 +216,6 @@ def _requests(lines: list[LogLine]) -> Iterator[ServerRequest]:
             disconnected=end is not None and end.event == "disconnect",
             admitted=end is None or end.event != "refused",
             fault=line.fault,
+            tokens_in=line.tokens_in,
+            tokens_out=line.tokens_out,
         )

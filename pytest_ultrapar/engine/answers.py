@@ -51,6 +51,7 @@ class Pieces:
         status: Of the answer.
         headers: Of the answer, with lower-case lookup; None until its first piece is here, and
             up to then the request may be tried again.
+        failure: An error in it that says what is wrong with the request, which the reader gets.
         is_whole: Nothing of the answer is missing, though its connection may be open still.
     """
 
@@ -58,6 +59,7 @@ class Pieces:
         self.status = 0
         self.headers: Mapping[str, str] | None = None
         self.is_whole = False
+        self.failure: Failure | None = None
         self._pieces: deque[bytes] = deque()
         self._news = asyncio.Event()
 
@@ -135,11 +137,17 @@ class Pump:
     """A stream that the engine reads; whoever asked for it takes from here what has come."""
 
     def __init__(
-        self, pieces: Pieces, task: asyncio.Task[Any], masked: Callable[[bytes], bytes]
+        self,
+        pieces: Pieces,
+        task: asyncio.Task[Any],
+        *,
+        masked: Callable[[bytes], bytes],
+        shown: Callable[[str], str],
     ) -> None:
         self._pieces = pieces
         self._task = task
         self._masked = masked
+        self._shown = shown
         task.add_done_callback(pieces.wake)
 
     async def next(self) -> bytes:
@@ -155,6 +163,17 @@ class Pump:
                 self._task.result()
                 return b""
             await self._pieces.news()
+
+    @property
+    def fault(self) -> PromptRefused | BadRequestError | None:
+        """What is wrong with the request, where what has come of the stream says so."""
+        failure = self._pieces.failure
+        if failure is None:
+            return None
+        message = self._shown(failure.message)
+        if failure.outcome == "refused":
+            return PromptRefused(failure.refused_kind or "refused", message)
+        return BadRequestError(message)
 
     async def begin(self) -> bool:
         """Wait for the first piece; False: the answer ended without one."""

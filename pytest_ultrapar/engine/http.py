@@ -171,8 +171,11 @@ async def _follow(
             came.append(piece)
             chat.feed(piece, time.monotonic())
             if reader is not None:
-                if chat.done and _is_servers_fault(chat):
-                    break
+                result = chat.reply("", 0.0) if chat.done else None
+                if isinstance(result, Failure):
+                    if result.outcome not in {"refused", "bad_request"}:
+                        break
+                    reader.failure = result
                 reader.put(response.status_code, response.headers, piece)
                 reader.is_whole = chat.done
             if chat.done:
@@ -181,11 +184,6 @@ async def _follow(
                 return b"".join(came)
     chat.end(time.monotonic())
     return b"".join(came)
-
-
-def _is_servers_fault(chat: Stream) -> bool:
-    result = chat.reply("", 0.0)
-    return isinstance(result, Failure) and result.outcome not in {"refused", "bad_request"}
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:

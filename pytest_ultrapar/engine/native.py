@@ -132,7 +132,7 @@ class NativeClient:
         task = self._loop.create_task(self._answered(turn, asked))
         task.add_done_callback(_over)
         if asked.pieces is not None:
-            pump = Pump(asked.pieces, task, self._masked)
+            pump = Pump(asked.pieces, task, masked=self._masked, shown=self._sender.parts.shown)
             try:
                 if await pump.begin():
                     pieces = asked.pieces

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.native import NativeClient
 
 FAULT = "ultrapar.fault"
-"""Extension of a response: the `BadRequestError` or `PromptRefused` that it stands for."""
+"""Extension of a response and of its request, which is all that some SDKs keep: what has a `fault`,
+the `BadRequestError` or `PromptRefused` that the answer stands for, or None."""
 _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
@@ -135,8 +136,10 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
                 request.method, str(request.url), dict(request.headers), await request.aread()
             )
             handed = await self._native.answer(asked)
-            extensions = {} if handed.fault is None else {FAULT: handed.fault}
             body = handed.body
+            # What is wrong is known of a stream when it has come so far.
+            extensions = {FAULT: body if isinstance(body, Pump) else handed}
+            request.extensions = {**request.extensions, **extensions}
             return library.Response(
                 handed.status,
                 headers=handed.headers,
@@ -154,11 +157,11 @@ def fault_behind(error: BaseException) -> BaseException | None:
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
         seen.add(id(found))
-        for name in ("response", "raw_response"):
+        for name in ("response", "raw_response", "request"):
             extensions = getattr(getattr(found, name, None), "extensions", None)
-            if isinstance(extensions, dict) and isinstance(
-                fault := extensions.get(FAULT), BaseException
-            ):
-                return fault
+            if isinstance(extensions, dict):
+                fault = getattr(extensions.get(FAULT), "fault", None)
+                if isinstance(fault, BaseException):
+                    return fault
         found = found.__cause__ or found.__context__
     return None

@@ -27,9 +27,9 @@ from pytest_ultrapar.simulator.answer import (
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.completion import complete
 from pytest_ultrapar.simulator.draw import Draw
-from pytest_ultrapar.simulator.exchange import Request
+from pytest_ultrapar.simulator.exchange import Request, Usage
 from pytest_ultrapar.simulator.faults.kinds import Error
-from pytest_ultrapar.simulator.log import encode_names, with_fault
+from pytest_ultrapar.simulator.log import encode_names, with_fault, with_tokens
 from pytest_ultrapar.simulator.route import Target, api_of, presented_key, targets
 from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
@@ -194,12 +194,17 @@ class Composed(msgspec.Struct, frozen=True):
 
     Attributes:
         latency_s: How long it takes from the moment when the request is at work.
-        n_tokens: Of prompt and completion.
+        usage: Its tokens.
     """
 
     answer: Answer
     latency_s: float
-    n_tokens: int
+    usage: Usage
+
+    @property
+    def n_tokens(self) -> int:
+        """Of prompt and completion."""
+        return self.usage.n_in + self.usage.n_out
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -239,7 +244,7 @@ class Asked(msgspec.Struct, frozen=True):
         latency_s = draw.latency_s(lane.simulation.latency)
         if effect is not None:
             answer, latency_s = effect.of_answer(answer, latency_s)
-        return Composed(answer, latency_s, completion.usage.n_in + completion.usage.n_out)
+        return Composed(answer, latency_s, completion.usage)
 
     def admit(self, now_s: float, effect: Effect | None) -> Composed | Whole:
         """The answer if it has a seat now, or why it has none."""
@@ -343,7 +348,8 @@ class Simulator:
         composed = asked.admit(now_s, None)
         if isinstance(composed, Whole):
             return lane.names, composed
-        return lane.names, Admitted(lane, lane.names, composed.answer, composed.latency_s)
+        names = with_tokens(lane.names, composed.usage)
+        return names, Admitted(lane, names, composed.answer, composed.latency_s)
 
     def _misdirected(self, scope: Scope, target: Target | None) -> tuple[bytes, Whole]:
         """What a request gets that asks for something where nothing is asked."""
@@ -369,6 +375,7 @@ def _disturbed(faults: FaultBook, asked: Asked, now_s: float) -> tuple[bytes, Ad
         return lane.names, with_headers(composed, headers)
     faults.count_tokens(lane, composed.n_tokens)
     answer = with_headers(composed.answer, headers)
+    names = with_tokens(names, composed.usage)
     return names, Admitted(lane, names, answer, composed.latency_s)
 
 

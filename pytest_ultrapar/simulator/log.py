@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from pytest_ultrapar.simulator.exchange import Usage
 
 FORMAT = 1
 Event = Literal["arrival", "end", "disconnect", "refused"]
@@ -47,6 +48,8 @@ class LogLine(msgspec.Struct, frozen=True):
         id: Number of the request, from 1.
         status: HTTP status of `end` and `refused`; None for an `end` without an answer.
         fault: What took the request, by the faults file's name for it.
+        tokens_in: Of the prompt of a request that was answered with a model's words.
+        tokens_out: Of the answer, whether it came to its end or not.
     """
 
     t: float
@@ -58,6 +61,8 @@ class LogLine(msgspec.Struct, frozen=True):
     key: str | None = None
     status: int | None = None
     fault: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
 
 
 def encode_header(limits: Iterable[Limit], now_s: float) -> bytes:
@@ -80,6 +85,11 @@ def encode_names(
 def with_fault(names: bytes, label: str) -> bytes:
     """The names of a lane with the fault that took a request on it."""
     return names + b',"fault":' + msgspec.json.encode(label)
+
+
+def with_tokens(names: bytes, usage: Usage) -> bytes:
+    """The names of a lane with what a request took there."""
+    return names + b',"tokens_in":%d,"tokens_out":%d' % (usage.n_in, usage.n_out)
 
 
 def encode_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ def play(
             token_of=lambda _, key: TOKEN if key == "key0" else f"{TOKEN}-{key}",
             base_url_of={},
         )
+        redactor = Redactor(one.token for one in found.values())
         clock = MonotonicClock()
         spending = str(directory / SPENDING_FILE) if pool.has_budget else None
         settings = BrokerSettings(pool, spending_path=spending)
@@ -132,8 +134,8 @@ def play(
             retry=RetryPolicy(3),
             clock=clock,
             next_request_id=iter(range(2, 100)).__next__,
-            shown=str,
-            masked=Redactor(one.token for one in found.values()).bytes,
+            shown=partial(redactor.short, most=500),
+            masked=redactor.bytes,
             tokens=TokenEstimates.of(pool),
             gateway=gateway or Gateway(),
         )

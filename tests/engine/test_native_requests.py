@@ -245,7 +245,7 @@ def test_fault_of_the_request_is_handed_over_as_the_provider_said_it(
         assert answer.json()["error"]["message"] == error["message"]
         assert TOKEN not in answer.text
         assert answer.headers["x-should-retry"] == "false"
-        assert isinstance(answer.extensions["ultrapar.fault"], fault)
+        assert isinstance(answer.extensions["ultrapar.fault"].fault, fault)
         # The agent may know what to do about it.
         assert told.llm.conversation.failure is None
         assert (await told.ask()).status_code == 200

@@ -9,8 +9,9 @@ import json
 
 import pytest
 
-from pytest_ultrapar.errors import InfraError
-from tests.engine.native_play import EVENT_STREAM, LAST, event, play, until
+from pytest_ultrapar.engine.sdk_clients import fault_behind
+from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
+from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, play, until
 from tests.raw_server import json_response, response
 
 WHOLE = {"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}
@@ -273,3 +274,40 @@ def test_error_inside_of_a_stream_is_the_attempts_outcome(tmp_path, of, error, o
         assert (attempt.outcome, attempt.status, attempt.maybe_billed) == (outcome, 200, True)
 
     play(tmp_path, server, scene, api=api, path="/v1" if api == "openai" else "")
+
+
+def by_response(response):
+    """What Anthropic's SDK raises when it reads an error event."""
+    error = RuntimeError("the SDK's own words")
+    error.response = response
+    return error
+
+
+def by_request(response):
+    """What OpenAI's raises."""
+    error = RuntimeError("the SDK's own words")
+    error.request = response.request
+    return error
+
+
+@pytest.mark.parametrize("raised", [by_response, by_request])
+@pytest.mark.parametrize(
+    ("code", "fault"), [("content_filter", PromptRefused), ("400", BadRequestError)]
+)
+def test_fault_of_the_request_inside_of_a_stream_is_behind_what_an_sdk_raises(
+    tmp_path, raised, code, fault
+):
+    said = json.dumps({"error": {"code": code, "message": f"no {TOKEN}"}}).encode()
+    server = Server((EVENT_STREAM, event("Hel"), 0.05, b"data: " + said + b"\n\n", ...))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            assert fault_behind(raised(answer)) is None
+            async for piece in answer.aiter_raw():
+                if b"error" in piece:
+                    break
+            found = fault_behind(raised(answer))
+        assert isinstance(found, fault)
+        assert TOKEN not in str(found)
+
+    play(tmp_path, server, scene)

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_ultrapar.broker.budget import read_spending
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
+from pytest_ultrapar.testing import read_server_log
 from tests.light import PYTEST
 from tests.scripted_server import WORDS
 
@@ -180,9 +181,7 @@ def test_requests_of_an_http_client_count_as_well(project):
     assert any(row["outcome"] == "solved" for row in rows)
 
 
-def test_run_whose_spending_cannot_be_kept_sends_nothing_more_and_is_finished_later(
-    project, monkeypatch
-):
+def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
     prompts = write(project)
     real, done = os.write, []
 
@@ -200,7 +199,7 @@ def test_run_whose_spending_cannot_be_kept_sends_nothing_more_and_is_finished_la
     output = stopped.stdout.str() + stopped.stderr.str()
     assert stopped.ret == 1, output
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"no_lane"}
-    assert "spending.log: what is spent cannot be kept: No space" in output
+    assert "spending.log: what is spent cannot be kept" in output
     assert "Traceback" not in output
     assert "INTERNALERROR" not in output
     assert cost_of(project.server.prompts) <= sum(
@@ -209,3 +208,49 @@ def test_run_whose_spending_cannot_be_kept_sends_nothing_more_and_is_finished_la
     assert project.run("-n0", "--ultrapar-budget", "1", "--ultrapar-resume", "latest").ret == 0
     assert set(project.outcomes().values()) == {"solved"}
     assert set(project.server.prompts) == set(prompts)
+
+
+SIMULATED = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 4 }
+latency = { kind = "fixed", median_s = 0.01 }
+[[provider.model]]
+name = "m"
+"""
+ECHO = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}]{bound})).text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(answer, grade): grade("solved")
+"""
+
+
+@pytest.mark.parametrize(
+    ("share", "bound"),
+    [(0.15, ", max_tokens=60"), (2.0, ", max_tokens=60"), (2.0, "")],
+    ids=["too little", "enough", "unbounded"],
+)
+def test_servers_own_count_of_tokens_is_within_the_budget(project, workers, share, bound):
+    draw = random.Random(3)
+    prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
+    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED + PRICES)
+    project.suite(ECHO.format(prompts=prompts, bound=bound))
+    # The simulated provider says what it is asked: some 4 characters in a token, both ways.
+    whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS
+    budget = share * whole
+    run = project.run(workers, "--ultrapar-budget", f"{budget:.9f}")
+    assert run.ret == (0 if share > 1 else 1)
+    log = read_server_log(project.directory / "simulator.jsonl").requests
+    assert all(row.tokens_in is not None and row.tokens_out is not None for row in log)
+    by_server = sum(PRICE.cost(row.tokens_in, row.tokens_out) for row in log)
+    by_us = sum(read_spending(project.directory / "spending.log").values())
+    assert 0 < by_server == by_us <= budget * UNITS
