@@ -307,6 +307,8 @@ class Serving:
         self._services.stop()
         if self._keys is not None:
             self._keys.give_back(MonotonicClock())
+        if self._engine is None and self._arguments.out is None:
+            self._directory.discard()
         self._directory.close()
 
     def _status(self) -> BrokerStatus | None:
