@@ -80,7 +80,7 @@ REFUSED = [
         "provider? (allowed: api_name, family, instances, keys, latency, latency_hint_s, "
         "max_tokens, multiply_by_prompt_types, name, parameters, per_instance, per_lane, persona, "
         "ports, ports_env, price_per_mtok_cache_write, price_per_mtok_cached, price_per_mtok_in, "
-        "price_per_mtok_out, skill, stream)",
+        "price_per_mtok_out, skill, stream, subject)",
         id="field_of_the_provider",
     ),
     pytest.param(

@@ -61,7 +61,7 @@ def episode(*exchanges, attempts=(), ending="returned", **more):
 def replay(stored, *lanes, asks=False, missing=""):
     case = StoredCase(stored, lambda _: b"", missing)
     settings = ReplaySettings("run1", asks, lambda _: case, bytes)
-    return Replay(settings, "c", lanes or (lane(),), now_s=lambda: 7.0, shown=str)
+    return Replay(settings, "c", lanes or (lane(),), role="", now_s=lambda: 7.0, shown=str)
 
 
 def answer(one, request, conversation):
@@ -148,7 +148,7 @@ def test_secret_in_a_request_is_masked_as_it_was():
     settings = ReplaySettings(
         "run1", False, lambda _: case, lambda body: body.replace(b"sk-1", b"***")
     )
-    one = Replay(settings, "c", (lane(),), now_s=lambda: 0.0, shown=str)
+    one = Replay(settings, "c", (lane(),), role="", now_s=lambda: 0.0, shown=str)
     assert answer(one, Chat(body=b'{"messages":["sk-1"]}'), Conversation()) is not None
 
 

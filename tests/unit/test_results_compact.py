@@ -165,6 +165,7 @@ def test_compact_transcripts_are_those_that_were_graded(run):
         "role": "assistant",
         "content": "a",
         "tool_calls": '[{"n":1}]',
+        "pool_role": "",
     }
 
 
