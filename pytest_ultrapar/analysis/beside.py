@@ -12,14 +12,14 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.parent import line_from_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pytest_ultrapar.analysis.intake import Intake
 
@@ -55,11 +55,7 @@ def main() -> int:
         0, or 4 after a message on standard error.
     """
     run_dir = sys.argv[1]
-    breaks = Breaks(line_from_parent)
-    sys.meta_path.insert(0, breaks)
-    # cpuinfo forks, and what is said to us is not for that process.
-    os.register_at_fork(after_in_child=lambda: sys.meta_path.remove(breaks))
-    begun = work_ahead(run_dir, breaks)
+    begun = work_ahead(run_dir, Breaks(line_from_parent))
     from pathlib import Path  # noqa: PLC0415 - imported with breaks, if there was time
 
     import msgspec  # noqa: PLC0415
@@ -119,6 +115,21 @@ class Breaks:
         self.follows = False
         self.is_awaited = False
         self._step = self._work = clock()
+
+    @contextmanager
+    def at_imports(self) -> Iterator[None]:
+        """Take breaks between imports, too; while only one thread imports."""
+        sys.meta_path.insert(0, self)
+        # cpuinfo forks, and what is said to us is not for that process.
+        os.register_at_fork(after_in_child=self._leave_imports)
+        try:
+            yield
+        finally:
+            self._leave_imports()
+
+    def _leave_imports(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
     def find_spec(self, *_module: object) -> None:
         """Called by `import` before each module is looked for."""
@@ -186,12 +197,13 @@ def work_ahead(run_dir: str, breaks: Breaks) -> Intake | None:
     Raises:
         SystemExit: Who started us has gone.
     """
-    _ask_machine()
-    breaks.rest(0.0)  # the time went by in other programs
-    for module in _LOADED:
-        if breaks.take():
-            return None
-        import_module(module)
+    with breaks.at_imports():
+        _ask_machine()
+        breaks.rest(0.0)  # the time went by in other programs
+        for module in _LOADED:
+            if breaks.take():
+                return None
+            import_module(module)
     while not breaks.follows:
         if breaks.is_awaited:
             return None

@@ -283,6 +283,35 @@ def test_what_was_read_ahead_is_there_when_somebody_waits(run):
         assert (begun.priority, os.getpriority(os.PRIO_PROCESS, 0)) == (19, own)
 
 
+def test_reading_ahead_in_a_process_goes_wrong_nowhere(run):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest_ultrapar.analysis.beside", run.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdin.write(b"follow\n")
+    process.stdin.flush()
+    found = psutil.Process(process.pid)
+    deadline_s = time.monotonic() + 120
+    while not any(
+        thread.id != process.pid and _niceness(thread) == 19 for thread in found.threads()
+    ):
+        assert time.monotonic() < deadline_s
+    time.sleep(0.3)
+    said, wrong = process.communicate(b"go\n")
+    assert wrong == b""
+    assert process.returncode == 0
+    assert run.run_id.encode() in said
+
+
+def _niceness(thread):
+    try:
+        return os.getpriority(os.PRIO_PROCESS, thread.id)
+    except ProcessLookupError:
+        return None
+
+
 def test_what_went_wrong_in_reading_ahead_is_told_at_the_end(run):
     taken = ReadOnce(run.path)
     reader = Reader(taken)
