@@ -16,9 +16,9 @@ from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after
 from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
 from pytest_ultrapar.apis.reading import (
+    CALL_WITHOUT_ID,
     MOST_TOOL_CALLS,
     NOTHING,
-    UNREADABLE,
     count,
     decoded,
     failure_in_answer,
@@ -28,6 +28,7 @@ from pytest_ultrapar.apis.reading import (
     part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.apis.translation import Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -350,6 +351,13 @@ def _reply(
         if said.explanation:
             reason += f": {said.explanation}"
         return Failure("refused", reason, "content_filter")
+    calls = tuple(
+        ToolCall(block.id or "", block.name or "", json_text(block.input))
+        for block in blocks
+        if block.type == "tool_use"
+    )
+    if not all(call.call_id for call in calls):
+        return malformed(CALL_WITHOUT_ID)
     details = part_of(usage.output_tokens_details, _TokenDetails) or _TokenDetails()
     cached = count(usage.cache_read_input_tokens)
     written = count(usage.cache_creation_input_tokens)
@@ -360,11 +368,7 @@ def _reply(
     return Reply(
         text="".join(block.text or "" for block in blocks if block.type == "text"),
         reasoning="\n".join(block.thinking for block in blocks if block.thinking) or None,
-        tool_calls=tuple(
-            ToolCall(block.id or "", block.name or "", json_text(block.input))
-            for block in blocks
-            if block.type == "tool_use"
-        ),
+        tool_calls=calls,
         finish_reason=_FINISH_REASONS.get(message.stop_reason or "", message.stop_reason),
         tokens_in=tokens_in,
         tokens_out=count(usage.output_tokens),
@@ -441,12 +445,13 @@ class MessageStream(EventStream):
 
     def _begin(self, index: int, begin: msgspec.Raw, now_s: float) -> None:
         block = decoded(bytes(begin), _block_decoder, "block of a message")
-        if isinstance(block, Failure):
-            self._fail(block)
+        whole = decoded(bytes(begin), _object_decoder, "block of a message")
+        if isinstance(block, Failure) or isinstance(whole, Failure):
+            self._fail(next(one for one in (block, whole) if isinstance(one, Failure)))
         elif len(self._growing) >= MOST_TOOL_CALLS:
             self._fail(malformed(f"the stream has more than {MOST_TOOL_CALLS} blocks"))
         else:
-            self._growing[index] = _Growing(block, bytes(begin))
+            self._growing[index] = _Growing(block, whole)
             if block.type not in {"text", "thinking"} or block.text or block.thinking:
                 self._note_token(now_s)
 
@@ -468,10 +473,10 @@ class MessageStream(EventStream):
 
 @dataclass(slots=True)
 class _Growing:
-    """A block of a stream: how it began, and what was added."""
+    """A block of a stream: how it began, read and as it was said, and what was added."""
 
     begin: _Block
-    begin_json: bytes
+    said: dict[str, Any]
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     signatures: list[str] = field(default_factory=list)
@@ -487,9 +492,8 @@ class _Growing:
 
     def whole(self) -> dict[str, Any]:
         """The block as it would have come at once."""
-        said: dict[str, Any] = msgspec.json.decode(self.begin_json, type=dict[str, Any])
         grown = self.block()
-        said |= {"text": grown.text} if self.texts else {}
+        said = self.said | ({"text": grown.text} if self.texts else {})
         said |= {"thinking": grown.thinking} if self.thoughts else {}
         said |= {"signature": "".join(self.signatures)} if self.signatures else {}
         said |= {"input": object_of("".join(self.inputs))} if self.inputs else {}
@@ -570,6 +574,7 @@ class _Models(msgspec.Struct):
 _message_decoder = msgspec.json.Decoder(_Message)
 _blocks_decoder = msgspec.json.Decoder(list[_Block])
 _block_decoder = msgspec.json.Decoder(_Block)
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
 _turn_decoder = msgspec.json.Decoder(list[dict[str, Any]])
 _event_decoder = msgspec.json.Decoder(_Event)
 _encoder = msgspec.json.Encoder()

@@ -9,13 +9,13 @@ import msgspec
 from pytest_ultrapar.apis.openai import ChatStream, Usage
 from pytest_ultrapar.apis.reading import (
     NOTHING,
-    UNREADABLE,
     count,
     failure_in_answer,
     malformed,
     part_of,
 )
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 
 if TYPE_CHECKING:
     from pytest_ultrapar.apis.failure import Failure

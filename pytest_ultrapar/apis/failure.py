@@ -14,6 +14,7 @@ import msgspec
 
 from pytest_ultrapar.apis.failure_classes import FailedOutcome
 from pytest_ultrapar.apis.outcome import Exceeded
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,6 @@ _ADDRESS = re.compile(r"https?://\S+")
 _QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
 """From here on a validation error of pydantic, printed as a list of dicts, quotes the request."""
 _NOT_THERE = msgspec.Raw()
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def read_error(body: bytes) -> ErrorSaid:
     """
     try:
         found = _body_decoder.decode(body)
-    except _UNREADABLE:
+    except UNREADABLE:
         return ErrorSaid(frozenset(), _plain(body[:_LOOKED_AT].decode("utf-8", "replace")))
     if isinstance(found, list):
         found = found[0] if found else _Fields()
@@ -144,21 +144,21 @@ def read_error(body: bytes) -> ErrorSaid:
 def _details(raw: msgspec.Raw) -> list[_Detail]:
     try:
         return _details_decoder.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return []
 
 
 def _object(raw: msgspec.Raw) -> _Fields | None:
     try:
         return _fields_decoder.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
 def _word(raw: msgspec.Raw) -> str:
     try:
         return str(_word_decoder.decode(raw))[:_LOOKED_AT]
-    except (*_UNREADABLE, ValueError):  # an int of more digits than Python prints
+    except (*UNREADABLE, ValueError):  # an int of more digits than Python prints
         return ""
 
 

@@ -16,7 +16,6 @@ from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_a
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
     NOTHING,
-    UNREADABLE,
     count,
     decoded,
     failure_in_answer,
@@ -26,6 +25,7 @@ from pytest_ultrapar.apis.reading import (
     part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.apis.translation import Function, Translator, object_of
 
 if TYPE_CHECKING:

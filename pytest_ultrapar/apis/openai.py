@@ -17,7 +17,6 @@ from pytest_ultrapar.apis.rate_headers import parse_allowance
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
     NOTHING,
-    UNREADABLE,
     count,
     decoded,
     failure_in_answer,
@@ -26,6 +25,7 @@ from pytest_ultrapar.apis.reading import (
     part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

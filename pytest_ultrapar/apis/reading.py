@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure, classify_status
-from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects, sanitised
+from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, UNREADABLE, has_too_many_objects, sanitised
 
 T = TypeVar("T")
 NOTHING = msgspec.Raw(b"null")
@@ -21,9 +21,9 @@ NOTHING = msgspec.Raw(b"null")
 MOST_TOKENS = 10**9
 """Larger counts of one answer are not believed: a thousand times the longest context there is, and
 sums of 10^9 such counts still fit in 64 bits."""
+CALL_WITHOUT_ID = "a tool call of the answer has no id, by which its result could name it"
 MOST_TOOL_CALLS = 1_000
 """OpenAI allows 128 tools; a bound keeps a hostile stream from growing by calls without content."""
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:

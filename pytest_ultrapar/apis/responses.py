@@ -17,6 +17,7 @@ from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
 from pytest_ultrapar.apis.reading import (
+    CALL_WITHOUT_ID,
     NOTHING,
     count,
     decoded,
@@ -277,6 +278,8 @@ def _reply(
         for item in items
         if item.type == "function_call"
     )
+    if not all(call.call_id for call in calls):
+        return malformed(CALL_WITHOUT_ID)
     if response.status == "incomplete":
         finish_reason = "length"
     else:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON from elsewhere raises: no JSON, no text, or nested without end."""
 _LARGEST_BYTES = 1024 * 1024
 """Mending takes up to 13 times the text's size for a moment."""
 _BOM = b"\xef\xbb\xbf"

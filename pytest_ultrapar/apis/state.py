@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.reading import UNREADABLE
-from pytest_ultrapar.apis.sanitise import has_too_many_objects
+from pytest_ultrapar.apis.sanitise import UNREADABLE, has_too_many_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from pytest_ultrapar.apis.reply import NATIVE, Message
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 
 
 class Translator(NamedTuple):
@@ -199,7 +200,7 @@ def object_of(arguments: str) -> dict[str, Any]:
     """
     try:
         return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         return {"INVALID_JSON": arguments}
 
 

@@ -16,6 +16,7 @@ import msgspec
 from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning_of_bytes
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.registry import api_named
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.check.asking import MESSAGES, smallest
 from pytest_ultrapar.pool.model import Lane
@@ -260,7 +261,7 @@ def _error_message(body: bytes) -> str:
     text = beginning_of_bytes(body)
     try:
         found: Any = msgspec.json.decode(body if len(body) <= LARGEST_TEXT else b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return text
     if isinstance(found, list) and found:
         found = found[0]

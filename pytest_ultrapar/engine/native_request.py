@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 
 from pytest_ultrapar.apis.asked import Asked, asked_of
-from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects
+from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, UNREADABLE, has_too_many_objects
 from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Pieces
 from pytest_ultrapar.engine.endpoints import resource_asked
@@ -241,7 +241,7 @@ def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         return fields, {name: msgspec.json.decode(field) for name, field in fields.items()}
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         msg = f"a client of llm sends JSON objects, and this is none: {error}"
         raise BadRequestError(msg) from None
 

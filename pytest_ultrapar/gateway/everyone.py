@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.engine.answers import Pump
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.native import KEPT_TOKENS
@@ -91,7 +92,7 @@ class Everyone:
         name = None if named is None else unquote(named["model"])
         try:
             name = msgspec.json.decode(body, type=_Model).model or name
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             msg = f"the gateway takes JSON objects that name a model, and this is none: {error}"
             raise BadRequestError(msg) from None
         if name not in self._lanes:

@@ -371,3 +371,32 @@ def test_any_text_comes_through_however_the_bytes_are_cut(name, text, cuts):
     body = WIRES[name].events([text[:3], text[3:]])
     ends = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     assert streamed(name, *(body[a:b] for a, b in itertools.pairwise(ends))).text == text
+
+
+def test_bytes_that_are_no_text_are_found_where_nobody_reads_them():
+    begin = b'data: {"type":"message_start","message":{"content":[]}}\n\n'
+    block = b'data: {"type":"content_block_start","index":0,"content_block":%b}\n\n'
+    end = b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{}}\n\n'
+    odd = block % b'{"type":"thinking","thinking":"so","of_theirs":"\xff"}'
+    found = streamed("anthropic", begin, odd, end, b'data: {"type":"message_stop"}\n\n')
+    assert isinstance(found, Reply)
+    json.dumps(found.message)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("anthropic", {"content": [{"type": "tool_use", "id": "", "name": "f", "input": {}}]}),
+        (
+            "openai-responses",
+            {
+                "status": "completed",
+                "output": [{"type": "function_call", "name": "f", "arguments": "{}"}],
+            },
+        ),
+    ],
+)
+def test_call_whose_result_could_not_name_it_is_malformed(name, body):
+    found = whole(name, json.dumps(body).encode())
+    assert isinstance(found, Failure)
+    assert (found.outcome, "has no id" in found.message) == ("malformed", True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
@@ -207,7 +208,7 @@ class Chat:
         del key, scope
         try:
             wire = _decoder.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no chat-completions request: {error}")
         if not wire.messages:
             message = "`messages` is empty; at least one is needed"
@@ -302,7 +303,7 @@ def _forced_tool(
         return None
     try:
         offered: list[_OfferedTool] = (_tools_decoder.decode(tools) if tools else None) or []
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         return ApiError.bad_request(f"`tools` cannot be read: {error}", param="tools")
     named = None if isinstance(choice, str) else choice.function.name
     return openai.chosen([tool.function for tool in offered], named)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import Request
 from pytest_ultrapar.simulator.persona import ChatMessage
@@ -55,7 +56,7 @@ class Embeddings:
         del key, scope
         try:
             wire = _decoder.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for embeddings: {error}")
         texts = openai.texts(wire.input, "input")
         if isinstance(texts, ApiError):

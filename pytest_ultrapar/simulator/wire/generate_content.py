@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request, arguments_of
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
@@ -115,7 +116,7 @@ class GenerateContent:
         assert name is not None, "the model is in the path"
         try:
             wire = _decoder.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for content: {error}")
         contents = wire.contents if isinstance(wire.contents, list) else [wire.contents]
         if not contents:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import OfferedFunction, Request, arguments_of
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
@@ -99,7 +100,7 @@ class Messages:
             return ApiError.bad_request("anthropic-version: header is required")
         try:
             wire = _decoder.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for a message: {error}")
         if not wire.messages:
             return ApiError.bad_request("messages: at least one message is required")

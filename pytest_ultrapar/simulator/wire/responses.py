@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
@@ -139,7 +140,7 @@ class Responses:
             wire = _decoder.decode(body)
             given = msgspec.json.decode(body)
             turns = list(_turns(wire.input))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for a response: {error}")
         except LookupError as error:
             return ApiError(_NOT_FOUND, str(error.args[0]), param="input")
