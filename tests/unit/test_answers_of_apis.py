@@ -202,7 +202,8 @@ def test_text_that_no_file_can_hold_is_kept_with_escapes(name, content, text):
 
 
 CALLS = {
-    "anthropic": b'{"content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": "@"}}]}',
+    "anthropic": b'{"content": [{"type": "tool_use", "id": "c", "name": "f",'
+    b' "input": {"a": "@"}}]}',
     "gemini": b'{"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args":'
     b' {"a": "@"}}}]}, "finishReason": "STOP"}]}',
 }
