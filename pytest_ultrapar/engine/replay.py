@@ -44,7 +44,7 @@ _MOST_SHOWN = 40
 _LONGEST_LINE = 200
 
 
-class Asked(NamedTuple):
+class Wording(NamedTuple):
     """What one request has in common with others that ask the same.
 
     Attributes:
@@ -72,7 +72,7 @@ class Stored(NamedTuple):
         attempt: The last try; None where it was never sent.
     """
 
-    asked: Asked
+    asked: Wording
     api: str
     status: int | None
     came: bytes
@@ -117,7 +117,7 @@ class StoredAnswers:
         self._left = list(stored)
         self._all = tuple(stored)
 
-    def take(self, ways: Sequence[Asked], *, is_stream: bool | None) -> Match | None:
+    def take(self, ways: Sequence[Wording], *, is_stream: bool | None) -> Match | None:
         """The first that fits and was not taken yet; None for a miss.
 
         Args:
@@ -139,18 +139,18 @@ class StoredAnswers:
                 return Match(stored, number, len(answers) > 1)
         return None
 
-    def nearest(self, asked: Asked) -> Stored | None:
+    def nearest(self, asked: Wording) -> Stored | None:
         """The stored request that is most like this one, of those not taken if there are any."""
         candidates = self._left or self._all
         same = [one for one in candidates if one.asked.resource == asked.resource] or candidates
         return max(same, key=lambda one: _alike(one.asked.body, asked.body), default=None)
 
 
-def _is_same(stored: Stored, asked: Asked) -> bool:
+def _is_same(stored: Stored, asked: Wording) -> bool:
     return stored.asked == asked
 
 
-def _may_be_same(stored: Stored, asked: Asked) -> bool:
+def _may_be_same(stored: Stored, asked: Wording) -> bool:
     """Journals of earlier versions say neither query nor headers."""
     one = stored.asked
     if one.query or one.headers:
@@ -165,7 +165,7 @@ def _alike(one: bytes, other: bytes) -> float:
     return (first + n_last(one, other, shorter - first)) / max(len(one), len(other), 1)
 
 
-def difference(then: Asked, now: Asked) -> str:
+def difference(then: Wording, now: Wording) -> str:
     """What two requests differ in, as a unified diff of at most `_MOST_SHOWN` lines."""
     old, new = list(_lines(then)), list(_lines(now))
     n = next(
@@ -189,7 +189,7 @@ def difference(then: Asked, now: Asked) -> str:
     return "\n".join(shown)
 
 
-def _lines(asked: Asked) -> Iterator[str]:
+def _lines(asked: Wording) -> Iterator[str]:
     yield f"resource: {asked.resource or 'chat'}"
     if asked.query:
         yield f"query: {asked.query}"
@@ -330,10 +330,10 @@ class Replay:
             raise refusal
         return found
 
-    def _asked(self, endpoint: Endpoint, body: bytes) -> Asked:
+    def _asked(self, endpoint: Endpoint, body: bytes) -> Wording:
         headers = tuple(sorted(matters(endpoint.headers).items()))
         body = canonical(self._settings.redact(body))
-        return Asked(endpoint.resource, endpoint.query, headers, body)
+        return Wording(endpoint.resource, endpoint.query, headers, body)
 
     def _given(
         self,
@@ -403,7 +403,7 @@ class Replay:
         return result, answer, lane
 
     def _failure(
-        self, match: Match | None, ways: Sequence[Asked], request: Request
+        self, match: Match | None, ways: Sequence[Wording], request: Request
     ) -> InfraError | PromptRefused | ReplayMissError:
         """Why a request has no answer: there was none then, or it was not asked then."""
         run, episode = self._settings.run, self._case.episode
@@ -421,7 +421,7 @@ class Replay:
                 return InfraError(episode.kind or "infra", why)
         return ReplayMissError(self._miss(ways))
 
-    def _miss(self, ways: Sequence[Asked]) -> str:
+    def _miss(self, ways: Sequence[Wording]) -> str:
         run = self._settings.run
         if self._missing:
             return f"run {run} has no answer to this request: {self._missing}"
@@ -489,7 +489,7 @@ def stored_requests(
         found = (resource_asked(lane, one.path) for lane in lanes if one.path)
         resource = next((name[0] for name in found if name is not None), one.path)
         headers = tuple(sorted(one.headers.items()))
-        asked = Asked(resource, one.query, headers, canonical(one.sent))
+        asked = Wording(resource, one.query, headers, canonical(one.sent))
         yield Stored(asked, one.api, one.status, one.came, one.is_stream, last.get(one.turn))
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.replay import Asked, Stored, StoredAnswers, difference
+from pytest_ultrapar.engine.replay import Stored, StoredAnswers, Wording, difference
 from pytest_ultrapar.exchanges import canonical
 from pytest_ultrapar.records import Attempt
 
@@ -27,7 +27,9 @@ ATTEMPT = Attempt(
 
 
 def asked(text, **more):
-    return Asked("", "", (), canonical(b'{"messages":[{"content":"%s"}]}' % text.encode()), **more)
+    return Wording(
+        "", "", (), canonical(b'{"messages":[{"content":"%s"}]}' % text.encode()), **more
+    )
 
 
 def stored(text, answer, *, is_stream=False):
@@ -100,7 +102,7 @@ def test_difference_is_short_and_begins_where_requests_differ():
     then = canonical(b'{"m":["%s"]}' % "\\n".join(lines).encode())
     lines[900:] = [f"other {n} " + "x" * 5000 for n in range(100)]
     now = canonical(b'{"m":["%s"]}' % "\\n".join(lines).encode())
-    told = difference(Asked("", "", (), then), Asked("", "", (), now))
+    told = difference(Wording("", "", (), then), Wording("", "", (), now))
     assert "line 899" in told
     assert "line 800" not in told
     assert len(told) < 10_000
