@@ -155,8 +155,8 @@ def _tokens(episode: EpisodeEnded | None, direction: str) -> int | None:
     if episode is None:
         return None
     if direction == "in":
-        return total_tokens(attempt.tokens_in for attempt in episode.own_attempts)
-    return total_tokens(attempt.tokens_out for attempt in episode.own_attempts)
+        return total_tokens(attempt.tokens_in for attempt in episode.own_sent)
+    return total_tokens(attempt.tokens_out for attempt in episode.own_sent)
 
 
 _SEED = 95

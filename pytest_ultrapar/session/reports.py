@@ -112,7 +112,9 @@ class CaseReports:
         # A fixture that does not exist: its report ends with a place, not with what is wrong
         # (`FixtureLookupErrorRepr`).
         unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
-        said = crash or unknown or (text.splitlines()[-1] if text else "failed")
+        # What we say of an episode begins with the fact; a traceback ends with it.
+        lines = text.splitlines() or ["failed"]
+        said = crash or unknown or lines[0 if isinstance(report.longrepr, str) else -1]
         return self._runtime.redactor.text(said)[:_LONGEST_ERROR]
 
     def _judge(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """Requests to one role, those of episodes that do not count among them.
+    """Requests sent to one role, those of episodes that do not count among them.
 
     Attributes:
         n_attempts: How many were sent.
@@ -41,7 +41,7 @@ class RoleUses:
         self._units: dict[str, int] = {}
 
     def add(self, attempts: Iterable[Attempt], prices: Prices) -> None:
-        """Count requests; those to cases' own models are passed over."""
+        """Count requests that were sent; those to cases' own models are passed over."""
         for one in attempts:
             if not one.role:
                 continue

@@ -131,7 +131,7 @@ class TableSet:
             self._attempts.add(row)
         self.prices.add(episode.attempts)
         self.replayed.update(one.replayed for one in episode.attempts if one.replayed is not None)
-        self.roles.add(episode.attempts, self.prices)
+        self.roles.add(episode.sent, self.prices)
         self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
         messages = self._messages(episode)
         n_characters = sum(len(message.content) for message in messages)

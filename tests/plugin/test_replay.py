@@ -163,6 +163,41 @@ def test_new_prompt_of_a_judge_costs_the_judge_alone(project, workers):
     assert Counter(row["replayed"] for row in project.rows("attempts")) == {"match": 6}
 
 
+ROLES = """
+@prefetch
+async def judged(llm, prompt) -> str:
+    text = (await llm.chat([{"role": "user", "content": prompt}])).text
+    return (await llm.role("judge").chat([{"role": "user", "content": prompt}])).text + text
+
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_it(judged): pass
+"""
+
+
+def test_answers_of_a_role_are_its_own_and_only_what_is_sent_is_counted(project):
+    """Both ask the same words, and each gets what its own model said."""
+    project.write_pool(models=("m", "grader"))
+    with project.pytester.path.joinpath("pool.toml").open("a") as file:
+        file.write('\n[role.judge]\nmodel = "grader"\n')
+    project.suite(ROLES)
+    run = first_run(project)
+    project.server.reset()
+    replay(project, run)
+    assert project.server.prompts == []
+    found = Counter((row["role"], row["instance"], row["turn"]) for row in project.rows("attempts"))
+    assert found == {("", "m", 0): 2, ("judge", "grader", 1): 2}
+    # Only the case's own model is asked anew: the judge's answers are there.
+    anew = ROLES.replace("await llm.chat([", "await llm.chat([{'role': 'system', 'content': 'x'}, ")
+    project.suite(anew)
+    done = replay(project, run, "--ultrapar-replay-misses=ask")
+    assert len(project.server.prompts) == 2
+    done.stdout.fnmatch_lines(["*2 answers replayed, 2 requests sent*", "2 requests, *"])
+    done.stdout.no_fnmatch_line("role judge*")
+    project.suite(ROLES.replace('"content": prompt}])).text + text', '"content": "z"}])).text'))
+    done = replay(project, run, "--ultrapar-replay-misses=ask")
+    done.stdout.fnmatch_lines(["0 requests", "role judge: 2 requests, *"])
+
+
 def test_what_had_no_answer_is_asked_and_nothing_else(project):
     project.suite(BODY)
     run = first_run(project)
