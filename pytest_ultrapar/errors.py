@@ -30,12 +30,24 @@ class InfraError(UltraparError):
     """A request could not be answered for a reason that says nothing about the model.
 
     Attributes:
-        kind: One word for the results' `kind` column, such as `rate`, `timeout`, `transport`.
+        kind: One word, such as `rate`, `timeout`, `transport`.
+        role: Whose request it was; empty: the case's own model's.
     """
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+        self.role = ""
+
+    @property
+    def told_kind(self) -> str:
+        """What the results' `kind` column has of it: the kind, behind the role if there is one."""
+        return f"{self.role}: {self.kind}" if self.role else self.kind
+
+
+def bare_kind(told: str) -> str:
+    """The kind of an `InfraError` by what the results have of it."""
+    return told.rpartition(": ")[2]
 
 
 class NoLaneError(InfraError):

@@ -20,6 +20,7 @@ from pytest_ultrapar.analysis.statistics import (
     count_outcomes,
     mean_scores,
 )
+from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.publish import read_whole
 from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
@@ -160,6 +161,11 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     def n_never_ran(self) -> int:
         """Those of them of which no episode began."""
         return self.n_without_grade - self.n_ungraded - self.n_interrupted
+
+    def n_infra(self, kind: str) -> int:
+        """How many cases were `infra` of a kind, be it by their own model or by a role."""
+        told = ((name.partition("/"), n) for name, n in self.kinds.items())
+        return sum(n for (word, _, its), n in told if (word, bare_kind(its)) == ("infra", kind))
 
 
 def read_summary(run_dir: Path) -> RunSummary | None:

@@ -178,7 +178,7 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     days = [*left, *(one for one in run.days if not one.counted.name)]
     audits = () if summary.measured_earlier else summary.audit
     yield from day_end_lines(days, audits, "session" if summary.resumed else "run")
-    n = summary.kinds.get(f"infra/{DAILY_QUOTA}", 0)
+    n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
             ", which comes later than --ultrapar-episode-timeout "

@@ -106,7 +106,7 @@ def spending_after(
             f"requests waited {duration(waited_s)} in all for the budget, until answers had freed "
             "what was reserved for them: bound answers with max_tokens, or raise the budget"
         )
-    if n := summary.kinds.get(f"infra/{BUDGET}", 0):
+    if n := summary.n_infra(BUDGET):
         yield (
             f"{counted(n, 'case')} ended without money: raise the budget and go on with "
             f"{how_to_resume}"

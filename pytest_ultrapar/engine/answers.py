@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
-from pytest_ultrapar.apis.reply import Reply, body_text
+from pytest_ultrapar.apis.reply import Messages, Reply, body_text
 from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
@@ -94,6 +94,7 @@ class Request(Protocol):
     """What is to be answered, whichever lane answers.
 
     Attributes:
+        messages: What of it is text to be read.
         tokens: How many it may take, in and out; 0 where no limit counts them.
         most: What a `PricedRequest` says of it (`TokenEstimates.most`); None where no budget counts
             it.
@@ -101,6 +102,8 @@ class Request(Protocol):
             reach them is not tried again.
     """
 
+    @property
+    def messages(self) -> Messages: ...  # noqa: D102
     @property
     def tokens(self) -> int: ...  # noqa: D102
     @property

@@ -134,7 +134,7 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
 
 def _failed(failure: BaseException | None) -> _End | None:
     if isinstance(failure, InfraError):
-        return _End("infra", failure.kind, str(failure))
+        return _End("infra", failure.told_kind, str(failure))
     if isinstance(failure, PromptRefused):
         return _End("refused", failure.kind, str(failure))
     if isinstance(failure, BadRequestError):

@@ -46,16 +46,18 @@ class Llm:
         model: Its name in the pool.
     """
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: Sender, case: Llm | None = None) -> None:
         """Make a client; the engine does, one per episode, and `role` for each role.
 
         Args:
             sender: The episode's, or that of a role.
+            case: The case's own client, for one in a role.
         """
         self.model = sender.model
         self.conversation = sender.conversation
         self._sender = sender
         self._native_client: NativeClient | None = None
+        self._case = case
         self._roles: dict[str, Llm] = {}
         self._door: Door | None = None
 
@@ -74,8 +76,10 @@ class Llm:
         Raises:
             ConfigError: The pool has no such role; the message names those it has.
         """
+        if self._case is not None:
+            return self._case.role(name)
         if name not in self._roles:
-            self._roles[name] = Llm(self._sender.in_role(name))
+            self._roles[name] = Llm(self._sender.in_role(name), self)
         return self._roles[name]
 
     async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401

@@ -19,6 +19,7 @@ from pytest_ultrapar.errors import BadRequestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
+    from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.token_estimate import TokenEstimates
 
@@ -89,6 +90,11 @@ class NativeRequest:
     most: tuple[int, int, int] | None
     pieces: Pieces | None
     progress: Progress
+
+    @property
+    def messages(self) -> Messages:
+        """What of it is text to be read."""
+        return self.asked.messages
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
         """Where and what to send; asked when a lane is there to send it on.

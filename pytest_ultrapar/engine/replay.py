@@ -21,7 +21,13 @@ from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.engine.endpoints import resource_asked
-from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, ReplayMissError
+from pytest_ultrapar.errors import (
+    BadRequestError,
+    InfraError,
+    PromptRefused,
+    ReplayMissError,
+    bare_kind,
+)
 from pytest_ultrapar.exchanges import canonical, matters, n_first, n_last, said
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
@@ -237,7 +243,7 @@ class ReplaySettings(msgspec.Struct, frozen=True):
         run: Id of the earlier run, for messages.
         asks: Whether misses are sent; else they end their case.
         case: What that run has for a case, by the case's id in this one. Called on the engine's
-            thread, once per episode; must not raise.
+            thread, once per episode and role; must not raise.
         redact: Takes out of a request what was taken out of the stored ones.
     """
 
@@ -271,6 +277,7 @@ class Replay:
             shown: As of `EngineParts`.
         """
         self._settings = settings
+        self._role = role
         self._now_s, self._shown = now_s, shown
         self._lanes = _kinds(lanes)
         self._case = settings.case(case_id)
@@ -311,7 +318,8 @@ class Replay:
             if not self._settings.asks:
                 await asyncio.sleep(_left_after_s(match))
                 error = self._failure(match, ways, request)
-                conversation.fail(error)
+                if isinstance(error, ReplayMissError):
+                    conversation.fail(error)
                 raise error
             return None
         endpoint, body = there[match.number]
@@ -409,16 +417,18 @@ class Replay:
         run, episode = self._settings.run, self._case.episode
         if match is not None:
             outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome
-            if outcome == "refused" and episode is not None and episode.ending == "refused":
-                kind = episode.kind or outcome
-                return PromptRefused(kind, episode.detail or f"refused in run {run}")
+            # Of a stream that ended in a refusal nothing is kept; it was what ended the episode.
+            ending = "infra" if self._role else "refused"
+            if outcome == "refused" and episode is not None and episode.ending == ending:
+                kind = bare_kind(episode.kind or outcome)
+                return PromptRefused(kind, f"refused in run {run}: {episode.detail or kind}")
             kind = outcome if outcome not in _ANSWERED else "malformed"
             return InfraError(kind, f"run {run} has no answer to this request: {kind}")
         if episode is not None and episode.ending == "infra":
             said = canonical(self._settings.redact(_messages(request)))
             if said in self._unsent or not (episode.exchanges or episode.attempts):
                 why = f"run {run} never sent this request: {episode.detail or episode.kind}"
-                return InfraError(episode.kind or "infra", why)
+                return InfraError(bare_kind(episode.kind or "infra"), why)
         return ReplayMissError(self._miss(ways))
 
     def _miss(self, ways: Sequence[Wording]) -> str:
@@ -454,7 +464,7 @@ def _left_after_s(match: Match | None) -> float:
 def _messages(request: Request) -> bytes:
     """How a request that was never sent is kept (`Conversation.noted`)."""
     try:
-        return msgspec.json.encode({"messages": list(getattr(request, "messages", ()))})
+        return msgspec.json.encode({"messages": list(request.messages)})
     except (TypeError, UnicodeEncodeError):
         return b""
 

@@ -285,15 +285,22 @@ class Sender:
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
         """What a replay has for a request, in the place of a lease and of all that follows."""
-        found = None
-        if self._replay is not None:
+        if self._replay is None:
+            return None
+        try:
             found = await self._replay.answer(turn, request, self.conversation)
+        except InfraError as error:
+            self._fail(error, None)
+        except PromptRefused as refused:
+            wrong = self._wrong(refused)
+            self.conversation.fail(wrong)
+            raise wrong from None
         if found is None:
             return None
         result, answer, lane = found
         if lane in self.parts.endpoints:
             self._made |= dict.fromkeys(state_made(answer.body), lane)
-        return result, answer
+        return result if isinstance(result, Reply) else self._wrong(result), answer
 
     async def _asked(
         self, turn: int, request: Request
@@ -348,13 +355,11 @@ class Sender:
             after = lease.lane if its_class.budget else None
             if self.parts.watch is not None:
                 self.parts.watch.decided(self.case_id, turn, result.outcome, verdict, backoff_s)
-            if verdict == "refused" and self.role:
-                # Which says nothing of the case's own model.
-                self._fail(InfraError(result.refused_kind or "refused", result.message), None)
             if verdict == "refused":
-                return PromptRefused(result.refused_kind or "refused", result.message), answer
+                refused = PromptRefused(result.refused_kind or "refused", result.message)
+                return self._wrong(refused), answer
             if verdict == "bad_request":
-                return BadRequestError(self._whose() + result.message), answer
+                return self._wrong(BadRequestError(result.message)), answer
             if verdict == "give_up":
                 self._fail(InfraError(result.outcome, result.message), None)
             await self._back_off(backoff_s)
@@ -541,15 +546,25 @@ class Sender:
             self.conversation.backoff_s += seconds
             await asyncio.sleep(seconds)
 
+    def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
+        """What is wrong with a request, as who asked is told.
+
+        Raises:
+            InfraError: It is a prompt that a role's model refused, which says nothing of the case's
+                own model.
+        """
+        if not self.role:
+            return wrong
+        if isinstance(wrong, PromptRefused):
+            self._fail(InfraError(wrong.kind, str(wrong)), None)
+        return BadRequestError(f"role {self.role}: {wrong}")
+
     def _fail(self, error: InfraError, cause: BaseException | None) -> NoReturn:
         if self.role:
-            error = InfraError(f"{self.role}: {error.kind}", f"{self._whose()}{error}")
+            error = InfraError(error.kind, f"role {self.role}: {error}")
+            error.role = self.role
         self.conversation.fail(error)
         raise error from cause
-
-    def _whose(self) -> str:
-        """How a message begins that is not about the case's own model."""
-        return f"role {self.role}: " if self.role else ""
 
     def return_unused(self) -> None:
         """Give the first lease back if no request used it; called by the timer, and at the end."""

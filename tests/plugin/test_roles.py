@@ -141,20 +141,29 @@ def test_results_tell_subject_and_judge_apart(project):
     assert set(summary.cost.by_model) == {"m", "j"}
 
 
-def test_case_whose_judge_fails_for_good_is_infra_and_says_who(project):
-    write(
-        project,
-        """
+VERDICTS = """
+async def by_sdk(llm, asked):
+    import httpx
+    said = {"model": llm.model, "messages": [{"role": "user", "content": asked}]}
+    url = "https://pool.invalid/v1/chat/completions"
+    return (await llm.httpx_client(httpx).post(url, json=said)).raise_for_status().text
+
+async def by_chat(llm, asked):
+    return (await llm.chat([{"role": "user", "content": asked}])).text
+
 @prefetch
 async def verdict(llm, asked) -> str:
     await llm.chat([{"role": "user", "content": "say x"}])
-    return (await llm.role("judge").chat([{"role": "user", "content": asked}])).text
+    return await WAY(llm.role("judge"), asked)
 
 @pytest.mark.parametrize("asked", ["status 500 a", "filter", "status 400 b", "say fine"])
 def test_it(verdict): pass
-""",
-        workers=4,
-    )
+"""
+
+
+@pytest.mark.parametrize("way", ["by_chat", "by_sdk"])
+def test_case_whose_judge_fails_for_good_says_who_live_and_replayed(project, way):
+    write(project, VERDICTS.replace("WAY", way), workers=4)
     project.run("-n0", "--ultrapar-max-attempts", "2")
     kinds = {row["param.asked"]: (row["outcome"], row["kind"]) for row in project.rows()}
     assert kinds == {
@@ -163,6 +172,27 @@ def test_it(verdict): pass
         "status 400 b": ("error", "bad_request"),
         "say fine": ("solved", None),
     }
+    named = {row["param.asked"]: "role judge: " in (row["error"] or "") for row in project.rows()}
+    run = project.directory.resolve()
+    project.run("-n0", f"--ultrapar-replay={run}", "--ultrapar-coverage=0")
+    rows = project.rows()
+    assert {row["param.asked"]: (row["outcome"], row["kind"]) for row in rows} == kinds
+    assert {row["param.asked"]: "role judge: " in (row["error"] or "") for row in rows} == named
+
+
+def test_role_of_a_role_is_the_cases(project):
+    write(
+        project,
+        """
+@prefetch
+async def roles(llm) -> bool:
+    judge = llm.role("judge")
+    return judge.role("judge") is judge and llm.role("judge") is judge
+
+def test_it(roles): assert roles
+""",
+    )
+    assert project.run("-n0").ret == 0
 
 
 def test_role_that_the_pool_lacks_is_named_with_those_it_has(project):

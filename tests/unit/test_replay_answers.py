@@ -117,11 +117,9 @@ def test_what_was_never_sent_then_is_the_same_failure_now():
 @pytest.mark.parametrize("outcome", ["timeout", "transport", "server"])
 def test_request_without_an_answer_then_has_none_now(outcome):
     stored = episode(said(None, ""), attempts=[attempt(outcome)], ending="infra", kind=outcome)
-    conversation = Conversation()
     with pytest.raises(InfraError) as caught:
-        answer(replay(stored), Chat(), conversation)
+        answer(replay(stored), Chat(), Conversation())
     assert caught.value.kind == outcome
-    assert conversation.failure is caught.value
     assert answer(replay(stored, asks=True), Chat(), Conversation()) is None
 
 
