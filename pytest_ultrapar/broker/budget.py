@@ -143,8 +143,8 @@ class Budgets:
         )
         return (
             f"the budget of {limit} ({whole}) has no room for the request: it may cost {needed}, "
-            f"and {left} is left; bound its answer with max_tokens, or go on with a larger "
-            "--ultrapar-budget and --ultrapar-resume",
+            f"and {left} is left; bound its answer with max_tokens, or raise the "
+            "budget",
             BUDGET,
         )
 

@@ -453,7 +453,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
     if summary.replayed is not None:
         yield _replay_line(summary)
     if summary.n_requests:
-        yield _took(statistics)
+        yield _took(statistics) + (", roles not counted" if summary.roles else "")
         for role, use in summary.roles.items():
             cost = ""
             if use.cost is not None and summary.cost is not None:

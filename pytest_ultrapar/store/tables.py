@@ -153,9 +153,9 @@ class Charged(msgspec.Struct, frozen=True):
     """What requests cost, as `results` and `attempts` have it.
 
     Attributes:
-        cost: What it cost in the manifest's `currency`, without requests that got no answer, and of
-            a case without those to roles; null where a price is not known or an answer does not say
-            how many tokens it took.
+        cost: What it cost in the manifest's `currency`, without requests that got no answer and, in
+            `results`, without those to roles; null where a price is not known or an answer does not
+            say how many tokens it took.
     """
 
     cost: float | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -333,3 +335,16 @@ def test_it(graded):
     assert sorted(row["outcome"] for row in project.rows()) == ["error", "solved"]
     assert seen(project) == {"m": 2, "j": 1}
     assert {row["role"] for row in project.rows("attempts") if row["instance"] == "j"} == {"judge"}
+
+
+def test_blocks_of_the_documentation_run_as_they_stand(project):
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "judges.md"
+    text = page.read_text(encoding="utf-8")
+    (pool,), (suite,) = (
+        re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "python")
+    )
+    project.pytester.path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
+    project.pytester.path.joinpath("test_judged.py").write_text(suite, encoding="utf-8")
+    result = project.run("-n0")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["role judge: 2 requests*"])
