@@ -90,6 +90,10 @@ class Pieces:
         self._news.clear()
 
 
+class NobodyWaitsError(Exception):
+    """Whoever asked has left before the request was sent: it is not sent."""
+
+
 class Request(Protocol):
     """What is to be answered, whichever lane answers.
 
@@ -111,6 +115,10 @@ class Request(Protocol):
 
     @property
     def most(self) -> tuple[int, int, int] | None: ...  # noqa: D102
+
+    def begin(self) -> bool:
+        """Hear that a lane is there to send it on; whether it is still to be sent."""
+        ...
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
         """Where to send it on a lane, and the body that is sent there.

@@ -11,6 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -129,7 +130,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     most_open: int
     clock: Clock
     shown: Callable[[str], str]
-    masked: Callable[[bytes], bytes] = bytes
+    masked: Callable[[bytes], bytes]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
@@ -176,6 +177,7 @@ class Engine:
         self._admission: Admission[Work] = Admission(settings.most_open)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
+        self._syncing = ThreadPoolExecutor(1, "ultrapar-sync")
         self._stop: asyncio.Event | None = None
         self._stopping = False
         self._request_ids = itertools.count(1)
@@ -286,6 +288,7 @@ class Engine:
             if self._port is not None:
                 await self._port.close()
             await http.close()
+            self._syncing.shutdown(wait=False)
 
     async def _connect(self, stop: asyncio.Event) -> BrokerPort | None:
         """The broker's port; None when the engine is stopped before there is one."""
@@ -307,8 +310,9 @@ class Engine:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SYNC_S)
-            # In a thread: it waits for the disk, and the requests of this loop must not.
-            await loop.run_in_executor(None, self._sync)
+            # In a thread: it waits for the disk, and the requests of this loop must not. One of our
+            # own, as episodes may hold all of the loop's.
+            await loop.run_in_executor(self._syncing, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
         for line in dict.fromkeys([self._admission.add(work) for work in works]):

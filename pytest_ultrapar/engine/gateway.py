@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import re
 import secrets
 import socket
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from importlib import import_module
@@ -21,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.refusal import refusal, refusal_event
-from pytest_ultrapar.engine.answers import Handed, Pump
-from pytest_ultrapar.engine.native_request import NativeRequest, NobodyWaitsError, keys_of
+from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
+from pytest_ultrapar.engine.native_request import NativeRequest, keys_of
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ _RETRY_NOT = {"x-should-retry": "false"}
 # An SDK may put its API's version behind an address that ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
+_LAST_PORT = 65_535
+# What is no HTTP is answered as such; a traceback of it on the terminal is of use to nobody.
+_SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
 class Guest(Protocol):
@@ -195,6 +200,9 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         OSError: It cannot be had.
     """
+    if not 0 <= port <= _LAST_PORT:
+        msg = f"ports are 0 to {_LAST_PORT}"
+        raise OSError(msg)
     listening = socket.create_server((host, port), backlog=_BACKLOG)
     listening.setblocking(False)
     return listening
@@ -223,18 +231,38 @@ class Gateway:
         self._server: web.Server | None = None
 
     def open(self) -> str:
-        """Listen, unless it does; returns the address, `http://HOST:PORT`."""
+        """Listen, unless it does; returns the address, `http://HOST:PORT`.
+
+        Raises:
+            RuntimeError: This is a thread of the episode's own, and the first to ask.
+        """
         if self._starting is None:
-            listening = self._listening or listen(HOST, 0)
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                msg = "llm.base_url is to be read in the episode itself, not in a thread of it"
+                raise RuntimeError(msg) from None
+            listening = self._listening = self._listening or listen(HOST, 0)
             self._address = "http://{}:{}".format(*listening.getsockname()[:2])
-            self._starting = asyncio.get_running_loop().create_task(self._serve(listening))
+            self._starting = loop.create_task(self._serve(listening))
+            # Nobody would take what connects: better refused than left waiting.
+            self._starting.add_done_callback(
+                lambda done: listening.close() if done.cancelled() or done.exception() else None
+            )
         return self._address
 
     async def _serve(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        # Half of the HTTP library is its server: runs that have no use for it never load it.
-        library = await loop.run_in_executor(None, import_module, "aiohttp.web")
-        self._server = library.Server(self._handled, handler_cancellation=True, access_log=None)
+        # Half of the HTTP library is its server: runs that have no use for it never load it. In a
+        # thread of our own, as the loop's may all be of clients that wait for this very server.
+        own = ThreadPoolExecutor(1, "ultrapar-gateway")
+        try:
+            library = await loop.run_in_executor(own, import_module, "aiohttp.web")
+        finally:
+            own.shutdown(wait=False)
+        self._server = library.Server(
+            self._handled, handler_cancellation=True, access_log=None, logger=_SILENT
+        )
         self._listener = await loop.create_server(self._server, sock=listening, backlog=_BACKLOG)
 
     def admit(self, guest: Guest, name: str) -> Door:
@@ -271,8 +299,9 @@ class Gateway:
         """End all requests and listen no more."""
         if self._starting is None:
             return
-        with suppress(asyncio.CancelledError):
-            await self._starting
+        # Whatever kept it from serving: the rest is to be ended all the same.
+        await asyncio.wait({self._starting}, timeout=_CLOSE_S)
+        self._starting.cancel()
         for door in list(self._doors.values()):
             self.dismiss(door)
         if self._listener is not None:
@@ -280,10 +309,22 @@ class Gateway:
         if self._server is not None:
             self._server.pre_shutdown()
             await self._server.shutdown(_CLOSE_S)
+        if self._listening is not None:
+            # Who has connected and was not heard yet is told so by that.
+            self._listening.close()
 
     # -- one request -------------------------------------------------------------------------------
 
     async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._served(request)
+        except Exception as error:  # a fault of ours is one sentence to who asked
+            logging.getLogger(__name__).exception("a request to the gateway failed")
+            path = urlsplit(request.raw_path).path
+            said = f"the gateway failed: {type(error).__name__}"
+            return _said(path, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+
+    async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {
             name.lower(): value
             for name, value in request.headers.items()
@@ -386,6 +427,11 @@ def _web() -> Any:  # noqa: ANN401 - the library's server, loaded by now
     return import_module("aiohttp.web")
 
 
+def _broken_http() -> type[Exception]:
+    error: type[Exception] = import_module("aiohttp.http").HttpProcessingError
+    return error
+
+
 def _models(door: Door) -> web.StreamResponse:
     data = [{"id": name, "object": "model", "owned_by": "pool"} for name in door.guest.models]
     response: web.StreamResponse = _web().json_response({"object": "list", "data": data})
@@ -396,17 +442,21 @@ async def _body(request: web.BaseRequest) -> bytes:
     """The whole body.
 
     Raises:
-        _RefusedError: It is too large; what comes of it is not kept.
+        _RefusedError: It cannot be read, or is too large; what comes of it is not kept.
     """
     pieces: list[bytes] = []
     n_bytes = request.content_length or 0
     if n_bytes <= LARGEST_BODY_BYTES:
         n_bytes = 0
-        async for piece in request.content.iter_any():
-            pieces.append(piece)
-            n_bytes += len(piece)
-            if n_bytes > LARGEST_BODY_BYTES:
-                break
+        try:
+            async for piece in request.content.iter_any():
+                pieces.append(piece)
+                n_bytes += len(piece)
+                if n_bytes > LARGEST_BODY_BYTES:
+                    break
+        except (_web().RequestPayloadError, _broken_http()) as error:
+            said = f"the body of a request cannot be read: {error}"
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, said) from None
     if n_bytes > LARGEST_BODY_BYTES:
         said = f"a request has {n_bytes} bytes or more; the gateway takes {LARGEST_BODY_BYTES}"
         raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)

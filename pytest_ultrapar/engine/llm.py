@@ -35,6 +35,9 @@ class _Chat(msgspec.Struct, frozen=True):
     most: tuple[int, int, int] | None = None
     pieces: None = None
 
+    def begin(self) -> bool:
+        return True
+
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
         return endpoint, request_body(endpoint, self.messages, self.parameters)
 

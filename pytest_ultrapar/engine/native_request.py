@@ -48,10 +48,6 @@ _NOT_SENT = re.compile(
 )
 
 
-class NobodyWaitsError(Exception):
-    """Whoever asked has left before the request was sent: it is not sent."""
-
-
 class Progress:
     """How far a request is, and whether somebody waits for its answer.
 
@@ -96,15 +92,13 @@ class NativeRequest:
         """What of it is text to be read."""
         return self.asked.messages
 
-    def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """Where and what to send; asked when a lane is there to send it on.
+    def begin(self) -> bool:
+        """Note that a lane is there to send it on; whether somebody still waits for its answer."""
+        self.progress.is_sent = self.progress.is_wanted
+        return self.progress.is_wanted
 
-        Raises:
-            NobodyWaitsError: Whoever asked has left; the lane is given back unused.
-        """
-        if not self.progress.is_wanted:
-            raise NobodyWaitsError
-        self.progress.is_sent = True
+    def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
+        """Where and what to send."""
         url = endpoint.api.resource_url(
             endpoint.base_url, endpoint.api_name, endpoint.version, self.path
         )

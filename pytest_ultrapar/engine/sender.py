@@ -30,7 +30,14 @@ from pytest_ultrapar.broker.protocol import (
     priced,
 )
 from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.answers import Answer, Pieces, Request, feedback_from, read_answer
+from pytest_ultrapar.engine.answers import (
+    Answer,
+    NobodyWaitsError,
+    Pieces,
+    Request,
+    feedback_from,
+    read_answer,
+)
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.gateway import Gateway
@@ -91,7 +98,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     next_request_id: Callable[[], int]
     shown: Callable[[str], str]
-    masked: Callable[[bytes], bytes] = bytes
+    masked: Callable[[bytes], bytes]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
@@ -317,6 +324,9 @@ class Sender:
             lease = await self._lease(request, after, bound)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
+            if not request.begin():
+                self.parts.port.release(lease, "unsent")
+                raise NobodyWaitsError
             if lease.lane not in on:
                 try:
                     on[lease.lane] = request.on(self.parts.endpoints[lease.lane])

@@ -12,10 +12,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from pytest_ultrapar.apis.sanitise import UNREADABLE
-from pytest_ultrapar.engine.answers import Pump
+from pytest_ultrapar.engine.answers import NobodyWaitsError, Pump
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.native import KEPT_TOKENS
-from pytest_ultrapar.engine.native_request import NobodyWaitsError, read_request
+from pytest_ultrapar.engine.native_request import read_request
 from pytest_ultrapar.errors import BadRequestError, InfraError
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 

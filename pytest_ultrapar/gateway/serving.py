@@ -146,7 +146,7 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         raise ConfigError(msg)
     try:
         return listen(host, port)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         msg = f"cannot listen on {host}:{port}: {why}; choose another with --port"
         raise ConfigError(msg) from error
@@ -228,6 +228,7 @@ class Serving:
                 most_open=most_open,
                 clock=MonotonicClock(),
                 shown=partial(self._redactor.short, most=_LONGEST_FAILURE),
+                masked=self._redactor.bytes,
                 tokens=tokens,
                 conversation=self._conversation,
                 gateway=self._gateway,

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import httpx
 import pytest
 
 from pytest_ultrapar.engine import gateway as gateways
 from pytest_ultrapar.engine.gateway import Gateway
-from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, play, until
+from tests.engine import native_play
+from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, until
 from tests.engine.test_native_requests import CHATTED, saying
 from tests.engine.test_native_streams import Server, read
 from tests.raw_server import json_response, response
+
+OPEN: list[httpx.AsyncClient] = []
+"""What the scene that is played has not closed yet."""
+
+
+def play(tmp_path, answer, scene, **more):
+    """`native_play.play`, with all clients closed when its scene is over."""
+
+    async def whole(told):
+        try:
+            await scene(told)
+        finally:
+            while OPEN:
+                await OPEN.pop().aclose()
+
+    return native_play.play(tmp_path, answer, whole, **more)
 
 
 class Outside:
@@ -24,6 +43,7 @@ class Outside:
         self.headers = {"authorization": f"Bearer {token or told.llm.api_key}"}
         self.body = told.body
         self.client = httpx.AsyncClient(timeout=30, trust_env=False)
+        OPEN.append(self.client)
 
     async def ask(self, **fields):
         return await self.client.post(self.url, headers=self.headers, json=self.body(**fields))
@@ -316,3 +336,50 @@ def test_process_that_asks_for_no_address_has_no_server(tmp_path):
     gateway = Gateway()
     play(tmp_path, saying(*[json_response(CHATTED)] * 2), scene, gateway=gateway)
     assert gateway._starting is None
+
+
+def test_clients_in_threads_of_the_episode_do_not_keep_the_server_from_starting(tmp_path):
+    async def scene(told):
+        # As few threads as there may be, all of them waiting for the server that is not there yet.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        client = Outside(told)
+        post = partial(httpx.post, timeout=30, trust_env=False)
+        answer = await asyncio.to_thread(post, client.url, headers=client.headers, json=told.body())
+        assert answer.status_code == 200
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+def test_address_is_asked_for_in_the_episode_itself(tmp_path):
+    async def scene(told):
+        with pytest.raises(RuntimeError, match="in the episode itself, not in a thread"):
+            await asyncio.to_thread(lambda: told.llm.base_url)
+
+    play(tmp_path, saying(), scene)
+
+
+def test_body_that_cannot_be_read_is_refused_in_one_sentence(tmp_path):
+    async def scene(told):
+        client = Outside(told)
+        headers = {**client.headers, "content-encoding": "gzip"}
+        answer = await client.client.post(client.url, headers=headers, content=b"no gzip")
+        assert answer.status_code == 400
+        assert answer.headers["x-should-retry"] == "false"
+        assert "the body of a request cannot be read" in said(answer)
+        assert (await client.ask()).status_code == 200
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+def test_gateway_that_cannot_serve_refuses_clients_and_can_be_closed(tmp_path, monkeypatch):
+    async def scene(told):
+        async def broken(*_, **__):
+            raise OSError
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_server", broken, raising=False)
+        client = Outside(told)
+        with pytest.raises(httpx.TransportError):
+            await client.ask()
+        await told.llm._sender.parts.gateway.close()
+
+    play(tmp_path, saying(), scene)

@@ -73,6 +73,7 @@ class Talk:
             clock=clock,
             next_request_id=iter(range(2, 100)).__next__,
             shown=str,
+            masked=bytes,
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
         llm = Llm(Sender(parts, model="m", group="", case_id="c1", seed=1, first=first))

@@ -69,6 +69,7 @@ def engine_on(port, *, record=lambda records: records, ended=lambda _: None, wat
         most_open=9,
         clock=MonotonicClock(),
         shown=str,
+        masked=bytes,
         watch=watch,
     )
     lost, is_lost = [], threading.Event()

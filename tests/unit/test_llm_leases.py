@@ -102,6 +102,7 @@ def client(
         clock=clock,
         next_request_id=iter(range(2, 100)).__next__,
         shown=str,
+        masked=bytes,
         roles={"judge": "j"},
     )
     first = ledger.lease(0)

@@ -162,6 +162,7 @@ def talk(directory, *answers, max_attempts=3):
             clock=clock,
             next_request_id=iter(range(2, 100)).__next__,
             shown=str,
+            masked=bytes,
             watch=log,
         )
         first = await acquire_lease(port, LeaseRequest(1, "m", opens=True, case_id="c1"))
