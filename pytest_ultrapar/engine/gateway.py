@@ -26,6 +26,7 @@ from pytest_ultrapar.apis.refusal import refusal, refusal_event
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
 from pytest_ultrapar.engine.native_request import NativeRequest, keys_of
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
+from pytest_ultrapar.exchanges import matters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,11 +82,13 @@ class _Place:
 
     Attributes:
         task: Ends with the answer.
+        key: What it has in common with requests that ask the same.
     """
 
-    def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed]) -> None:
+    def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed], key: bytes) -> None:
         self.asked = asked
         self.task = task
+        self.key = key
         self.forgetting: asyncio.TimerHandle | None = None
 
 
@@ -114,7 +117,7 @@ class Door:
         Raises:
             BadRequestError: It is no request that may be sent.
         """
-        key = _key(url, body)
+        key = _key(method, url, headers, body)
         left = self._left.get(key)
         if left:
             place = left.popleft()
@@ -132,30 +135,27 @@ class Door:
         task = asyncio.ensure_future(self.guest.answer(asked))
         self.tasks.add(task)
         task.add_done_callback(self._over)
-        return _Place(asked, task)
+        return _Place(asked, task, key)
 
-    def leave(self, place: _Place, url: str, body: bytes, *, for_s: float, wanted: bool) -> None:
+    def leave(self, place: _Place, *, for_s: float, wanted: bool) -> None:
         """Keep a place whose client is away.
 
         Args:
             place: Its place.
-            url: What it asked, with `body`.
-            body: See `url`.
             for_s: How long, seconds.
             wanted: Whether it is to be answered all the same.
         """
-        key = _key(url, body)
         place.asked.progress.is_wanted = wanted
-        self._left.setdefault(key, deque()).append(place)
-        place.forgetting = asyncio.get_running_loop().call_later(for_s, self._forget, key, place)
+        self._left.setdefault(place.key, deque()).append(place)
+        place.forgetting = asyncio.get_running_loop().call_later(for_s, self._forget, place)
 
-    def _forget(self, key: bytes, place: _Place) -> None:
-        left = self._left.get(key)
+    def _forget(self, place: _Place) -> None:
+        left = self._left.get(place.key)
         if left is None or place not in left:
             return
         left.remove(place)
         if not left:
-            del self._left[key]
+            del self._left[place.key]
         give_up(place)
 
     def _over(self, task: asyncio.Task[Handed]) -> None:
@@ -186,8 +186,10 @@ def give_up(place: _Place) -> None:
             handed.body.close()
 
 
-def _key(url: str, body: bytes) -> bytes:
-    return hashlib.sha256(url.encode() + b"\0" + body).digest()
+def _key(method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    """What two requests have in common that ask the same."""
+    asked = [method, url, *sorted(matters(headers).items())]
+    return hashlib.sha256(repr(asked).encode() + b"\0" + body).digest()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -342,7 +344,7 @@ class Gateway:
             return _said(urlsplit(url).path, refused.status, str(refused))
         except BadRequestError as error:
             return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
-        return await self._answered(request, door, place, url, body)
+        return await self._answered(request, door, place, urlsplit(url).path)
 
     def _door(self, url: str, headers: Mapping[str, str]) -> tuple[Door, str]:
         """Whose request it is, and what of its path says so.
@@ -370,14 +372,13 @@ class Gateway:
         return door, door.path
 
     async def _answered(
-        self, request: web.BaseRequest, door: Door, place: _Place, url: str, body: bytes
+        self, request: web.BaseRequest, door: Door, place: _Place, path: str
     ) -> web.StreamResponse:
-        path = urlsplit(url).path
         begun: web.StreamResponse | None = None
         try:
             if place.asked.pieces is None:
                 if not await self._waited(place):
-                    door.leave(place, url, body, for_s=self._max_wait_s + _LEFT_S, wanted=True)
+                    door.leave(place, for_s=self._max_wait_s + _LEFT_S, wanted=True)
                     return _said(
                         path,
                         HTTPStatus.TOO_MANY_REQUESTS,
@@ -392,7 +393,7 @@ class Gateway:
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
-                door.leave(place, url, body, for_s=_LEFT_S, wanted=False)
+                door.leave(place, for_s=_LEFT_S, wanted=False)
             raise
         try:
             handed = place.task.result()

@@ -301,6 +301,28 @@ def test_client_that_leaves_the_line_is_not_sent_and_may_come_back(tmp_path):
     play(tmp_path, answer, scene)
 
 
+def test_place_in_the_line_is_for_who_asks_the_same_in_the_same_way(tmp_path):
+    answer, may = hold()
+
+    async def scene(told):
+        client = Outside(told)
+        first = asyncio.create_task(client.ask(user="first"))
+        await until(lambda: told.server.requests)
+        with pytest.raises(httpx.ReadTimeout):
+            await client.client.post(
+                client.url, headers=client.headers, json=told.body(user="other"), timeout=0.2
+            )
+        client.headers["anthropic-beta"] = "another"
+        other = asyncio.create_task(client.ask(user="other"))
+        await asyncio.sleep(0.1)
+        may.set()
+        assert (await first).status_code == (await other).status_code == 200
+        (_, sent) = told.server.requests
+        assert sent.headers["anthropic-beta"] == "another"
+
+    play(tmp_path, answer, scene)
+
+
 def test_stream_that_waits_gets_comments(tmp_path, monkeypatch):
     monkeypatch.setattr(gateways, "_COMMENT_S", 0.05)
     server = Server((EVENT_STREAM, 0.5, event("Hello"), LAST))
