@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,8 +17,6 @@ from tests.light import PYTEST
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = Path(__file__).with_name("gateway_clients.py")
-PACKAGES = ("litellm", "mcp", "langchain-openai", "pydantic-ai-slim[openai]")
-"""What `gateway_clients.py` imports; too large for an environment of the tests."""
 CANARY = "sk-canary-93d7a1c4"
 TOKEN = re.compile(rb"(?<![-\w])ultrapar-[-\w]{32}")
 POOL = """
@@ -138,18 +137,21 @@ def test_what_was_wrong_with_another_processs_request_is_what_the_case_ends_with
     assert "asks for the model 'other'" in str(row["error"])
 
 
-@pytest.mark.slow  # it installs the clients, and each takes seconds to load
-def test_each_client_in_each_way_keeps_to_the_limits(tmp_path):
-    home = tmp_path / "clients"
-    subprocess.run([sys.executable, "-m", "venv", home], check=True)
-    python = home / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True, timeout=500)
+def ask_in_each_way(folder: Path, python: str, clients: Sequence[str]) -> None:
+    """Run clients in five ways each, and judge them."""
     commands = [
         f"{python} {CLIENTS} {client} {way}"
-        for client in ("litellm", "langchain", "pydantic_ai", "node")
+        for client in clients
         for way in ("plain", "stream", "tools", "structured", "error")
     ]
-    done = run(tmp_path, SUITE.replace("COMMANDS", repr(commands)))
+    done = run(folder, SUITE.replace("COMMANDS", repr(commands)))
     assert done.returncode == 0, done.stdout
-    assert {row["outcome"] for row in results(tmp_path)} == {"solved"}
-    judge(tmp_path, done, 16)
+    assert {row["outcome"] for row in results(folder)} == {"solved"}
+    # What is wrong with the fifth is seen before it is sent.
+    judge(folder, done, 4 * len(clients))
+
+
+@pytest.mark.slow
+def test_client_in_another_language_keeps_to_the_limits_in_each_way(tmp_path):
+    """Those of `python -m tests.clients` take minutes to install."""
+    ask_in_each_way(tmp_path, sys.executable, ["node"])
