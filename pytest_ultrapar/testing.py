@@ -165,7 +165,8 @@ def read_server_log(path: Path) -> ServerLog:
     A last line that is not complete yet is left out.
 
     Raises:
-        ResultsError: The file cannot be read or is no such log.
+        ResultsError: The file cannot be read or is no such log; it is none before the server has
+            written its first line, either.
     """
     try:
         content = path.read_bytes()

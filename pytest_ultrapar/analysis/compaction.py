@@ -34,7 +34,7 @@ from pytest_ultrapar.analysis.run_summary import (
 )
 from pytest_ultrapar.analysis.statistics import run_statistics, with_serial_times
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import TEMPORARY_SUFFIX, write_whole
+from pytest_ultrapar.publish import TEMPORARY_SUFFIX, sweep_temporaries, write_whole
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
@@ -208,6 +208,8 @@ def _alone(run_dir: Path) -> Iterator[None]:
         fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
+            # What else stands there may be a living session's.
+            sweep_temporaries(run_dir)
             for name in (*TABLES, BENCHMARK_FILE, SUMMARY_FILE):
                 for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
                     left_over.unlink(missing_ok=True)

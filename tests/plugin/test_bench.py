@@ -200,7 +200,7 @@ def test_runs_end_with_a_bench_that_is_killed(folder, workers):
         log = folder / "out" / "serial" / "simulator.jsonl"
         until_s = time.monotonic() + 120
         # The third request in serial mode: the first case was graded seconds ago.
-        while not log.exists() or len(read_server_log(log).requests) < 3:
+        while not (log.exists() and log.stat().st_size) or len(read_server_log(log).requests) < 3:
             assert time.monotonic() < until_s
             time.sleep(0.05)
         family = psutil.Process(running.pid).children(recursive=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import msgspec
@@ -294,9 +297,14 @@ def test_compact_interrupted_between_any_two_steps_loses_nothing(run, monkeypatc
 
 
 def test_compact_cleans_up_after_one_that_was_killed(run):
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
     (run.path / ".results.parquet.1.tmp").write_bytes(b"half")
+    (run.path / f".manifest.json.{gone.pid}.tmp").write_bytes(b"half")
+    sessions_own = run.path / f".assignment.json.{os.getpid()}.tmp"
+    sessions_own.write_bytes(b"half")
     compact(run.path)
-    assert not list(run.path.glob(".*.tmp"))
+    assert list(run.path.glob(".*.tmp")) == [sessions_own]
 
 
 def test_compact_counts_requests_of_cases_no_longer_planned(run):
