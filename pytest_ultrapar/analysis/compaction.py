@@ -208,11 +208,12 @@ def _alone(run_dir: Path) -> Iterator[None]:
         fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # What else stands there may be a living session's.
-            sweep_temporaries(run_dir)
+            # Only compactions write these: none is in use, even where its process id is again.
             for name in (*TABLES, BENCHMARK_FILE, SUMMARY_FILE):
                 for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
                     left_over.unlink(missing_ok=True)
+            # A manifest, say, may be one that a living session is about to publish.
+            sweep_temporaries(run_dir)
             yield
         finally:
             os.close(fd)
