@@ -85,6 +85,10 @@ def _escapes(char: str) -> Iterator[str]:
     code = ord(char)
     if char in _LETTER_OF:
         yield _LETTER_OF[char]
+    if code >= _ASCII_END:
+        # Before the number of the character, which may be that of its first byte.
+        raw = char.encode("utf-8", "surrogatepass")
+        yield f"{_BACKSLASH}++".join(f"x(?i:{byte:02x})" for byte in raw)
     if code < _BYTE_END:
         yield f"x(?i:{code:02x})"
     if code < _WORD_END:
@@ -93,9 +97,6 @@ def _escapes(char: str) -> Iterator[str]:
         high, low = 0xD800 + ((code - _WORD_END) >> 10), 0xDC00 + (code & 0x3FF)
         yield f"U(?i:{code:08x})"
         yield f"u(?i:{high:04x}){_BACKSLASH}++u(?i:{low:04x})"
-    if code >= _ASCII_END:
-        raw = char.encode("utf-8", "surrogatepass")
-        yield f"{_BACKSLASH}++".join(f"x(?i:{byte:02x})" for byte in raw)
 
 
 def _spellings(char: str) -> Iterator[str]:
