@@ -286,12 +286,13 @@ class Judge(BrokerPlay):
     def is_free(self, candidate: Lane) -> bool:
         if not self._is_up(candidate):
             return False
-        estimated = self.broker._table.lanes[candidate.lane_id].counted
-        # How far a refusal lowers a limit is its controller's business, not the judge's.
-        if estimated is not None and (
-            estimated.seats.is_full or self.now_s < estimated.pace_ready_s
-        ):
-            return False
+        # How far a refusal lowers a limit is its controller's business, not the judge's. A key that
+        # was refused for one model may be lowered for the others, too.
+        for found in self.broker._table.lanes[candidate.lane_id].path:
+            if found.controller is None:
+                continue
+            if found.seats.is_full or self.now_s < found.pace_ready_s:
+                return False
         for limit in (self.pool.limits[name] for name in candidate.limits):
             if limit.workers is not None and self._taken(limit.name) >= limit.workers:
                 return False

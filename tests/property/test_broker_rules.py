@@ -210,3 +210,24 @@ class TestRulesAtLength(BrokerMachine.TestCase):
         stateful_step_count=80,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
+
+
+def test_what_a_key_bears_since_a_refusal_holds_for_all_its_models() -> None:
+    """Also where the model's own instance counts its requests."""
+    of = pool(
+        [lane(f"{model}0", "k0", "k0", f"{model}0", model=model) for model in ("m", "n")],
+        Limit("k0", "key", qps=0.5),
+        Limit("m0", "instance"),
+        Limit("n0", "instance", workers=1),
+    )
+    judge = Judge(of, Assignment())
+    judge.connect("gw0")
+    judge.request("gw0", LeaseRequest(1, "m"))
+    judge.give_back(*judge.held, "congestion")
+    judge.wait(7.0)
+    judge.request("gw0", LeaseRequest(2, "m"))
+    judge.wait(7.0)
+    judge.request("gw0", LeaseRequest(3, "n"))
+    assert [wish.request.model for wish in judge.waiting.values()] == ["n"]
+    judge.give_back(*judge.held, "ok")
+    assert [held.lane.model for held in judge.held.values()] == ["n"]
