@@ -16,6 +16,7 @@ import pytest
 from pytest_ultrapar.broker.budget import read_spending
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
 from pytest_ultrapar.testing import read_server_log
+from tests.faults.byte_faults import leave, refuse
 from tests.light import PYTEST
 from tests.scripted_server import WORDS
 
@@ -87,6 +88,60 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project, w
     assert second.ret == 0
     assert sorted(project.server.prompts) == sorted(prompts)
     assert sum(read_spending(project.directory / "spending.log").values()) == cost_of(prompts)
+
+
+DRAWN = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    most = int(prompt.split()[3])
+    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=most)).text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(answer, grade): grade("solved")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project, seed):
+    """Billed is all that came but the 429s, also what got no answer."""
+    draw = random.Random(seed)
+    price = ModelPrice("p", "m", draw.choice([0.0, 0.15, 3.0]), round(draw.uniform(0.1, 75), 4))
+    outs = [draw.choice([1, 20, draw.randint(1, 900)]) for _ in range(20)]
+    prompts = [
+        f"use {draw.randint(1, 12)} {out} {out + draw.choice([0, 0, 40, 4000])} {n}"
+        for n, out in enumerate(outs)
+    ]
+    project.write_pool()
+    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
+        pool.write(
+            f"price_per_mtok_in = {price.per_mtok_in}\nprice_per_mtok_out = {price.per_mtok_out}\n"
+        )
+    project.suite(DRAWN.format(prompts=prompts))
+    lost, refused = draw.sample(prompts, 2), draw.sample(prompts, 4)
+    billed = []
+
+    def weather(asked):
+        if asked.prompt in refused and asked.nth == 1:
+            return refuse(429, b"Retry-After: 0.05")
+        billed.append(price.cost(*map(int, asked.words.split()[:2])))
+        return leave if asked.prompt in lost and asked.nth == 1 else None
+
+    project.server.weather = weather
+    whole = sum(price.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
+    workers = "-n2" if seed % 4 == 0 else "-n0"
+    budgets = [int(whole * draw.uniform(0.2, 1.1)), int(whole * 0.5), 100 * whole]
+    for n, budget in enumerate(budgets):
+        resumed = ["--ultrapar-resume", "latest"] if n else []
+        limit = f"{budget / UNITS:.12f}"
+        run = project.run(workers, "--ultrapar-budget", limit, *resumed)
+        assert sum(billed) <= max(budgets[: n + 1])
+    assert run.ret == 0
+    assert set(project.outcomes().values()) == {"solved"}
+    assert set(project.server.prompts) == set(prompts)
 
 
 @pytest.mark.parametrize(
