@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -309,3 +310,25 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, workers, shar
     by_server = sum(PRICE.cost(row.tokens_in, row.tokens_out) for row in log)
     by_us = sum(read_spending(project.directory / "spending.log").values())
     assert 0 < by_server == by_us <= budget * UNITS
+
+
+@pytest.mark.slow
+def test_blocks_of_the_documentation_run_as_they_stand(project):
+    text = Path(__file__).parents[2].joinpath("docs", "how-to", "budget.md").read_text()
+    (pool,), (suite,) = (
+        re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "python")
+    )
+    project.pytester.path.joinpath("pool.toml").write_text(pool)
+    project.suite(suite)
+    planned = project.run_here("--ultrapar-budget", "0.001", "--ultrapar-plan")
+    planned.stdout.fnmatch_lines(["budget of pool: 0.00100 USD; expected cost: *"])
+    stopped = project.run("-n0", "--ultrapar-budget", "0.003")
+    assert stopped.ret == 1
+    stopped.stdout.fnmatch_lines(
+        [
+            "budget of pool: 0.00* USD of 0.00300 USD spent (requests without an answer count*)",
+            "* cases ended without money: raise the budget and go on with the same command*",
+        ]
+    )
+    said = ("--ultrapar-budget", "0.01", "--ultrapar-resume", "latest")
+    assert project.run("-n0", *said).ret == 0
