@@ -16,6 +16,7 @@ from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process
+from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_shared
 
@@ -93,6 +94,8 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
     ]
     if said:
         text.append("ultrapar: " + ", ".join(said))
+    if not source_of(options).sends:
+        return text
     return text + _variables(pool, lanes) + one_key_lines(lanes)
 
 

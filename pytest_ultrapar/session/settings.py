@@ -104,6 +104,12 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
     run = resolve_run(source.run)
+    if options.out is not None and options.out.resolve() == run.resolve():
+        msg = (
+            f"{given} and --ultrapar-out name the same run, {run}; leave out --ultrapar-out, or "
+            "name a directory that does not exist yet"
+        )
+        raise ConfigError(msg)
     try:
         earlier = read_manifest(run)
     except ResultsError as error:

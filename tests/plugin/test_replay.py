@@ -308,16 +308,25 @@ def test_answers_to_sdks_are_served_again_as_they_came(project, stream):
         (("--ultrapar-plan",), "leave out --ultrapar-plan"),
         (("--ultrapar-gate=throughput>=1",), "cannot be judged by replaying it"),
         (("--ultrapar-seed=8",), "says 8"),
+        (("--ultrapar-out={run}",), "name the same run"),
     ],
 )
 def test_what_makes_no_sense_is_refused(project, options, said):
     project.suite(BODY)
     run = first_run(project)
     project.server.reset()
-    done = replay(project, run, *options)
+    done = replay(project, run, *(option.replace("{run}", str(run)) for option in options))
     assert done.ret == 4
     assert said in done.stderr.str()
     assert project.server.prompts == []
+
+
+def test_keys_are_named_where_something_may_be_sent(project):
+    project.suite(BODY)
+    run = first_run(project)
+    replay(project, run).stdout.no_fnmatch_line("ultrapar: keys *")
+    asking = replay(project, run, "--ultrapar-replay-misses=ask")
+    asking.stdout.fnmatch_lines(["ultrapar: keys *"])
 
 
 def test_misses_without_a_run_are_refused(project):
@@ -343,9 +352,7 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
         done = replay(project, run, how)
     assert done.ret == 4
     done.stderr.fnmatch_lines([f"*{run} is in use*"])
-    project.suite(
-        "def test_else(answer, prompt): pass\n" if False else BODY.replace("test_it", "test_other")
-    )
+    project.suite(BODY.replace("test_it", "test_other"))
     done = replay(project, run, how)
     assert done.ret == 4
     done.stderr.fnmatch_lines([f"*run {run.name} has none of these 5 cases*"])
