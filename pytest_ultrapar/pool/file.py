@@ -392,6 +392,8 @@ def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> N
     meant = did_you_mean(field, allowed)
     if not meant and table is ModelTable:
         meant = did_you_mean(field, ProviderTable.__struct_fields__, form="{} of the provider")
+    if not meant and table is ProviderTable:
+        meant = did_you_mean(field, ModelTable.__struct_fields__, form="{} of its models")
     location.refuse(f"is not a known field{meant} (allowed: {', '.join(allowed)})")
 
 

@@ -75,6 +75,12 @@ REFUSED = [
         id="quoted_field",
     ),
     pytest.param(
+        simulated("price_per_mtok_in = 3"),
+        "provider[0].price_per_mtok_in is not a known field; did you mean price_per_mtok_in of its "
+        "models? (allowed: api, ",
+        id="model_field_of_a_provider",
+    ),
+    pytest.param(
         simulated(model="per_model = { workers = 3 }"),
         "provider[0].model[0].per_model is not a known field; did you mean per_key_model of the "
         "provider? (allowed: api_name, family, instances, keys, latency, latency_hint_s, "
