@@ -77,7 +77,10 @@ REFUSED = [
     pytest.param(
         simulated("price_per_mtok_in = 3"),
         "provider[0].price_per_mtok_in is not a known field; did you mean price_per_mtok_in of its "
-        "models? (allowed: api, ",
+        "models? (allowed: api, api_version, base_url, budget, ca_file, client_cert, client_key, "
+        "day, keys, latency, max_tokens, metrics_url, model, name, parameters, per_key, "
+        "per_key_model, proxy, proxy_env, qps, rate_mode, rpd, rpm, simulation_seed, stream, "
+        "timeout_s, tpd, tpm, trust_env, workers)",
         id="model_field_of_a_provider",
     ),
     pytest.param(
