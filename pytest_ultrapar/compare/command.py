@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.report.sections import markdown_lines, text_lines
+
 if TYPE_CHECKING:
     import argparse
 
@@ -42,12 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     # Structs of a whole run and the tables' reader are needed to run only, not for `--help`.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
-    from pytest_ultrapar.compare.report import (  # noqa: PLC0415  # noqa: PLC0415
+    from pytest_ultrapar.compare.report import (  # noqa: PLC0415
         comparison_sections,
         every_look,
-        markdown_lines,
         telling_looks,
-        text_lines,
     )
 
     base = find_measured_run(arguments.base)

@@ -15,6 +15,7 @@ from pytest_ultrapar.compare.rules import (
 )
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.report.sections import markdown_lines, text_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -88,8 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.compare.gate import judge, judge_file  # noqa: PLC0415
     from pytest_ultrapar.compare.report import (  # noqa: PLC0415
         gate_section,
-        markdown_lines,
-        text_lines,
     )
     from pytest_ultrapar.compare.rules import check_baseline  # noqa: PLC0415
 

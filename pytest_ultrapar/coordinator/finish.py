@@ -15,7 +15,8 @@ from pytest_ultrapar.broker.protocol import DAILY_QUOTA
 from pytest_ultrapar.claims.day_left import day_end_lines, days_left
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.report.summary import summary_lines
+from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.file import write_report
 from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.coordinator.run_gate import Judgement, RunGate  # noqa: TC004 - no field is read
+
+
+_GOOD, _BAD = 0.8, 0.4
+"""Shares of solved cases from which they are green, and below which they are red."""
 
 
 def show(
@@ -45,11 +50,13 @@ def show(
     """
     reporter.section("ultrapar")
     if finished.summary is not None:
-        lines = summary_lines(
+        writer = reporter.config.get_terminal_writer()
+        lines = brief_lines(
             finished.summary,
             finished.manifest.lanes,
             directory=str(finished.directory),
-            width=reporter.config.get_terminal_writer().fullwidth,
+            width=writer.fullwidth,
+            paint=lambda text, share: writer.markup(text, **{_colour(share): True}),
         )
         for line in lines:
             reporter.write_line(line)
@@ -64,6 +71,13 @@ def show(
     if finished.stopped is not None:
         reporter.write_line(visible(finished.stopped), yellow=True)
     show_failures(finished, reporter)
+
+
+def _colour(share: float) -> str:
+    """Of a share of solved cases, as people know it from tests."""
+    if share >= _GOOD:
+        return "green"
+    return "yellow" if share >= _BAD else "red"
 
 
 def show_failures(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
@@ -133,6 +147,7 @@ def finish(
             manifest = msgspec.structs.replace(manifest, segments=segments)
             write_manifest(path, manifest)
             summary = run.services.compact(written, meanwhile, tell)
+            write_report(path, summary, manifest)
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
         if stopped and summary.n_without_grade:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.compare.gate import check_repetitions, judged_by, start_judge
 from pytest_ultrapar.compare.pairing import refuse_nothing_common
-from pytest_ultrapar.compare.report import failure_line, gate_section, text_lines
+from pytest_ultrapar.compare.report import failure_line, gate_section
 from pytest_ultrapar.compare.rules import (
     Rule,
     check_baseline,
@@ -19,6 +19,7 @@ from pytest_ultrapar.compare.rules import (
 )
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Undecided
+from pytest_ultrapar.report.sections import text_lines
 from pytest_ultrapar.session.source import Provider, Regrade
 from pytest_ultrapar.store.run_directory import resolve_run
 

@@ -40,7 +40,8 @@ from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
-from pytest_ultrapar.report.summary import summary_lines
+from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.file import write_report
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -297,7 +298,8 @@ class Serving:
         summary = self._services.compact(lambda _done, _total: None, lambda: None, _say)
         width = shutil.get_terminal_size().columns
         path = str(self._directory.path)
-        for line in summary_lines(summary, manifest.lanes, directory=path, width=width):
+        write_report(self._directory.path, summary, manifest)
+        for line in brief_lines(summary, manifest.lanes, directory=path, width=width):
             _say(line)
 
     def close(self) -> None:

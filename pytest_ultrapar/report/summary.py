@@ -1,4 +1,4 @@
-"""What a run says of itself when it is over, as plain text; pure."""
+"""All that a run says of itself when it is over, in sections; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
+from pytest_ultrapar.report.sections import Section
+from pytest_ultrapar.report.text import counted, duration, percent, rate, times, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -271,7 +272,7 @@ def _use(one: LimitAudit) -> float:
     return max((n / most for n, most in pairs if n and most), default=0.0)
 
 
-MOST_ROWS = 100
+MOST_ROWS = 1_000
 MOST_SHOWN = 5
 SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
@@ -300,27 +301,34 @@ _BASIS: dict[Basis, str] = {
 }
 
 
-def summary_lines(
-    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, width: int
-) -> list[str]:
-    """The lines of the summary, without colours and safe for a terminal.
+def summary_sections(
+    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str
+) -> Iterator[Section]:
+    """All that a run says of itself.
 
     Args:
         summary: What the compaction found.
         lanes: What became of each lane.
         directory: Where the results are, as it should be shown.
-        width: Of the terminal, in characters; only the table is fitted to it.
     """
-    lines = [SIMULATED] if summary.simulated else []
+    said = [SIMULATED] if summary.simulated else []
+    yield Section(f"Run {summary.run_id}", notes=(*said, *_outcomes(summary)))
     if summary.cells:
-        lines += [*_table(summary, width), *_repetitions(summary, width), ""]
-    lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary, lanes)]
-    lines += [*lane_lines(lanes), *_unharmed(summary, lanes), *_troubles(summary)]
-    lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
-    return lines
+        yield _results(summary)
+    if summary.repetitions:
+        yield _repetitions(summary)
+    speed = (*_speed(summary), *performance_lines(summary, lanes))
+    for title, notes in (
+        ("Speed and cost", speed),
+        ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),
+        ("Trouble", (*trouble_lines(summary),)),
+    ):
+        if notes:
+            yield Section(title, notes=notes)
+    yield Section("Files", notes=(f"results in {directory}: {', '.join(summary.files)}",))
 
 
-def _table(summary: RunSummary, width: int) -> list[str]:
+def _results(summary: RunSummary) -> Section:
     cells = summary.cells[:MOST_ROWS]
     statistics = summary.statistics
     everything = Cell(
@@ -331,29 +339,24 @@ def _table(summary: RunSummary, width: int) -> list[str]:
         scores=statistics.scores,
     )
     scores = list(statistics.scores)
-    n_names = len(summary.summary_by)
     header = [*summary.summary_by, "n", "solved", "95 % interval", "partial", "unsolved"]
-    header += ["not graded", *scores]
     totals = [everything] if len(summary.cells) > 1 else []
-    rows = [_row(cell, scores) for cell in cells]
-    rows += [_row(cell, scores) for cell in totals]
-    lines = text_table(
-        [visible(text) for text in header],
-        [[visible(text) for text in row] for row in rows],
-        n_names=n_names,
-        width=width,
-    )
-    n_more = len(summary.cells) - len(cells)
-    if n_more:
-        lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
     interval = _INTERVAL + (_REPETITIONS if summary.n_repetitions > 1 else "")
     legend = (_COUNTED if totals or scores else "") + interval + (_SCORES if scores else "")
-    return [*lines, legend + (_NO_INTERVAL if totals else "")]
+    n_more = len(summary.cells) - len(cells)
+    more = (f"{counted(n_more, 'more row')} in the tables",) if n_more else ()
+    return Section(
+        "Results",
+        (*header, "not graded", *scores),
+        tuple(_row(cell, scores) for cell in (*cells, *totals)),
+        n_names=len(summary.summary_by),
+        notes=(*more, legend + (_NO_INTERVAL if totals else "")),
+    )
 
 
-def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
+def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
     n = cell.n_graded
-    return [
+    return (
         *cell.names,
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
@@ -362,34 +365,30 @@ def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
         *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
-    ]
+    )
 
 
-def _repetitions(summary: RunSummary, width: int) -> list[str]:
-    """What repetitions show of each model's cells; nothing where cells have none."""
-    if not summary.repetitions:
-        return []
-    rows = [
-        [
+def _repetitions(summary: RunSummary) -> Section:
+    """What repetitions show of each model's cells."""
+    rows = tuple(
+        (
             one.figure,
-            visible(one.model) or "all",
+            one.model or "all",
             f"{one.n} of {one.n + one.n_left_out}" if one.n_left_out else str(one.n),
             percent(one.value) if one.value is not None else "-",
             _bounds(one.interval) if one.interval else "-",
-        ]
+        )
         for one in summary.repetitions
-    ]
+    )
     n = summary.n_repetitions
     left_out = any(one.n_left_out for one in summary.repetitions)
     unsure = any(one.model and one.n and one.interval is None for one in summary.repetitions)
-    return [
-        "",
-        *text_table(
-            ["figure", "model", "cells", "mean", "95 % interval"], rows, n_names=2, width=width
-        ),
+    note = (
         f"pass@{n}: of {n} repetitions of a cell one is solved; pass^{n}: all are; majority: more"
-        f" than half are{_LEFT_OUT if left_out else ''}{_UNSURE if unsure else ''}",
-    ]
+        f" than half are{_LEFT_OUT if left_out else ''}{_UNSURE if unsure else ''}"
+    )
+    header = ("figure", "model", "cells", "mean", "95 % interval")
+    return Section("Repetitions", header, rows, n_names=2, notes=(note,))
 
 
 def _bounds(interval: tuple[float, float]) -> str:
@@ -535,7 +534,8 @@ def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]
         yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 
-def _troubles(summary: RunSummary) -> Iterator[str]:
+def trouble_lines(summary: RunSummary) -> Iterator[str]:
+    """Why cases have no grade; lines safe for a terminal."""
     if summary.kinds:
         kinds = (f"{n} {visible(kind)}" for kind, n in summary.kinds.items())
         yield f"kinds: {', '.join(kinds)}"

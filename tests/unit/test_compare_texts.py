@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.compare.figures import figure_text, interval_text
-from pytest_ultrapar.compare.report import Section, markdown_lines, text_lines
+from pytest_ultrapar.report.sections import Section, markdown_lines, text_lines
 
 SECTION = Section(
     title="cells of a_b",

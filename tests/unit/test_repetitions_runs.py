@@ -13,9 +13,10 @@ from pytest_ultrapar.analysis.repetitions import cell_share, share_of
 from pytest_ultrapar.analysis.statistics import wilson_interval
 from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.compare.gate import check_repetitions, judge
-from pytest_ultrapar.compare.report import comparison_sections, gate_section, text_lines
+from pytest_ultrapar.compare.report import comparison_sections, gate_section
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.sections import text_lines
 from pytest_ultrapar.report.summary import summary_lines
 from tests.unit.compared_runs import write_run
 
