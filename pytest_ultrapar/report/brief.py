@@ -6,12 +6,25 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from _pytest._io.wcwidth import wcswidth
-
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.file import REPORT
-from pytest_ultrapar.report.summary import SIMULATED, lane_lines, performance_lines, trouble_lines
-from pytest_ultrapar.report.text import counted, duration, percent, rate, shorten, times, visible
+from pytest_ultrapar.report.summary import (
+    SIMULATED,
+    lane_lines,
+    performance_lines,
+    replay_line,
+    trouble_lines,
+)
+from pytest_ultrapar.report.text import (
+    counted,
+    duration,
+    n_cells,
+    percent,
+    rate,
+    shorten,
+    times,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +43,8 @@ _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30
 _GAP = 2
+_BELOW_ROWS = 3
+"""All cases together, and the legend."""
 _N_WIDTH = 7
 _SOLVED_WIDTH = 8
 
@@ -117,7 +132,9 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
             parts.append(f"{times(statistics.speedup)} as fast as one after another")
         yield "; ".join(parts)
     yield from performance_lines(summary, lanes)
-    if summary.n_requests:
+    if summary.replayed is not None:
+        yield replay_line(summary)
+    elif summary.n_requests:
         yield ", ".join([counted(summary.n_requests, "request"), *_money(summary)])
 
 
@@ -155,12 +172,12 @@ def _table(
     for cell in summary.cells:
         rows.setdefault(cell.names[by], []).append(cell)
     title = summary.summary_by[by]
-    n_name = min(_WIDEST_NAME, max(wcswidth(_line(name)) for name in (title, *rows)))
+    n_name = min(_WIDEST_NAME, max(n_cells(_line(name)) for name in (title, *rows)))
     values = [] if across is None else list(dict.fromkeys(c.names[across] for c in summary.cells))
     heads = _heads(values, width - n_name - _N_WIDTH - _SOLVED_WIDTH)
     # The worst first: who looks at the end of a run looks for what went wrong.
     order = sorted(rows, key=lambda name: _share(rows[name]).share)
-    most_rows = min(_MOST_ROWS, most_lines - len(heads.lines) - 2)
+    most_rows = min(_MOST_ROWS, most_lines - len(heads.lines) - _BELOW_ROWS)
     shown = order[: max(1, most_rows)]
     lines = _heading(title, n_name, heads)
     everything = [("all", summary.cells)] if len(rows) > 1 else []
@@ -174,8 +191,8 @@ def _table(
     left_out = [f"{len(order) - len(shown):,} more rows"] if len(shown) < len(order) else []
     if heads.n < len(values):
         left_out.append(f"{len(values) - heads.n:,} more columns")
-    notes = [f"{', '.join(left_out)} and " if left_out else "", f"intervals: {REPORT}"]
-    return [*lines, f"n: graded cases, of which the share is solved; {''.join(notes)}"]
+    legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *left_out])}"
+    return [*lines, *_folded([legend], width)]
 
 
 def _dimensions(summary: RunSummary) -> tuple[int, int | None]:
@@ -197,7 +214,7 @@ def _line(name: str) -> str:
 
 def _name(name: str, width: int) -> str:
     shown = shorten(_line(name), width)
-    return shown + " " * (width - wcswidth(shown))
+    return shown + " " * (width - n_cells(shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +235,7 @@ class _Heads:
 def _heads(values: Sequence[str], room: int) -> _Heads:
     """Headings whose words stand below each other: a cell has four characters, a name twenty."""
     words = [_line(value).replace("-", "_").split("_", 1) for value in values]
-    longest = max((wcswidth(word) for pair in words for word in pair), default=0)
+    longest = max((n_cells(word) for pair in words for word in pair), default=0)
     fair = room // len(values) - _GAP if values else 0
     width = max(_NARROWEST_HEAD, min(longest, _WIDEST_HEAD, fair))
     n = min(len(values), max(0, room // (width + _GAP)))
@@ -228,7 +245,7 @@ def _heads(values: Sequence[str], room: int) -> _Heads:
 
 
 def _fitted(word: str, width: int) -> str:
-    return word if wcswidth(word) <= width else f"{word[: width - 1]}."
+    return word if n_cells(word) <= width else f"{word[: width - 1]}."
 
 
 def _heading(title: str, n_name: int, heads: _Heads) -> list[str]:
@@ -236,6 +253,6 @@ def _heading(title: str, n_name: int, heads: _Heads) -> list[str]:
     *above, last = heads.lines or ((),)
     blank = " " * len(first)
     return [
-        lead + "".join(" " * (heads.width - wcswidth(word)) + word for word in words)
+        lead + "".join(" " * (heads.width - n_cells(word)) + word for word in words)
         for lead, words in [*((blank, line) for line in above), (first, last)]
     ]

@@ -319,7 +319,7 @@ def summary_sections(
         yield _repetitions(summary)
     speed = (*_speed(summary), *performance_lines(summary, lanes))
     for title, notes in (
-        ("Speed and cost", speed),
+        ("Speed and requests", speed),
         ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),
         ("Trouble", (*trouble_lines(summary),)),
     ):
@@ -450,7 +450,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             f"{_between(statistics.speedup_interval)}"
         )
     if summary.replayed is not None:
-        yield _replay_line(summary)
+        yield replay_line(summary)
     if summary.n_requests:
         yield _took(statistics) + (", roles not counted" if summary.roles else "")
         for role, use in summary.roles.items():
@@ -478,7 +478,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             )
 
 
-def _replay_line(summary: RunSummary) -> str:
+def replay_line(summary: RunSummary) -> str:
     """How many answers of the earlier run were given, and what it did not have."""
     ambiguous = f" ({summary.n_ambiguous:,} of them ambiguous)" if summary.n_ambiguous else ""
     n_missed = summary.kinds.get(f"error/{ReplayMissError.kind}", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -106,6 +107,17 @@ def _cut(line: str, max_line: int) -> str:
     if len(line) <= max_line:
         return line
     return f"{line[:max_line]}[+{len(line) - max_line} characters]"
+
+
+def n_cells(text: str) -> int:
+    """How many cells of a terminal a text takes: Chinese letters two, accents none.
+
+    Source: Unicode UAX #11 (East Asian width).
+    """
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
 GAP = "  "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,6 +94,13 @@ class Project:
     @property
     def directory(self) -> Path:
         return self.pytester.path / ".ultrapar" / "latest"
+
+    @property
+    def report(self) -> pytest.LineMatcher:
+        """What the last run said of itself in full, as sentences."""
+        text = (self.directory / "report.md").read_text(encoding="utf-8")
+        lines = [line.removeprefix("- ") for line in text.splitlines()]
+        return pytest.LineMatcher([re.sub(r"\\(.)", r"\1", line) for line in lines])
 
     def rows(self, table: str = "results") -> list[dict[str, Any]]:
         return pq.read_table(self.directory / f"{table}.parquet").to_pylist()

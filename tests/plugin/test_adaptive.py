@@ -57,7 +57,7 @@ def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, 
         assert [row["t_s"] for row in own] == sorted(row["t_s"] for row in own)
     attempts = pq.read_table(adaptive.directory / "attempts.parquet").to_pylist()
     assert max(row["in_flight_at_send"] for row in attempts) <= 12
-    result.stdout.fnmatch_lines(
+    adaptive.report.fnmatch_lines(
         [
             "no lower bound: limits of sim were estimated",
             "*estimated limit of sim/key0: * in flight*",

@@ -105,7 +105,7 @@ def test_openai_run(project, api, workers, streams):
         assert (first_s is not None) == streams
         assert first_s is None or 0 < first_s < whole_s
     said = f"first token of {N_REQUESTS} streams after p50 "
-    assert (said in result.stdout.str()) == streams
+    assert (said in project.report.str()) == streams
     said = [row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"]
     assert "onetwo" in said
     check_no_key(project, result)

@@ -252,7 +252,7 @@ def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         stopped = project.run("-n0", "--ultrapar-budget", "1")
-    output = stopped.stdout.str() + stopped.stderr.str()
+    output = stopped.stdout.str() + stopped.stderr.str() + project.report.str()
     assert stopped.ret == 1, output
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"no_lane"}
     assert "spending.log: what is spent cannot be kept" in output

@@ -21,7 +21,7 @@ def test_server_with_fewer_places_than_declared_costs_no_case_and_is_named(proje
     result = project.run("-n0")
     assert result.ret == 0
     assert {row["outcome"] for row in project.rows()} == {"solved"}
-    result.stdout.fnmatch_lines(
+    project.report.fnmatch_lines(
         ["refusals lowered p/key0 * below what the pool declares; the provider seems to allow *"]
     )
     reasons = pq.read_table(project.directory / "limits.parquet")["reason"].to_pylist()

@@ -46,7 +46,7 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
     assert all(found[f"p/n/key{n}"] in {key1, model_n} for n in range(3))
     assert project.server.tokens.count(f"{CANARY}-1") <= 4
     assert len(project.server.prompts) <= 40 + 3 * 4
-    output = result.stdout.str()
+    output = result.stdout.str() + project.report.str()
     assert output.count(key1) >= 1
     assert output.count(model_n) >= 1
     assert CANARY not in output

@@ -37,8 +37,8 @@ def test_busy(reply):
 
 def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project, workers):
     project.suite(ASKING)
-    result = project.run(workers)
-    result.stdout.fnmatch_lines(
+    project.run(workers)
+    project.report.fnmatch_lines(
         [
             "lower bound * s (*); efficiency *.* %",
             "where the time went: bound * s (*.* %)*",
@@ -148,7 +148,7 @@ def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
     project.suite(BYPASSING)
     result = project.run_here()
     assert result.ret == 0, result.stdout.str()
-    result.stdout.fnmatch_lines(
+    project.report.fnmatch_lines(
         [
             "* no limit was exceeded by requests sent through llm, by our own records: p/key0 *",
             "3 of 6 graded cases sent no request through llm; *",

@@ -123,9 +123,9 @@ def test_cases_that_the_run_does_not_have_are_listed_and_left_out(project):
         '!= "b"',
         BODY + '\n@pytest.mark.parametrize("prompt", ["say new"])\ndef test_new(answer): pass\n',
     )
-    done = regrade(project, run)
+    regrade(project, run)
     assert project.outcomes()["test_new[m-say new-r0]"] == "infra"
-    done.stdout.fnmatch_lines(["*infra/not_in_run*", "*test_new*has no episode of this case*"])
+    project.report.fnmatch_lines(["*infra/not_in_run*", "*test_new*has no episode of this case*"])
 
 
 def test_value_that_no_longer_fits_is_an_error(project):

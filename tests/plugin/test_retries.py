@@ -67,7 +67,7 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project, worker
     # Nothing that failed there was tried there again.
     assert len({row["case_id"] for row in failed}) == len(failed)
     assert len(attempts) == len(project.server.prompts) == 30 + len(failed)
-    text = result.stdout.str()
+    text = project.report.str()
     n = len(failed)
     said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} tried again on other lanes"
     assert re.search(said, text)
@@ -197,7 +197,7 @@ def test_quota_that_is_gone_takes_its_key_out_once(project, workers, words, kind
     assert kinds(project) == {("solved", None): 40}
     assert project.server.tokens.count(f"{CANARY}-1") <= 4
     assert {row["outcome"] for row in project.rows("attempts")} == {"ok", kind}
-    assert said in result.stdout.str()
+    assert said in project.report.str()
 
 
 def test_requests_that_may_have_been_billed_are_counted_in_the_summary(project):
@@ -210,7 +210,7 @@ def test_it(answer): pass
     result = project.run("-n0", "--ultrapar-coverage", "0")
     assert result.ret == 0
     assert project.server.prompts.count("garbage") == 2
-    result.stdout.fnmatch_lines(["2 requests got no answer and may have been billed"])
+    project.report.fnmatch_lines(["2 requests got no answer and may have been billed"])
 
 
 @pytest.mark.slow

@@ -347,4 +347,4 @@ def test_blocks_of_the_documentation_run_as_they_stand(project):
     project.pytester.path.joinpath("test_judged.py").write_text(suite, encoding="utf-8")
     result = project.run("-n0")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["role judge: 2 requests*"])
+    project.report.fnmatch_lines(["role judge: 2 requests*"])

@@ -61,6 +61,10 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
         [
             "ultrapar: 8 cases one at a time first, as a serial sample; the other 32 are measured*",
             "*cases in 2 groups: baseline (8), measured (32)",
+        ]
+    )
+    simulated.report.fnmatch_lines(
+        [
             "40 cases: 40 solved,* 40 graded, coverage 100.0 %",
             "serial sample: 8 cases one after another in *; not in the times below",
             "ultra: 32 cases in *",
@@ -125,7 +129,7 @@ def test_it(answer, grade):
     outcomes = [row["outcome"] for row in project.rows() if row["case_id"] in sample]
     assert set(outcomes) == {"solved", "infra", "skipped"}
     n = outcomes.count("solved")
-    result.stdout.fnmatch_lines([f"serial sample: {n} cases one after another in *"])
+    project.report.fnmatch_lines([f"serial sample: {n} cases one after another in *"])
     extra = read_json(project, "benchmark.json")["benchmarks"][0]["extra_info"]
     assert (extra["n"], extra["basis"]) == (6 - n, "sampled")
 
@@ -158,8 +162,8 @@ def test_it(answer, number): pass
     options = ("--ultrapar-baseline=1", "--ultrapar-coverage=0", "--ultrapar-max-attempts=1")
     result = project.run("-n0", *options)
     assert result.ret == 0, result.stdout.str()
-    assert "serial sample: " not in result.stdout.str()
-    result.stdout.fnmatch_lines(
+    assert "serial sample: " not in project.report.str()
+    project.report.fnmatch_lines(
         ["*(estimated from their own service times, usually too high; *): speed-up *"]
     )
     ultra, serial, *_ = read_json(project, "benchmark.json")["benchmarks"]
@@ -195,7 +199,7 @@ def test_it(answer, request, grade):
     kept = read_json(project, "manifest.json")["serial_sample"]
     assert set(kept) <= set(planned)
     assert 1 <= len(kept) <= len(asked)
-    finished.stdout.fnmatch_lines(
+    project.report.fnmatch_lines(
         [
             f"serial sample: {len(kept)} case* one after another in *",
             f"ultra: {20 - len(kept)} cases of this session in *",

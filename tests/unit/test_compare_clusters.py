@@ -18,8 +18,8 @@ from pytest_ultrapar.analysis.paired import (
 from pytest_ultrapar.analysis.statistics import wilson_interval
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import parse_rule
-from pytest_ultrapar.report.summary import summary_lines
 from tests.unit.compared_runs import outcomes_of, write_run
+from tests.unit.test_report_summary import lines as told_of
 
 MODELS = ("alpha", "beta", "gamma", "delta")
 N = 20
@@ -63,7 +63,7 @@ def test_gate_of_one_model_has_wilsons_interval(run):
 
 def test_end_table_has_the_interval_of_the_gate(run):
     found = judged(run, "solved_rate>=0.45")
-    text = "\n".join(summary_lines(run.summary, (), directory="out", width=200))
+    text = "\n".join(told_of(run.summary))
     assert f"{found.low * 100:.1f} to {found.high * 100:.1f}" in text
     assert "dependent cases counted as one cluster" in text
 

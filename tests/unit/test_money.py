@@ -21,7 +21,6 @@ from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import UNITS, ModelPrice, Tier, amount_of, budget_units, money
 from pytest_ultrapar.pool.price_book import with_book_prices
-from pytest_ultrapar.report.summary import summary_lines
 from tests.unit.finished_run import (
     LANE,
     NOW,
@@ -32,6 +31,7 @@ from tests.unit.finished_run import (
     make_run,
     write_journal,
 )
+from tests.unit.test_report_summary import lines as told_of
 
 POOL = """\
 schema = 1
@@ -218,7 +218,7 @@ def test_cost_stands_in_tables_summary_and_benchmark(tmp_path):
     assert summary.cost is not None
     assert (summary.cost.total, summary.cost.by_model) == (0.0041, {"m1": 0.0041})
     assert summary.statistics.cost == 0.0041
-    said = summary_lines(summary, [], directory="d", width=100)
+    said = told_of(summary)
     assert "cost 0.00410 USD, 0.00205 USD per graded case, by prices of pool.toml" in said
     benchmark = msgspec.json.decode((run.path / "benchmark.json").read_bytes())
     extra = benchmark["benchmarks"][0]["extra_info"]
@@ -236,7 +236,7 @@ def test_unknown_cost_is_null_and_said_once(tmp_path):
     )
     summary = compact(run.path)
     assert pq.read_table(run.path / "results.parquet")["cost"].to_pylist() == [0.00004, None]
-    said = "\n".join(summary_lines(summary, [], directory="d", width=100))
+    said = "\n".join(told_of(summary))
     assert said.count("cost of 1 request more is not known: no price is known of m2") == 1
 
 
@@ -245,7 +245,7 @@ def test_run_without_prices_says_nothing_of_cost(tmp_path):
     summary = compact(run.path)
     assert summary.cost is None
     assert pq.read_table(run.path / "results.parquet")["cost"].to_pylist() == [None, None]
-    assert "cost" not in "\n".join(summary_lines(summary, [], directory="d", width=100))
+    assert "cost" not in "\n".join(told_of(summary))
     benchmark = msgspec.json.decode((run.path / "benchmark.json").read_bytes())
     assert "cost" not in benchmark["benchmarks"][0]["extra_info"]
 

@@ -17,8 +17,8 @@ from pytest_ultrapar.compare.report import comparison_sections, gate_section
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.sections import text_lines
-from pytest_ultrapar.report.summary import summary_lines
 from tests.unit.compared_runs import write_run
+from tests.unit.test_report_summary import lines as told_of
 
 LETTERS = dict(
     zip("spuiek", ("solved", "partial", "unsolved", "infra", "error", "skipped"), strict=True)
@@ -65,7 +65,7 @@ def test_end_table_has_the_interval_over_cells(run):
 
 
 def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
-    lines = summary_lines(run.summary, (), directory="out", width=80)
+    lines = told_of(run.summary)
     at = next(i for i, line in enumerate(lines) if line.startswith("figure"))
     assert lines[at].split() == ["figure", "model", "cells", "mean", "95", "%", "interval"]
     shown = {
@@ -92,7 +92,7 @@ def test_run_without_repetitions_says_nothing_of_them(tmp_path):
     path = write_run(tmp_path / "run", {"alpha": outcomes(ALPHA)})
     run = find_measured_run(str(path))
     assert (run.summary.n_repetitions, run.summary.repetitions) == (1, ())
-    text = "\n".join(summary_lines(run.summary, (), directory="out", width=200))
+    text = "\n".join(told_of(run.summary))
     assert "pass@" not in text
     assert "repetitions" not in text
     assert run.summary.cells[0].interval is not None
@@ -266,5 +266,5 @@ def test_marked_suite_keeps_its_clusters(tmp_path):
     found = judged("pass@3>=0.5", runs[0])
     assert found.verdict == "undecided"
     assert "each repetition draws anew" in found.note
-    lines = summary_lines(runs[0].summary, (), directory="out", width=80)
+    lines = told_of(runs[0].summary)
     assert any("k is above half" in line for line in lines)

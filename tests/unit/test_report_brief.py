@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.analysis.run_summary import CaseNote, Cell
+from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
+from pytest_ultrapar.report.text import n_cells
+from tests.unit.test_report_lanes import lane
+from tests.unit.test_report_summary import STATISTICS, SUMMARY, counts
+
+FLAWS = ("sequence_disorder", "tool_misuse", "parameter_error", "logical_inconsistency")
+
+
+def cell(*names, n=10, solved=5):
+    return Cell(names, n + 1, n, counts(solved, 0, n - solved, 1), {})
+
+
+def brief(summary=SUMMARY, lanes=(), width=MOST_WIDTH, **given):
+    return brief_lines(summary, lanes, directory="out", width=width, **given)
+
+
+def of_cells(*cells, by=("model", "flaw")):
+    return msgspec.structs.replace(SUMMARY, cells=list(cells), summary_by=by)
+
+
+def test_rows_are_models_and_columns_what_varies_next_the_worst_first():
+    summary = of_cells(
+        cell("good", "easy", "tool_misuse", solved=9),
+        cell("good", "easy", "missing_step", solved=10),
+        cell("bad", "easy", "tool_misuse", solved=0),
+        cell("bad", "hard", "tool_misuse", n=30, solved=3),
+        by=("model", "difficulty", "flaw"),
+    )
+    told = brief(summary)
+    at = told.index("")
+    assert told[at + 1 : at + 6] == [
+        "model      n  solved     easy     hard",
+        "bad       40      8%       0%      10%",
+        "good      20     95%      95%        -",
+        "all       60     37%      63%      10%",
+        "n: graded cases; report.md has intervals",
+    ]
+
+
+def test_words_of_a_heading_stand_below_each_other():
+    told = brief(of_cells(cell("m", FLAWS[0]), cell("m", FLAWS[1]), cell("n", "x_y")))
+    at = told.index("")
+    assert told[at + 1].split() == ["sequence", "tool", "x"]
+    assert told[at + 2].split() == ["model", "n", "solved", "disorder", "misuse", "y"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 240])
+@pytest.mark.parametrize(
+    "name", ["a-model-with-a-very-long-name-indeed-{}", "模型-{}", "m\x1b[31m{}"]
+)
+def test_any_run_fits_on_a_screen(width, name):
+    cells = [
+        cell(name.format(m), f"{flaw}_{n}", solved=m % 11)
+        for m in range(40)
+        for flaw in FLAWS
+        for n in range(5)
+    ]
+    notes = [
+        CaseNote(f"t.py::test[{n}]", "infra", "timeout", f"reason {n} " * 60) for n in range(20)
+    ]
+    statistics = msgspec.structs.replace(STATISTICS, n_planned=12_200)
+    summary = msgspec.structs.replace(
+        of_cells(*cells),
+        statistics=statistics,
+        notes=notes,
+        kinds={f"infra/kind{n}": n for n in range(40)},
+        bound_s=6.0,
+        binding="p/k (qps)",
+        efficiency=0.6,
+    )
+    lanes = [
+        msgspec.structs.replace(lane(), lane=f"p/m{n}/k", outcomes={"timeout": 3})
+        for n in range(300)
+    ]
+    told = brief(summary, lanes, width)
+    assert len(told) <= MOST_LINES
+    assert max(map(n_cells, told)) <= min(width, MOST_WIDTH)
+    assert any("more rows" in line for line in told)
+    assert not any("\x1b" in line for line in told)
+    assert told[-1].endswith("report.md tells more")
+
+
+def test_shares_are_coloured_and_nothing_moves():
+    def paint(text, share):
+        return f"<{text}>"
+
+    plain, painted = brief(), brief(paint=paint)
+    assert [line.replace("<", "").replace(">", "") for line in painted] == plain
+    assert any("<75%>" in line for line in painted)
+
+
+def test_cells_without_a_grade_have_no_share():
+    told = brief(of_cells(cell("m", "x", n=0, solved=0)))
+    assert [line.split() for line in told if line.startswith("m ")] == [["m", "0", "-"]]
+
+
+def test_sentences_that_are_too_long_are_cut_and_stand_in_the_report():
+    note = CaseNote("t.py::test[1]", "error", "ValueError", "word " * 100)
+    told = brief(msgspec.structs.replace(SUMMARY, notes=[note]))
+    at = next(i for i, line in enumerate(told) if "t.py::test[1]" in line)
+    assert told[at + 1].startswith("  ")
+    assert told[at + 1].endswith(" ...")
