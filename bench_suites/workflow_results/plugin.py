@@ -1,4 +1,4 @@
-"""Shows the phases' tables at the end of a pytest run that had cases of them.
+"""Makes the phases' tables at the end of a pytest run that had cases of them.
 
 The work is a process of its own: pytest's controller must not pay for pyarrow's memory, and a
 failure there must not cost the run.
@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.errors import ResultsError
+
 if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.finish import FinishedRun
 
 _NAME = "bench_suites_workflow_results"
+TABLES = "phases.md"
+"""The tables, in the run's directory: a screen holds none of them."""
+_TITLE = "## "
 _SILENT = -2
 """`-qq`: nothing but pytest's own dots."""
 _TIMEOUT_S = 300
@@ -36,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class WorkflowResults:
-    """Makes the tables when the run is over, and shows them below its summary."""
+    """Makes the tables when the run is over, and says below its summary where they are."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -52,7 +57,7 @@ class WorkflowResults:
             phases = phases_in(run.directory)
             if phases:
                 self._lines = _tables(run.directory, phases, self._reused)
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, subprocess.SubprocessError, ResultsError) as error:
             self._lines = [f"no tables of the phases: {error}"]
         except KeyboardInterrupt:
             # The run is over and its results are written; whoever cannot wait for tables gets none.
@@ -118,7 +123,13 @@ def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str
         )
         again = f"python -m {__package__} {' '.join(runs)}"
         return [f"no tables of the phases: {reason}; try again with: {again}"]
-    return done.stdout.decode("utf-8", "replace").splitlines()
+    from pytest_ultrapar.publish import write_whole  # noqa: PLC0415 - msgspec, for few runs
+
+    write_whole(directory / TABLES, done.stdout)
+    told = done.stdout.decode("utf-8", "replace").splitlines()
+    titles = [line.removeprefix(_TITLE) for line in told if line.startswith(_TITLE)]
+    # The last line says which files hold the aggregate.
+    return [*titles, f"tables in {directory / TABLES}", *told[-1:]]
 
 
 def _reused_run(config: pytest.Config) -> Path | None:

@@ -78,7 +78,8 @@ def brief_lines(
         *_folded(_speed(summary, lanes), width),
         *_first(lane_lines(lanes), width),
         *_first(trouble_lines(summary), width),
-        *_folded([f"results in {visible(directory)}: {REPORT} tells more"], width),
+        # A path is copied: it is never folded.
+        f"results in {visible(directory)}: {REPORT} tells more",
     ]
     room = MOST_LINES - len(head) - len(rest) - 2
     table = _table(summary, width, max(_LEAST_ROWS, room), paint) if summary.cells else []
