@@ -43,6 +43,8 @@ _BACK_S = 1.0
 _LEFT_S = 10.0
 """For so long a client that has left may come back to its place, as SDKs do after a time-out. What
 has nobody when its turn comes is not sent."""
+_MOST_ENDED = 1000
+"""Of so many tokens that are worth nothing any more it is known whose they were."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
@@ -295,6 +297,8 @@ class Gateway:
         """Let its token be worth nothing, and end what was asked by it."""
         if self._doors.pop(door.token, None) is not None:
             self._gone[door.token] = door.name
+            if len(self._gone) > _MOST_ENDED:
+                del self._gone[next(iter(self._gone))]
             door.close()
 
     async def close(self) -> None:
@@ -357,8 +361,10 @@ class Gateway:
         door = next((self._doors[token] for token in tokens if token in self._doors), None)
         if door is None:
             gone = next((self._gone[token] for token in tokens if token in self._gone), None)
-            said = "a request without the token of this gateway: give the client the key that was "
-            said += "given with the address"
+            said = (
+                "a request brings no token that this gateway knows: give the client the key that "
+            )
+            said += "was given with the address"
             if gone is not None:
                 said = f"the token is that of {gone}, which has ended: it is worth nothing any more"
             raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)

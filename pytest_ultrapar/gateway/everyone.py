@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import re
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,7 +43,6 @@ class Everyone:
 
     Attributes:
         models: The pool's names of its models.
-        cases: One per request that was let in, in their order.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Everyone:
         endpoints: Sequence[Endpoint],
         tokens: TokenEstimates | None,
         run_id: str,
+        plan: Callable[[Case], object],
         submit: Callable[[list[Work]], object],
     ) -> None:
         """Let nobody in yet.
@@ -58,16 +59,18 @@ class Everyone:
             endpoints: Of all lanes.
             tokens: Says what requests may take; None where no limit counts tokens.
             run_id: Makes the ids of cases those of this run.
+            plan: Takes each case, one per request that was let in, before it is submitted.
             submit: Has the engine run a case.
         """
         self._lanes: dict[str, list[Endpoint]] = {}
         for lane in endpoints:
             self._lanes.setdefault(lane.model, []).append(lane)
         self.models = tuple(self._lanes)
-        self.cases: list[Case] = []
         self._tokens = tokens
         self._run_id = run_id
+        self._plan = plan
         self._submit = submit
+        self._numbers = itertools.count()
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
         """A request of the model that it names.
@@ -115,12 +118,12 @@ class Everyone:
         return await came
 
     def _case(self, asked: NativeRequest) -> Case:
-        n = len(self.cases)
+        n = next(self._numbers)
         model = asked.model
         digest = hashlib.sha256(f"{self._run_id} {n}".encode()).hexdigest()
         nodeid = f"{SUITE}::request[{model}-{n}]"
         case = Case(n, digest[:16], nodeid, SUITE, model, 0, {"request": n}, int(digest[16:31], 16))
-        self.cases.append(case)
+        self._plan(case)
         return case
 
 

@@ -38,14 +38,13 @@ from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.summary import summary_lines
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
-from pytest_ultrapar.store.cases_file import CASES_NAME, suite_digest
+from pytest_ultrapar.store.cases_file import ComingCases, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
 from pytest_ultrapar.store.manifest import (
     Manifest,
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.claims.key_keeping import KeptKeys
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
+    from pytest_ultrapar.records import Case
 
 _WORKER = "main"
 _MOST_OPEN = 1000
@@ -73,8 +73,6 @@ _MOST_CLIENTS = 20_000
 _LONGEST_FAILURE = 300
 _INTERRUPTED = 2
 _STATUS_TIMEOUT_S = 1.0
-_CASES_EVERY_S = 10.0
-"""After a crash the cases of the last seconds are in the journal alone."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -177,17 +175,15 @@ class Serving:
         self._services = Services(pool, directory.path)
         self._redactor = process.redactor(pool)
         self._journal = JournalWriter(directory.journal, _WORKER, self._redactor.bytes)
+        self._cases = ComingCases(directory.path)
         self._parts = PartWriter(directory.path, self._redactor.bytes)
         self._gateway = Gateway(listening, arguments.max_wait)
         self._kept = cast("Recording", pool.record or Options.record.default)
         self._keys: KeptKeys | None = None
         self._engine: Engine | None = None
-        self._everyone: Everyone | None = None
         self._port: LocalBroker | None = None
         self._lost: BaseException | None = None
         self._over = threading.Event()
-        self._n_written = 0
-        self._next_cases_s = 0.0
         self._token = self._address = ""
 
     def begin(self, token: str) -> None:
@@ -238,11 +234,11 @@ class Serving:
             sync=self._sync,
             lost=self._note_lost,
         )
-        self._everyone = Everyone(
-            list(found.values()), tokens, self._directory.run_id, engine.submit
+        everyone = Everyone(
+            list(found.values()), tokens, self._directory.run_id, self._cases.add, engine.submit
         )
-        self._token = self._gateway.admit_all(self._everyone, "the gateway", token).token
-        self._write_plan()
+        self._token = self._gateway.admit_all(everyone, "the gateway", token).token
+        self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
         engine.start()
@@ -287,7 +283,7 @@ class Serving:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
             raise ResultsError(self._redactor.text(msg))
         manifest = msgspec.structs.replace(
-            self._write_plan(),
+            self._write_plan(self._cases.finish()),
             lanes=status.lanes if status is not None else [],
             ended_at=datetime.now(UTC),
         )
@@ -305,6 +301,7 @@ class Serving:
         if self._engine is not None:
             self._engine.stop()
         self._journal.close()
+        self._cases.close()
         self._services.stop()
         if self._keys is not None:
             self._keys.give_back(MonotonicClock())
@@ -325,30 +322,19 @@ class Serving:
         return Conversation(keeps_text=self._kept == "text")
 
     def _record(self, records: Sequence[JournalRecord]) -> Sequence[Any]:
+        self._cases.write()
         ended = [one for one in records if isinstance(one, EpisodeEnded)]
         grades = [grade for one in ended if (grade := grade_of(one)) is not None]
         return self._journal.append_all([*records, *grades])[: len(records)]
 
     def _sync(self) -> None:
         self._parts.sync()
+        self._cases.sync()
         self._journal.sync()
-        now_s = MonotonicClock().now_s()
-        if now_s >= self._next_cases_s:
-            self._next_cases_s = now_s + _CASES_EVERY_S
-            self._write_cases()
 
-    def _write_cases(self) -> None:
-        assert self._everyone is not None
-        cases = list(self._everyone.cases)
-        if len(cases) != self._n_written or not cases:
-            write_whole(self._directory.path / CASES_NAME, msgspec.json.encode(cases))
-            self._n_written = len(cases)
-
-    def _write_plan(self) -> Manifest:
-        """Write down the cases so far, and under which conditions they are answered."""
-        assert self._everyone is not None
-        self._write_cases()
-        pool, cases = self._pool, self._everyone.cases
+    def _write_plan(self, cases: Sequence[Case]) -> Manifest:
+        """Write down how many cases there are, and under which conditions they are answered."""
+        pool = self._pool
         manifest = Manifest(
             run_id=self._directory.run_id,
             started_at=self._started_at,

@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import sweep_temporaries
-from pytest_ultrapar.store.cases_file import CASES_NAME
+from pytest_ultrapar.store.cases_file import CASES_NAME, COMING_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
@@ -289,7 +289,7 @@ def _refuse_earlier_run(path: Path) -> None:
             f" or finish that run with --ultrapar-resume={path}"
         )
         raise ConfigError(msg)
-    for name in (CASES_NAME, RECOVERED_NAME):
+    for name in (CASES_NAME, COMING_NAME, RECOVERED_NAME):
         (path / name).unlink(missing_ok=True)
 
 

@@ -95,7 +95,7 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
         client = Outside(told)
         stranger = await Outside(told, token="sk-mine").ask()
         assert (stranger.status_code, stranger.headers["x-should-retry"]) == (401, "false")
-        assert "without the token" in said(stranger)
+        assert "brings no token that this gateway knows" in said(stranger)
         client.url = client.url.replace("/1/v1", "/2/v1")
         elsewhere = await client.ask()
         assert elsewhere.status_code == 401
@@ -106,6 +106,33 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
         assert late.status_code == 401
         assert "that of case c1, which has ended" in said(late)
         assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+def test_whose_an_ended_token_was_is_known_of_the_latest_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "_MOST_ENDED", 3)
+
+    async def scene(told):
+        gateway, url = told.llm._sender.parts.gateway, Outside(told).url
+        tokens = []
+        for n in range(5):
+            door = gateway.admit(told.llm.native(), f"case {n}")
+            gateway.dismiss(door)
+            tokens.append(door.token)
+        answers = [
+            await Outside(told, token=token).client.post(url, headers={"x-api-key": token})
+            for token in tokens
+        ]
+        assert {answer.status_code for answer in answers} == {401}
+        assert ["which has ended" in said(answer) for answer in answers] == [
+            False,
+            False,
+            True,
+            True,
+            True,
+        ]
+        assert "no token that this gateway knows" in said(answers[0])
 
     play(tmp_path, saying(), scene)
 

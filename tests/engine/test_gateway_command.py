@@ -10,11 +10,14 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis.compact import main as compact
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.testing import read_server_log
 
@@ -120,6 +123,25 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     assert len(attempts) == len(log.requests) == 31
     for path in directory.rglob("*"):
         assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
+
+
+def _joined(journal: Path) -> bytes:
+    return b"".join(segment.read_bytes() for segment in journal.iterdir())
+
+
+def test_gateway_that_is_killed_has_written_down_all_that_it_answered(tmp_path, capsys):
+    async def harness(url, journal):
+        async with session(url) as client:
+            await asyncio.gather(*(ask(client, n) for n in range(10)))
+        while journal().count(b'"type":"grade"') < 10:  # noqa: ASYNC110 - it is a process's
+            await asyncio.sleep(0.01)
+
+    directory = tmp_path / ".ultrapar" / "latest"
+    with gateway(tmp_path) as (url, _):
+        journal = partial(_joined, directory / "journal")
+        asyncio.run(asyncio.wait_for(harness(url, journal), 60))
+    assert compact([str(directory)]) == 0
+    assert "10 of 10 cases graded" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # it waits for what it tests
