@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.refusal import refusal, refusal_event
+from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
-from pytest_ultrapar.engine.native_request import NativeRequest, keys_of
+from pytest_ultrapar.engine.native_request import NativeRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 HOST = "127.0.0.1"
-LARGEST_BODY_BYTES = 64 * 1024 * 1024
 MAX_WAIT_S = 60.0
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
@@ -453,20 +453,20 @@ async def _body(request: web.BaseRequest) -> bytes:
     """
     pieces: list[bytes] = []
     n_bytes = request.content_length or 0
-    if n_bytes <= LARGEST_BODY_BYTES:
+    most = native_request.LARGEST_REQUEST_BYTES
+    if n_bytes <= most:
         n_bytes = 0
         try:
             async for piece in request.content.iter_any():
                 pieces.append(piece)
                 n_bytes += len(piece)
-                if n_bytes > LARGEST_BODY_BYTES:
+                if n_bytes > most:
                     break
         except (_web().RequestPayloadError, _broken_http()) as error:
             said = f"the body of a request cannot be read: {error}"
             raise _RefusedError(HTTPStatus.BAD_REQUEST, said) from None
-    if n_bytes > LARGEST_BODY_BYTES:
-        said = f"a request has {n_bytes} bytes or more; the gateway takes {LARGEST_BODY_BYTES}"
-        raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+    if n_bytes > most:
+        raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
     return b"".join(pieces)
 
 

@@ -14,9 +14,10 @@ import msgspec
 
 from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.engine.answers import NobodyWaitsError, Pump
+from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.native import KEPT_TOKENS
-from pytest_ultrapar.engine.native_request import read_request
+from pytest_ultrapar.engine.native_request import not_served, read_request
 from pytest_ultrapar.errors import BadRequestError, InfraError
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 
@@ -78,7 +79,12 @@ class Everyone:
         Raises:
             BadRequestError: It names none of the pool's, or may not be sent.
         """
-        model = self._model(url, body)
+        path = urlsplit(url).path
+        lanes = [lane for of_model in self._lanes.values() for lane in of_model]
+        if method != "POST" or not any(resource_asked(lane, path) for lane in lanes):
+            # Before anything is said of a body, which belongs to another resource or is none.
+            raise not_served(method, path, {one for lane in lanes for one in lane.api.serves})
+        model = self._model(path, body)
         return read_request(
             method,
             url,
@@ -90,8 +96,8 @@ class Everyone:
             kept=lambda _: KEPT_TOKENS,
         )
 
-    def _model(self, url: str, body: bytes) -> str:
-        named = _NAMED.search(urlsplit(url).path)
+    def _model(self, path: str, body: bytes) -> str:
+        named = _NAMED.search(path)
         name = None if named is None else unquote(named["model"])
         try:
             name = msgspec.json.decode(body, type=_Model).model or name

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from pytest_ultrapar.engine import gateway as gateways
+from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.gateway import Gateway
 from tests.engine import native_play
 from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, until
@@ -140,8 +141,13 @@ def test_whose_an_ended_token_was_is_known_of_the_latest_alone(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/v1/files", "does not serve"),
-        ("/v1/chat/completions", "asks for the model 'other'"),
+        (
+            "/v1/chat/completion",
+            "a request asks for POST /v1/chat/completion, which the pool does not serve for the "
+            "model 'm'; did you mean /chat/completions?",
+        ),
+        ("/v1/files", "the model 'm'; it serves POST /chat/completions"),
+        ("/v1/chat/completions", "a request asks for the model 'other'"),
     ],
 )
 def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path, path, says):
@@ -151,6 +157,8 @@ def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path
         answer = await client.ask(model="other")
         assert answer.status_code == 400
         assert says in said(answer)
+        assert "client of llm" not in said(answer)
+        assert "key0" not in said(answer)
         assert told.llm.conversation.failure is None
         assert says in str(told.llm.refused)
         assert told.server.requests == []
@@ -159,7 +167,7 @@ def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path
 
 
 def test_large_body_is_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr(gateways, "LARGEST_BODY_BYTES", 1000)
+    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
         client = Outside(told)
@@ -171,8 +179,29 @@ def test_large_body_is_refused_unread(tmp_path, monkeypatch):
         for content in (b" " * 100_000, pieces()):
             answer = await client.client.post(client.url, headers=client.headers, content=content)
             assert answer.status_code == 413
-            assert "the gateway takes 1000" in said(answer)
+            assert said(answer) == "a request has more than 1,000 bytes, the most that is sent"
         assert (await client.ask()).status_code == 200
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+def padded(told, n_bytes: int) -> bytes:
+    """A request of so many bytes."""
+    content = json.dumps(told.body(user="")).encode()
+    return content.replace(b'"user": ""', b'"user": "%b"' % (b"x" * (n_bytes - len(content))))
+
+
+@pytest.mark.slow  # 200 MB are sent and read
+def test_body_of_the_largest_size_is_sent_and_of_one_byte_more_is_not(tmp_path):
+    async def scene(told):
+        client = Outside(told)
+        for n_more, status in ((1, 413), (0, 200)):
+            content = padded(told, native_request.LARGEST_REQUEST_BYTES + n_more)
+            assert len(content) == 100_000_000 + n_more
+            answer = await client.client.post(client.url, headers=client.headers, content=content)
+            assert answer.status_code == status
+        (request,) = told.server.requests
+        assert len(request.json()["user"]) > 99_999_000
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
 

@@ -101,6 +101,18 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
                 400,
                 "a request names the model 'x'; the pool has m, other",
             )
+            for method, path, says in (
+                ("POST", "/chat/completion", "; did you mean /chat/completions? it serves POST"),
+                (
+                    "GET",
+                    "/files",
+                    "a request asks for GET /v1/files, which the pool does not serve; ",
+                ),
+            ):
+                missed = await client.request(method, path, json=body(0))
+                assert missed.status_code == 400
+                assert says in missed.json()["error"]["message"]
+                assert "key0" not in missed.text
             listed = (await client.get("/models")).json()["data"]
             assert [one["id"] for one in listed] == ["m", "other"]
             asked = [ask(client, n, model="other" if n % 2 else "m") for n in range(30)]
