@@ -51,7 +51,6 @@ _RETRY_NOT = {"x-should-retry": "false"}
 # An SDK may put its API's version behind an address that ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
-_LAST_PORT = 65_535
 # What is no HTTP is answered as such; a traceback of it on the terminal is of use to nobody.
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
@@ -204,12 +203,15 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         OSError: It cannot be had.
     """
-    if not 0 <= port <= _LAST_PORT:
-        msg = f"ports are 0 to {_LAST_PORT}"
-        raise OSError(msg)
-    listening = socket.create_server((host, port), backlog=_BACKLOG)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     listening.setblocking(False)
     return listening
+
+
+def in_url(host: str) -> str:
+    """A host as URLs have it: addresses of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 class Gateway:
@@ -247,7 +249,8 @@ class Gateway:
                 msg = "llm.base_url is to be read in the episode itself, not in a thread of it"
                 raise RuntimeError(msg) from None
             listening = self._listening = self._listening or listen(HOST, 0)
-            self._address = "http://{}:{}".format(*listening.getsockname()[:2])
+            host, port = listening.getsockname()[:2]
+            self._address = f"http://{in_url(host)}:{port}"
             self._starting = loop.create_task(self._serve(listening))
             # Nobody would take what connects: better refused than left waiting.
             self._starting.add_done_callback(

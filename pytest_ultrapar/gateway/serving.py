@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import shutil
@@ -25,7 +26,7 @@ from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
-from pytest_ultrapar.engine.gateway import Gateway, listen
+from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -72,6 +73,8 @@ _MOST_OPEN = 1000
 _MOST_CLIENTS = 20_000
 _LONGEST_FAILURE = 300
 _INTERRUPTED = 2
+_LAST_PORT = 65_535
+_OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
 
 
@@ -91,7 +94,7 @@ def serve(arguments: argparse.Namespace) -> int:
     token = _token(arguments.token_env)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
     with _listening(arguments) as listening:
-        directory = RunDirectory.create(arguments.out, datetime.now(UTC))
+        directory = RunDirectory.create(arguments.out, datetime.now(UTC), option="--out")
         serving = Serving(pool, directory, listening, arguments)
         ctrl_c.install()
         # A service manager's word for the same.
@@ -125,12 +128,15 @@ def _token(name: str | None) -> str:
 
 
 def _listening(arguments: argparse.Namespace) -> socket.socket:
-    host, port = arguments.host, arguments.port
+    host, port = arguments.host, _port(arguments.port)
     if not arguments.max_wait > 0:
         msg = f"--max-wait must be above 0 (got {arguments.max_wait:g})"
         raise ConfigError(msg)
     if not arguments.timeout > 0:
         msg = f"--timeout must be above 0 (got {arguments.timeout:g})"
+        raise ConfigError(msg)
+    if not host.strip():
+        msg = f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})"
         raise ConfigError(msg)
     try:
         is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -145,9 +151,23 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
     try:
         return listen(host, port)
     except OSError as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        msg = f"cannot listen on {host}:{port}: {why}; choose another with --port"
+        # What the library adds says the address once more.
+        why = (error.strerror or str(error)).partition(" (while ")[0]
+        other = "--port" if error.errno in _OF_THE_PORT else "--host"
+        msg = f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
         raise ConfigError(msg) from error
+
+
+def _port(text: str) -> int:
+    """The port.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
+        msg = f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})"
+        raise ConfigError(msg)
+    return int(text)
 
 
 class Serving:

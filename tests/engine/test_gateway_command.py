@@ -179,7 +179,15 @@ def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
         (("--host", "0.0.0.0"), "--host 0.0.0.0 is not the loopback"),
         (("--token-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE: that environment variable"),
         (("--max-wait", "0"), "--max-wait must be above 0 (got 0)"),
-        (("--port", "99999"), "cannot listen on 127.0.0.1:99999"),
+        (("--host", ""), "--host must be an address of this machine, such as 127.0.0.1 (got ''"),
+        (("--host", "", "--allow"), "--host must be an address of this machine"),
+        (("--host", "nowhere.invalid", "--allow"), "; choose another with --host"),
+        (("--host", "192.0.2.7", "--allow"), "Cannot assign requested address; choose another wi"),
+        (("--port", "99999"), "--port must be a whole number from 0 to 65535 (got '99999')"),
+        (("--port", "-1"), "--port must be a whole number from 0 to 65535 (got '-1')"),
+        (("--port", "http"), "--port must be a whole number from 0 to 65535 (got 'http')"),
+        (("--out", "full"), "--out: "),
+        (("--out", "pool.toml"), "; point --out at a writable directory"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
@@ -187,9 +195,12 @@ def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
 ):
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
-    assert main(["gateway", "--pool", "pool.toml", *options]) == 4
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    assert main(["gateway", "--pool", "pool.toml", "--port", "0", *options]) == 4
     said = capsys.readouterr().err
     assert says in said
+    assert "--ultrapar-out" not in said
     assert len(said.splitlines()) == 1
     assert not tmp_path.joinpath(".ultrapar").exists()
 
@@ -202,3 +213,26 @@ def test_port_in_use_is_one_sentence(tmp_path, monkeypatch, capsys):
         assert main(["gateway", "--pool", "pool.toml", "--port", port]) == 4
     said = capsys.readouterr().err
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+
+
+def test_gateway_listens_on_the_other_loopback_too(tmp_path):
+    async def harness(url):
+        async with session(url) as client:
+            return await ask(client, 1)
+
+    with gateway(tmp_path, "--host", "::1") as (url, end):
+        assert url.startswith("http://[::1]:")
+        assert asyncio.run(harness(url)).status_code == 200
+        end()
+
+
+def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    with gateway(tmp_path, "--out", "run") as (_, end):
+        assert main(["gateway", "--pool", "pool.toml", "--port", "0", "--out", "run"]) == 4
+        said = capsys.readouterr().err
+        assert "run is in use by the run with process id " in said
+        assert "wait for its end or use another --out\n" in said
+        end()
