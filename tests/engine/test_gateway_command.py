@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +65,17 @@ def gateway(folder, *options):
             process.kill()
 
 
+def children(pid: int, named: str) -> list[int]:
+    """Processes that one has started, by a word of their command."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and named in status.with_name("cmdline").read_text():
+                found.append(int(status.parent.name))
+    return found
+
+
 def said_after(process):
     def end() -> str:
         process.send_signal(signal.SIGTERM)
@@ -72,7 +83,18 @@ def said_after(process):
         assert process.returncode == 0, said.decode()
         return said.decode()
 
+    end.process = process
     return end
+
+
+def said_after_ctrl_c(process) -> str:
+    """What it says when somebody presses Ctrl-C until it is gone."""
+    for _ in range(40):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            said, _ = process.communicate(timeout=1.3)
+            return said.decode()
+    pytest.fail("it does not end")
 
 
 def body(n: int, model: str = "m", **more):
@@ -236,3 +258,45 @@ def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
         assert "run is in use by the run with process id " in said
         assert "wait for its end or use another --out\n" in said
         end()
+
+
+@pytest.mark.slow  # a Ctrl-C is a second one after a second
+def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path, capsys):
+    async def harness(url):
+        async with session(url) as client:
+            await asyncio.gather(*(ask(client, n) for n in range(5)))
+
+    directory = tmp_path / ".ultrapar" / "latest"
+    with gateway(tmp_path) as (url, end):
+        process = end.process
+        asyncio.run(harness(url))
+        (maker,) = children(process.pid, "analysis.beside")
+        os.kill(maker, signal.SIGSTOP)
+        try:
+            said = said_after_ctrl_c(process)
+        finally:
+            os.kill(maker, signal.SIGKILL)
+    assert "ultrapar gateway: ending" in said
+    assert "Traceback" not in said
+    assert process.returncode == 2
+    assert compact([str(directory)]) == 0
+    assert "5 of 5 cases graded" in capsys.readouterr().out
+
+
+def test_models_take_turns_as_they_are_asked_for(tmp_path):
+    async def harness(url):
+        async with session(url) as client:
+            asked = []
+            for n in range(24):
+                model = "other" if n % 4 == 3 else "m"
+                asked.append(asyncio.create_task(ask(client, n, model=model)))
+                await asyncio.sleep(0.005)
+            await asyncio.gather(*asked)
+
+    with gateway(tmp_path) as (url, end):
+        asyncio.run(harness(url))
+        end()
+    log = read_server_log(tmp_path / ".ultrapar" / "latest" / "simulator.jsonl")
+    models = [row.model for row in log.requests]
+    assert len(models) == 24
+    assert models[:12].count("other") in range(1, 6)
