@@ -365,6 +365,7 @@ class Serving:
             simulated=pool.is_simulated,
             rate_mode=pool.rate_mode,
             mode="ultra",
+            asked_by_others=True,
             policy=Options.policy.default or "balanced",
             seed=0,
             repeats=1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -148,6 +149,12 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     ]
     assert streamed.text.rstrip().endswith("data: [DONE]")
     assert "31 cases: 31 solved" in said
+    assert "latency p50 " in said
+    # When they asked was not ours to choose.
+    for word in ("speed-up", "efficiency", "lower bound", "CLIENT-BOUND", "/s;"):
+        assert word not in said
+    summary = json.loads((tmp_path / ".ultrapar" / "latest" / "summary.json").read_bytes())
+    assert (summary["bound_s"], summary["statistics"]["makespan_s"]) == (None, None)
     directory = tmp_path / ".ultrapar" / "latest"
     log = read_server_log(directory / "simulator.jsonl")
     assert log.count(429) == 0
