@@ -112,7 +112,7 @@ def test_one_case_is_not_compared_with_itself():
     assert "CLIENT-BOUND" in "\n".join(lines(some))
     statistics = msgspec.structs.replace(STATISTICS, n_timed=1)
     text = "\n".join(lines(msgspec.structs.replace(some, statistics=statistics)))
-    assert "1 case in 10.00 s" in text
+    assert "ultra: 1 case in 10" in text
     assert "speed-up" not in text
     assert "CLIENT-BOUND" not in text
 
