@@ -205,9 +205,10 @@ class Serving:
         self._lost: BaseException | None = None
         self._over = threading.Event()
         self._token = self._address = ""
+        self._is_token_new = False
 
     def begin(self, token: str) -> None:
-        """Take the keys, start to serve, and say where.
+        """Take the keys and start to serve.
 
         Args:
             token: Of its clients; empty makes one.
@@ -264,8 +265,7 @@ class Serving:
         engine.start()
         # Requests of clients wait in the socket until the broker is there.
         engine.submit([])
-        if self._lost is None:
-            self._announce(is_new=not token)
+        self._is_token_new = not token
 
     async def _connect(self) -> BrokerPort:
         settings = self._services.broker_settings(self._arguments.timeout, ())
@@ -275,17 +275,19 @@ class Serving:
         self._address = self._gateway.open()
         return self._port
 
-    def _announce(self, *, is_new: bool) -> None:
+    def _announce(self) -> None:
         pool = self._pool
         models = ", ".join(dict.fromkeys(lane.model for lane in pool.lanes))
         _say(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
         _say(f"OPENAI_BASE_URL={self._address}/v1")
-        if is_new:
+        if self._is_token_new:
             _say(f"OPENAI_API_KEY={self._token}")
         _say("Ctrl-C ends it and writes the tables")
 
     def wait(self) -> None:
-        """Serve until the engine ends, which it does only when something is wrong."""
+        """Say where, and serve until the engine ends, which it does only if something is wrong."""
+        if self._lost is None:
+            self._announce()
         while not self._over.wait(1.0):
             pass
 

@@ -129,6 +129,7 @@ class ComingCases:
         self._directory = directory
         self._path = directory / COMING_NAME
         self._new: list[Case] = []
+        self._is_synced = True
         flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         try:
             self._fd = os.open(self._path, flags, 0o600)
@@ -148,6 +149,7 @@ class ComingCases:
         new, self._new = self._new, []
         if not new:
             return
+        self._is_synced = False
         text = msgspec.json.Encoder().encode_lines(new)
         try:
             n_written = os.write(self._fd, text)
@@ -163,9 +165,12 @@ class ComingCases:
         Raises:
             ResultsError: The disk says no.
         """
+        if self._is_synced or self._fd < 0:
+            return
+        # Before it: what is written meanwhile may be on the disk or not.
+        self._is_synced = True
         try:
-            if self._fd >= 0:
-                os.fdatasync(self._fd)
+            os.fdatasync(self._fd)
         except OSError as error:
             raise self._failed(error) from error
 

@@ -20,6 +20,7 @@ import pytest
 
 from pytest_ultrapar.analysis.compact import main as compact
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.gateway import serving
 from pytest_ultrapar.testing import read_server_log
 
 TOKEN = "canary-7c1f2e90"
@@ -307,3 +308,19 @@ def test_models_take_turns_as_they_are_asked_for(tmp_path):
     models = [row.model for row in log.requests]
     assert len(models) == 24
     assert models[:12].count("other") in range(1, 6)
+
+
+def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+    said = []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("Ctrl-C"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "_say", say)
+    assert main(["gateway", "--pool", "pool.toml", "--port", "0"]) == 0
+    assert said[-1].startswith("results in ")
+    assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()
