@@ -32,7 +32,7 @@ from pytest_ultrapar.analysis.run_summary import (
     make_notes,
     read_summary,
 )
-from pytest_ultrapar.analysis.statistics import run_statistics, with_serial_times
+from pytest_ultrapar.analysis.statistics import run_statistics, with_serial_times, without_pace
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import TEMPORARY_SUFFIX, sweep_temporaries, write_whole
 from pytest_ultrapar.records import GRADED
@@ -82,14 +82,18 @@ def compact(
         spans = [measure.span for measure in measures if measure.span is not None]
         made, bound = performance(log, manifest, spans, history.engines)
         statistics = run_statistics(measures, n_planned=len(cases), mode=manifest.mode)
-        benchmark = benchmark_json(
-            measures,
-            manifest,
-            n_planned=Counter((case.suite, case.model) for case in cases),
-            statistics=statistics,
-            performance=made,
-            now=datetime.now(UTC),
-        )
+        benchmark = None
+        if manifest.asked_by_others:
+            statistics = without_pace(statistics)
+        else:
+            benchmark = benchmark_json(
+                measures,
+                manifest,
+                n_planned=Counter((case.suite, case.model) for case in cases),
+                statistics=statistics,
+                performance=made,
+                now=datetime.now(UTC),
+            )
         paths = writing.result()
         written(len(cases), len(cases))
         history.damage.extend(taken.unreadable)

@@ -35,9 +35,9 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         peak_in_flight: Most requests in flight at once.
-        bound_s: Lower bound of the makespan in hindsight. None where nothing was measured, and
-            where limits were estimated: what a pool file then says are ceilings, and a bound by
-            those tells nothing. So for the four below.
+        bound_s: Lower bound of the makespan in hindsight. None where nothing was measured, where
+            others asked when they liked, and where limits were estimated: what a pool file then
+            says are ceilings, and a bound by those tells nothing. So for the four below.
         binding: The limit that bounds most, such as `ideallab/key0 (qps)`.
         efficiency: bound_s / makespan, 0 to 1.
         attribution: Where the makespan went.
@@ -72,7 +72,7 @@ def performance(
         audit=audit(log, manifest.pool_limits),
         first_token=latency_of(log.first_token_s),
     )
-    if not spans or manifest.rate_mode != "fixed":
+    if not spans or manifest.rate_mode != "fixed" or manifest.asked_by_others:
         return known, None
     start_s = min(span.first_send_s for span in spans)
     end_s = max(span.end_s for span in spans)

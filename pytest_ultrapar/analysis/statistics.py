@@ -540,6 +540,18 @@ def run_statistics(
     )
 
 
+def without_pace(statistics: RunStatistics) -> RunStatistics:
+    """The same without what the pauses of others would be in: makespan and all that hangs on it."""
+    return msgspec.structs.replace(
+        statistics,
+        makespan_s=None,
+        throughput=None,
+        serial_s=None,
+        speedup=None,
+        speedup_interval=None,
+    )
+
+
 def _serial(
     timed: Sequence[CaseMeasure],
     makespan_s: float | None,

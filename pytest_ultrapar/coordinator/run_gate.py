@@ -20,7 +20,7 @@ from pytest_ultrapar.compare.rules import (
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.report.sections import text_lines
-from pytest_ultrapar.session.source import Provider, Regrade
+from pytest_ultrapar.session.source import PoolLanes, Regrade
 from pytest_ultrapar.store.run_directory import resolve_run
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     """
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)
-    if not isinstance(source, Provider) and timed is not None:
+    if not isinstance(source, PoolLanes) and timed is not None:
         how = "grading it anew" if isinstance(source, Regrade) else "replaying it"
         msg = (
             f"--ultrapar-gate {timed.text}: how fast a run was cannot be judged by {how} "

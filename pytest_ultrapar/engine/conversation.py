@@ -24,7 +24,8 @@ class Conversation(msgspec.Struct):
 
     Attributes:
         failure: What ends the episode, whatever it does next (`fail`).
-        last_trouble: Why the request that is under way has to be sent again; empty if it has not.
+        troubles: By role, why the request that is under way has to be sent again, if it has; the
+            case's own model has the role "".
         exchanges: Takes what was sent and what came; None: that is not kept.
         keeps_text: Whether messages are kept, where exchanges are not.
     """
@@ -34,7 +35,7 @@ class Conversation(msgspec.Struct):
     n_turns: int = 0
     backoff_s: float = 0.0
     failure: InfraError | PromptRefused | BadRequestError | None = None
-    last_trouble: str = ""
+    troubles: dict[str, str] = {}
     exchanges: ExchangeLog | None = None
     keeps_text: bool = True
     _said: dict[str, list[Mapping[str, Any]]] = {}

@@ -124,7 +124,10 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
     # Whatever a suite raises is its record.
     except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and deadline.expired():
-            trouble = llm.conversation.last_trouble
+            trouble = "; ".join(
+                f"role {role}: {said}" if role else said
+                for role, said in llm.conversation.troubles.items()
+            )
             why = f"; it waited to try again after: {trouble}" if trouble else ""
             return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
         failure = llm.conversation.failure

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.refusal import refusal, refusal_event
+from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
-from pytest_ultrapar.engine.native_request import NativeRequest, keys_of
+from pytest_ultrapar.engine.native_request import NativeRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 HOST = "127.0.0.1"
-LARGEST_BODY_BYTES = 64 * 1024 * 1024
 MAX_WAIT_S = 60.0
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
@@ -43,13 +43,14 @@ _BACK_S = 1.0
 _LEFT_S = 10.0
 """For so long a client that has left may come back to its place, as SDKs do after a time-out. What
 has nobody when its turn comes is not sent."""
+_MOST_ENDED = 1000
+"""Of so many tokens that are worth nothing any more it is known whose they were."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 # An SDK may put its API's version behind an address that ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
-_LAST_PORT = 65_535
 # What is no HTTP is answered as such; a traceback of it on the terminal is of use to nobody.
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
@@ -202,12 +203,15 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         OSError: It cannot be had.
     """
-    if not 0 <= port <= _LAST_PORT:
-        msg = f"ports are 0 to {_LAST_PORT}"
-        raise OSError(msg)
-    listening = socket.create_server((host, port), backlog=_BACKLOG)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     listening.setblocking(False)
     return listening
+
+
+def in_url(host: str) -> str:
+    """A host as URLs have it: addresses of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 class Gateway:
@@ -245,7 +249,8 @@ class Gateway:
                 msg = "llm.base_url is to be read in the episode itself, not in a thread of it"
                 raise RuntimeError(msg) from None
             listening = self._listening = self._listening or listen(HOST, 0)
-            self._address = "http://{}:{}".format(*listening.getsockname()[:2])
+            host, port = listening.getsockname()[:2]
+            self._address = f"http://{in_url(host)}:{port}"
             self._starting = loop.create_task(self._serve(listening))
             # Nobody would take what connects: better refused than left waiting.
             self._starting.add_done_callback(
@@ -295,6 +300,8 @@ class Gateway:
         """Let its token be worth nothing, and end what was asked by it."""
         if self._doors.pop(door.token, None) is not None:
             self._gone[door.token] = door.name
+            if len(self._gone) > _MOST_ENDED:
+                del self._gone[next(iter(self._gone))]
             door.close()
 
     async def close(self) -> None:
@@ -357,8 +364,10 @@ class Gateway:
         door = next((self._doors[token] for token in tokens if token in self._doors), None)
         if door is None:
             gone = next((self._gone[token] for token in tokens if token in self._gone), None)
-            said = "a request without the token of this gateway: give the client the key that was "
-            said += "given with the address"
+            said = (
+                "a request brings no token that this gateway knows: give the client the key that "
+            )
+            said += "was given with the address"
             if gone is not None:
                 said = f"the token is that of {gone}, which has ended: it is worth nothing any more"
             raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
@@ -447,20 +456,20 @@ async def _body(request: web.BaseRequest) -> bytes:
     """
     pieces: list[bytes] = []
     n_bytes = request.content_length or 0
-    if n_bytes <= LARGEST_BODY_BYTES:
+    most = native_request.LARGEST_REQUEST_BYTES
+    if n_bytes <= most:
         n_bytes = 0
         try:
             async for piece in request.content.iter_any():
                 pieces.append(piece)
                 n_bytes += len(piece)
-                if n_bytes > LARGEST_BODY_BYTES:
+                if n_bytes > most:
                     break
         except (_web().RequestPayloadError, _broken_http()) as error:
             said = f"the body of a request cannot be read: {error}"
             raise _RefusedError(HTTPStatus.BAD_REQUEST, said) from None
-    if n_bytes > LARGEST_BODY_BYTES:
-        said = f"a request has {n_bytes} bytes or more; the gateway takes {LARGEST_BODY_BYTES}"
-        raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+    if n_bytes > most:
+        raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
     return b"".join(pieces)
 
 

@@ -15,9 +15,10 @@ from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Pieces
 from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError
+from pytest_ultrapar.pool.fields import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -37,6 +38,9 @@ PUBLIC_HOMES = frozenset(
 )
 """Where SDKs send to when they are told nothing: their owners meant no address of their own."""
 LARGEST_REQUEST_BYTES = 100_000_000
+_VERSION = re.compile(r"^/v\d\w*(?=/)")
+_ALIKE = 0.75
+"""So like another must a resource be to be meant: `/files` is no misspelt one."""
 _OF_CASE = ("its case is about", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
@@ -188,22 +192,18 @@ def read_request(
     """
     split = urlsplit(url)
     if len(body) > LARGEST_REQUEST_BYTES:
-        msg = (
-            f"a request has {len(body)} bytes; a client of llm sends at most "
-            f"{LARGEST_REQUEST_BYTES}"
-        )
-        raise BadRequestError(msg)
+        raise BadRequestError(too_large())
     path, named = _resource(method, split.path, model, lanes)
     fields, plain = _fields(body)
     if (flaw := flaw_of_request(plain)) is not None:
-        msg = f"a request of a client of llm {flaw}"
+        msg = f"a request {flaw}"
         raise BadRequestError(msg)
     named = plain.get("model", named)
     names = {model, *(lane.api_name for lane in lanes)}
     if named is not None and (not isinstance(named, str) or named not in names):
         about, llm = (f"role {role} is", f"llm.role({role!r})") if role else _OF_CASE
         msg = (
-            f"a client of llm asks for the model {named!r}, and {about} {model!r}: give it "
+            f"a request asks for the model {named!r}, and {about} {model!r}: give its client "
             f"model={llm}.model"
         )
         raise BadRequestError(msg)
@@ -236,13 +236,13 @@ def read_request(
 def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
     """The fields of a body, undecoded for the provider and decoded for us."""
     if has_too_many_objects(body):
-        msg = f"a request of a client of llm has more than {MOST_OBJECTS} objects"
+        msg = f"a request has more than {MOST_OBJECTS} objects"
         raise BadRequestError(msg)
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         return fields, {name: msgspec.json.decode(field) for name, field in fields.items()}
     except UNREADABLE as error:
-        msg = f"a client of llm sends JSON objects, and this is none: {error}"
+        msg = f"the body of a request has to be a JSON object, and this is none: {error}"
         raise BadRequestError(msg) from None
 
 
@@ -254,13 +254,35 @@ def _resource(
     for lane in lanes:
         found = None if method != "POST" else resource_asked(lane, path)
         if found is None:
-            served = ", ".join(sorted(lane.api.serves)) or "nothing"
-            msg = (
-                f"a client of llm asks for {method} {path}, which {lane.lane} does not serve; "
-                f"SDKs may ask it for: {served}"
-            )
-            raise BadRequestError(msg)
+            served = frozenset.intersection(*(frozenset(one.api.serves) for one in lanes))
+            raise not_served(method, path, served, f" for the model {model!r}")
     if found is None:
         msg = f"the pool has no lane of the model {model!r}"
         raise BadRequestError(msg)
     return found
+
+
+def not_served(method: str, path: str, served: Collection[str], whom: str = "") -> BadRequestError:
+    """What is said of a request that asks for something else than there is.
+
+    Args:
+        method: As the client has it.
+        path: As the client has it.
+        served: What there is.
+        whom: For which model, if that matters; with a blank before it.
+    """
+    meant = ""
+    if method == "POST":
+        # Versions stand in front of some resources and not of others.
+        bare = _VERSION.sub("", path)
+        meant = did_you_mean(bare, {_VERSION.sub("", one) for one in served}, cutoff=_ALIKE)
+    listed = ", ".join(f"POST {one}" for one in sorted(served)) or "nothing"
+    return BadRequestError(
+        f"a request asks for {method} {path}, which the pool does not serve{whom}"
+        f"{meant or ';'} it serves {listed}"
+    )
+
+
+def too_large() -> str:
+    """What is said of a request that is too large, wherever it comes from."""
+    return f"a request has more than {LARGEST_REQUEST_BYTES:,} bytes, the most that is sent"

@@ -399,7 +399,7 @@ class Replay:
             )
         )
         note.tried(turn, there, body, answer, result)
-        note.last_trouble = ""
+        note.troubles.pop(then.role, None)
         if isinstance(result, Failure):
             message = self._shown(result.message)
             if then.outcome == "refused":

@@ -65,7 +65,7 @@ _CLOCK_STEP_S = 0.05
 """The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
 
 
-class Exchange(Protocol):
+class HttpPort(Protocol):
     """Sends one request; `http.HttpClient` in a run."""
 
     async def exchange(
@@ -92,7 +92,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     port: BrokerPort
-    exchange: Exchange
+    exchange: HttpPort
     endpoints: Mapping[LaneId, Endpoint]
     retry: RetryPolicy
     clock: Clock
@@ -348,13 +348,13 @@ class Sender:
                 continue
             result, answer = sent
             if isinstance(result, Reply):
-                self.conversation.last_trouble = ""
+                self.conversation.troubles.pop(self.role, None)
                 # Chat completions, which most requests are, name and make nothing.
                 if isinstance(answer, Answer) and getattr(endpoint.reader, "has_state", False):
                     self._made |= dict.fromkeys(state_made(answer.body), lease.lane)
                 return result, answer
             result = replace(result, message=self.parts.shown(result.message))
-            self.conversation.last_trouble = result.message
+            self.conversation.troubles[self.role] = result.message
             failed.append(result.outcome)
             its_class = CLASSES[result.outcome]
             verdict = retry.decide(result, failed)
@@ -544,7 +544,7 @@ class Sender:
         return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
 
     def _with_trouble(self, error: InfraError) -> InfraError:
-        trouble = self.conversation.last_trouble
+        trouble = self.conversation.troubles.get(self.role)
         if not trouble:
             return error
         if isinstance(error, NoLaneError):

@@ -29,7 +29,7 @@ place for the same request; streams wait as long as it takes.
 Exit code 0 at its end; 4 when the pool or an option cannot be used, a key is not set, or the port
 is in use.
 """
-_PORT = 8080
+_PORT = "8080"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pool", required=True, metavar="FILE", help="the pool to serve")
     parser.add_argument(
         "--port",
-        type=int,
         default=_PORT,
         help="port to listen on (default: %(default)s); 0 takes any free one",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import re
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,9 +14,10 @@ import msgspec
 
 from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.engine.answers import NobodyWaitsError, Pump
+from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.native import KEPT_TOKENS
-from pytest_ultrapar.engine.native_request import read_request
+from pytest_ultrapar.engine.native_request import not_served, read_request
 from pytest_ultrapar.errors import BadRequestError, InfraError
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 
@@ -42,7 +44,6 @@ class Everyone:
 
     Attributes:
         models: The pool's names of its models.
-        cases: One per request that was let in, in their order.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Everyone:
         endpoints: Sequence[Endpoint],
         tokens: TokenEstimates | None,
         run_id: str,
+        plan: Callable[[Case], object],
         submit: Callable[[list[Work]], object],
     ) -> None:
         """Let nobody in yet.
@@ -58,16 +60,18 @@ class Everyone:
             endpoints: Of all lanes.
             tokens: Says what requests may take; None where no limit counts tokens.
             run_id: Makes the ids of cases those of this run.
+            plan: Takes each case, one per request that was let in, before it is submitted.
             submit: Has the engine run a case.
         """
         self._lanes: dict[str, list[Endpoint]] = {}
         for lane in endpoints:
             self._lanes.setdefault(lane.model, []).append(lane)
         self.models = tuple(self._lanes)
-        self.cases: list[Case] = []
         self._tokens = tokens
         self._run_id = run_id
+        self._plan = plan
         self._submit = submit
+        self._numbers = itertools.count()
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
         """A request of the model that it names.
@@ -75,7 +79,12 @@ class Everyone:
         Raises:
             BadRequestError: It names none of the pool's, or may not be sent.
         """
-        model = self._model(url, body)
+        path = urlsplit(url).path
+        lanes = [lane for of_model in self._lanes.values() for lane in of_model]
+        if method != "POST" or not any(resource_asked(lane, path) for lane in lanes):
+            # Before anything is said of a body, which belongs to another resource or is none.
+            raise not_served(method, path, {one for lane in lanes for one in lane.api.serves})
+        model = self._model(path, body)
         return read_request(
             method,
             url,
@@ -87,8 +96,8 @@ class Everyone:
             kept=lambda _: KEPT_TOKENS,
         )
 
-    def _model(self, url: str, body: bytes) -> str:
-        named = _NAMED.search(urlsplit(url).path)
+    def _model(self, path: str, body: bytes) -> str:
+        named = _NAMED.search(path)
         name = None if named is None else unquote(named["model"])
         try:
             name = msgspec.json.decode(body, type=_Model).model or name
@@ -115,12 +124,12 @@ class Everyone:
         return await came
 
     def _case(self, asked: NativeRequest) -> Case:
-        n = len(self.cases)
+        n = next(self._numbers)
         model = asked.model
         digest = hashlib.sha256(f"{self._run_id} {n}".encode()).hexdigest()
         nodeid = f"{SUITE}::request[{model}-{n}]"
         case = Case(n, digest[:16], nodeid, SUITE, model, 0, {"request": n}, int(digest[16:31], 16))
-        self.cases.append(case)
+        self._plan(case)
         return case
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import shutil
@@ -25,7 +26,7 @@ from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
-from pytest_ultrapar.engine.gateway import Gateway, listen
+from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -38,7 +39,6 @@ from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.file import write_report
@@ -46,7 +46,7 @@ from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
-from pytest_ultrapar.store.cases_file import CASES_NAME, suite_digest
+from pytest_ultrapar.store.cases_file import ComingCases, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
 from pytest_ultrapar.store.manifest import (
     Manifest,
@@ -67,15 +67,16 @@ if TYPE_CHECKING:
     from pytest_ultrapar.claims.key_keeping import KeptKeys
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
+    from pytest_ultrapar.records import Case
 
 _WORKER = "main"
 _MOST_OPEN = 1000
 _MOST_CLIENTS = 20_000
 _LONGEST_FAILURE = 300
 _INTERRUPTED = 2
+_LAST_PORT = 65_535
+_OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
-_CASES_EVERY_S = 10.0
-"""After a crash the cases of the last seconds are in the journal alone."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -94,7 +95,7 @@ def serve(arguments: argparse.Namespace) -> int:
     token = _token(arguments.token_env)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
     with _listening(arguments) as listening:
-        directory = RunDirectory.create(arguments.out, datetime.now(UTC))
+        directory = RunDirectory.create(arguments.out, datetime.now(UTC), option="--out")
         serving = Serving(pool, directory, listening, arguments)
         ctrl_c.install()
         # A service manager's word for the same.
@@ -128,12 +129,15 @@ def _token(name: str | None) -> str:
 
 
 def _listening(arguments: argparse.Namespace) -> socket.socket:
-    host, port = arguments.host, arguments.port
+    host, port = arguments.host, _port(arguments.port)
     if not arguments.max_wait > 0:
         msg = f"--max-wait must be above 0 (got {arguments.max_wait:g})"
         raise ConfigError(msg)
     if not arguments.timeout > 0:
         msg = f"--timeout must be above 0 (got {arguments.timeout:g})"
+        raise ConfigError(msg)
+    if not host.strip():
+        msg = f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})"
         raise ConfigError(msg)
     try:
         is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -148,9 +152,23 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
     try:
         return listen(host, port)
     except OSError as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        msg = f"cannot listen on {host}:{port}: {why}; choose another with --port"
+        # What the library adds says the address once more.
+        why = (error.strerror or str(error)).partition(" (while ")[0]
+        other = "--port" if error.errno in _OF_THE_PORT else "--host"
+        msg = f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
         raise ConfigError(msg) from error
+
+
+def _port(text: str) -> int:
+    """The port.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
+        msg = f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})"
+        raise ConfigError(msg)
+    return int(text)
 
 
 class Serving:
@@ -178,21 +196,20 @@ class Serving:
         self._services = Services(pool, directory.path)
         self._redactor = process.redactor(pool)
         self._journal = JournalWriter(directory.journal, _WORKER, self._redactor.bytes)
+        self._cases = ComingCases(directory.path)
         self._parts = PartWriter(directory.path, self._redactor.bytes)
         self._gateway = Gateway(listening, arguments.max_wait)
         self._kept = cast("Recording", pool.record or Options.record.default)
         self._keys: KeptKeys | None = None
         self._engine: Engine | None = None
-        self._everyone: Everyone | None = None
         self._port: LocalBroker | None = None
         self._lost: BaseException | None = None
         self._over = threading.Event()
-        self._n_written = 0
-        self._next_cases_s = 0.0
         self._token = self._address = ""
+        self._is_token_new = False
 
     def begin(self, token: str) -> None:
-        """Take the keys, start to serve, and say where.
+        """Take the keys and start to serve.
 
         Args:
             token: Of its clients; empty makes one.
@@ -239,18 +256,17 @@ class Serving:
             sync=self._sync,
             lost=self._note_lost,
         )
-        self._everyone = Everyone(
-            list(found.values()), tokens, self._directory.run_id, engine.submit
+        everyone = Everyone(
+            list(found.values()), tokens, self._directory.run_id, self._cases.add, engine.submit
         )
-        self._token = self._gateway.admit_all(self._everyone, "the gateway", token).token
-        self._write_plan()
+        self._token = self._gateway.admit_all(everyone, "the gateway", token).token
+        self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
         engine.start()
         # Requests of clients wait in the socket until the broker is there.
         engine.submit([])
-        if self._lost is None:
-            self._announce(is_new=not token)
+        self._is_token_new = not token
 
     async def _connect(self) -> BrokerPort:
         settings = self._services.broker_settings(self._arguments.timeout, ())
@@ -260,17 +276,19 @@ class Serving:
         self._address = self._gateway.open()
         return self._port
 
-    def _announce(self, *, is_new: bool) -> None:
+    def _announce(self) -> None:
         pool = self._pool
         models = ", ".join(dict.fromkeys(lane.model for lane in pool.lanes))
         _say(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
         _say(f"OPENAI_BASE_URL={self._address}/v1")
-        if is_new:
+        if self._is_token_new:
             _say(f"OPENAI_API_KEY={self._token}")
         _say("Ctrl-C ends it and writes the tables")
 
     def wait(self) -> None:
-        """Serve until the engine ends, which it does only when something is wrong."""
+        """Say where, and serve until the engine ends, which it does only if something is wrong."""
+        if self._lost is None:
+            self._announce()
         while not self._over.wait(1.0):
             pass
 
@@ -288,7 +306,7 @@ class Serving:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
             raise ResultsError(self._redactor.text(msg))
         manifest = msgspec.structs.replace(
-            self._write_plan(),
+            self._write_plan(self._cases.finish()),
             lanes=status.lanes if status is not None else [],
             ended_at=datetime.now(UTC),
         )
@@ -307,6 +325,7 @@ class Serving:
         if self._engine is not None:
             self._engine.stop()
         self._journal.close()
+        self._cases.close()
         self._services.stop()
         if self._keys is not None:
             self._keys.give_back(MonotonicClock())
@@ -327,30 +346,19 @@ class Serving:
         return Conversation(keeps_text=self._kept == "text")
 
     def _record(self, records: Sequence[JournalRecord]) -> Sequence[Any]:
+        self._cases.write()
         ended = [one for one in records if isinstance(one, EpisodeEnded)]
         grades = [grade for one in ended if (grade := grade_of(one)) is not None]
         return self._journal.append_all([*records, *grades])[: len(records)]
 
     def _sync(self) -> None:
         self._parts.sync()
+        self._cases.sync()
         self._journal.sync()
-        now_s = MonotonicClock().now_s()
-        if now_s >= self._next_cases_s:
-            self._next_cases_s = now_s + _CASES_EVERY_S
-            self._write_cases()
 
-    def _write_cases(self) -> None:
-        assert self._everyone is not None
-        cases = list(self._everyone.cases)
-        if len(cases) != self._n_written or not cases:
-            write_whole(self._directory.path / CASES_NAME, msgspec.json.encode(cases))
-            self._n_written = len(cases)
-
-    def _write_plan(self) -> Manifest:
-        """Write down the cases so far, and under which conditions they are answered."""
-        assert self._everyone is not None
-        self._write_cases()
-        pool, cases = self._pool, self._everyone.cases
+    def _write_plan(self, cases: Sequence[Case]) -> Manifest:
+        """Write down how many cases there are, and under which conditions they are answered."""
+        pool = self._pool
         manifest = Manifest(
             run_id=self._directory.run_id,
             started_at=self._started_at,
@@ -361,6 +369,7 @@ class Serving:
             simulated=pool.is_simulated,
             rate_mode=pool.rate_mode,
             mode="ultra",
+            asked_by_others=True,
             policy=Options.policy.default or "balanced",
             seed=0,
             repeats=1,

@@ -214,7 +214,8 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
-    if summary.client_bound:
+    # Of one case nothing could have been done at the same time.
+    if summary.client_bound and summary.statistics.n_timed > 1:
         yield f"CLIENT-BOUND: {summary.client_bound}"
     if summary.audit:
         yield from _audit(summary)
@@ -417,6 +418,16 @@ def _outcomes(summary: RunSummary) -> Iterator[str]:
         yield f"mean scores: {', '.join(means)}"
 
 
+def _latency(statistics: RunStatistics) -> str:
+    latency = statistics.latency
+    if latency is None:
+        return ""
+    return (
+        f"latency p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
+        f" p99 {duration(latency.p99_s)}"
+    )
+
+
 def _speed(summary: RunSummary) -> Iterator[str]:
     statistics = summary.statistics
     sample = statistics.sample
@@ -426,23 +437,21 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             f" {duration(sample.duration_s)}, {rate(sample.n / sample.duration_s)};"
             " not in the times below"
         )
+    tail = _latency(statistics)
     if statistics.makespan_s is not None and statistics.throughput is not None:
-        latency = statistics.latency
-        tail = (
-            f"; latency p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
-            f" p99 {duration(latency.p99_s)}"
-            if latency is not None
-            else ""
-        )
-        yield (
+        made = (
             f"{summary.mode}: {counted(statistics.n_timed, 'case')}"
             f"{summary.session} in"
-            f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}{tail}"
+            f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}"
         )
+        tail = "; ".join(filter(None, [made, tail]))
+    if tail:
+        yield tail
     if (
         statistics.speedup is not None
         and statistics.serial_s is not None
         and summary.mode != "serial"
+        and statistics.n_timed > 1
     ):
         yield (
             f"one after another, they would take {duration(statistics.serial_s)}"

@@ -13,7 +13,7 @@ from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
-from pytest_ultrapar.session.source import Provider, Source, source_of
+from pytest_ultrapar.session.source import PoolLanes, Source, source_of
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import resolve_run
 
@@ -59,7 +59,7 @@ def fix_source(config: pytest.Config) -> None:
         ConfigError: There is no such run.
     """
     found = source(config)
-    if not isinstance(found, Provider):
+    if not isinstance(found, PoolLanes):
         # xdist hands `config.option` to workers (`WorkerController.setup`).
         name = found.option.removeprefix("--").replace("-", "_")
         setattr(config.option, name, str(resolve_run(found.run)))

@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.settings import (
     Options,
     Repeats,
 )
-from pytest_ultrapar.session.source import Provider, Regrade, Replay, source_of
+from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         raise ConfigError(msg)
     _check_baseline(options)
     source = source_of(options)
-    if not isinstance(source, Provider):
+    if not isinstance(source, PoolLanes):
         _settle_earlier(options, source)
     if given["replay_misses"] is not None and options.replay is None:
         msg = (
@@ -139,7 +139,7 @@ def _check_baseline(options: Options) -> None:
         return
     given = f"--ultrapar-baseline {options.baseline}"
     source = source_of(options)
-    if not isinstance(source, Provider):
+    if not isinstance(source, PoolLanes):
         msg = (
             f"{given} measures, and {source.option} takes what an earlier run has; leave one of "
             "them out"

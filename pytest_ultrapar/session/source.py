@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class PoolLanes:
     """The pool's lanes answer; the attributes mean the same in all sources.
 
     Attributes:
@@ -58,7 +58,7 @@ class Replay:
     is_measured: ClassVar[bool] = False
 
 
-Source = Provider | Regrade | Replay
+Source = PoolLanes | Regrade | Replay
 
 
 def source_of(options: Options) -> Source:
@@ -67,4 +67,4 @@ def source_of(options: Options) -> Source:
         return Regrade(options.regrade)
     if options.replay is not None:
         return Replay(options.replay, sends=options.replay_misses == "ask")
-    return Provider()
+    return PoolLanes()

@@ -1,4 +1,4 @@
-"""The planned cases of a run, and those that its suites take from one another."""
+"""The cases of a run, planned or as they come, and those that its suites take from one another."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 CASES_NAME = "cases.json"
+COMING_NAME = "cases.jsonl"
+"""In its place while nobody knows yet which cases there will be, one a line."""
 _LONGEST = 120
 
 
@@ -113,15 +115,105 @@ def _not_storable(cases: Sequence[Case]) -> str:
     return f"a test of the suite {rule}"
 
 
+class ComingCases:
+    """The cases of a run that plans none: written down as they come, each before its records.
+
+    Args:
+        directory: The run's.
+
+    Raises:
+        ResultsError: They cannot be written there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path = directory / COMING_NAME
+        self._new: list[Case] = []
+        self._is_synced = True
+        flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        try:
+            self._fd = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def add(self, case: Case) -> None:
+        """Have a case written by the next `write`, which has to come before its first record."""
+        self._new.append(case)
+
+    def write(self) -> None:
+        """Write those that were added; when this returns, they outlive this process.
+
+        Raises:
+            ResultsError: They could not be written whole.
+        """
+        new, self._new = self._new, []
+        if not new:
+            return
+        self._is_synced = False
+        text = msgspec.json.Encoder().encode_lines(new)
+        try:
+            n_written = os.write(self._fd, text)
+        except OSError as error:
+            raise self._failed(error) from error
+        if n_written != len(text):
+            msg = f"cannot write {self._path}: is the disk full?"
+            raise ResultsError(msg)
+
+    def sync(self) -> None:
+        """Wait until all that were written are on the disk itself; nothing after `close`.
+
+        Raises:
+            ResultsError: The disk says no.
+        """
+        if self._is_synced or self._fd < 0:
+            return
+        # Before it: what is written meanwhile may be on the disk or not.
+        self._is_synced = True
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def finish(self) -> list[Case]:
+        """Put all of them into one file as a plan is; returns them.
+
+        Raises:
+            ResultsError: They cannot be written.
+        """
+        self.write()
+        cases = read_cases(self._directory)
+        write_whole(self._directory / CASES_NAME, msgspec.json.encode(cases))
+        self._path.unlink(missing_ok=True)
+        return cases
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _failed(self, error: OSError) -> ResultsError:
+        return ResultsError(f"cannot write {self._path}: {error.strerror}")
+
+
 def read_cases(directory: Path) -> list[Case]:
-    """The planned cases of a run, in the order of pytest's collection.
+    """The cases of a run, in the order of pytest's collection, or in that in which they came.
 
     Raises:
         ResultsError: There is no such file, or it holds something else.
     """
     path = directory / CASES_NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Case])
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=list[Case])
+        except FileNotFoundError:
+            coming = directory / COMING_NAME
+            if not coming.exists():
+                raise
+            path = coming
+            # A last line that is torn is of a process that died, before any record of that case.
+            whole, _, _ = coming.read_bytes().rpartition(b"\n")
+            return msgspec.json.Decoder(Case).decode_lines(whole)
     except OSError as error:
         msg = f"cannot read the planned cases in {path}: {error.strerror}"
         raise ResultsError(msg) from error

@@ -78,6 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             None where the pool's lanes gave all.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         collected_s: Seconds that pytest took to collect; None where nobody looked.
+        asked_by_others: Whether cases are what others asked when they liked (`ultrapar gateway`):
+            their pauses are in its time, so nothing is said of makespan, bound and speed-up.
         restricted: Whether rules of the assignment may have kept episodes from free lanes.
         measured_from: Episodes that began earlier (of a resumed run) count in the scores but not in
             makespan, throughput and speed-up; None measures all.
@@ -125,6 +127,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None
+    asked_by_others: bool = False
     restricted: bool = False
     collected_s: float | None = None
     serial_sample: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import sweep_temporaries
-from pytest_ultrapar.store.cases_file import CASES_NAME
+from pytest_ultrapar.store.cases_file import CASES_NAME, COMING_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_PARENT = Path(".ultrapar")
+OUT_OPTION = "--ultrapar-out"
 LATEST = "latest"
 LOCK_NAME = "run.lock"
 JOURNAL_NAME = "journal"
@@ -55,7 +56,14 @@ class RunDirectory:
         self._lock_fd = lock_fd
 
     @classmethod
-    def create(cls, out: Path | None, now: datetime, *, parent: Path = DEFAULT_PARENT) -> Self:
+    def create(
+        cls,
+        out: Path | None,
+        now: datetime,
+        *,
+        parent: Path = DEFAULT_PARENT,
+        option: str = OUT_OPTION,
+    ) -> Self:
         """Make and lock the directory of a new run.
 
         A directory whose run never got as far as its first episode is taken over.
@@ -64,6 +72,7 @@ class RunDirectory:
             out: The directory itself; None makes a new one in `parent`.
             now: An aware time; names the run.
             parent: Where default directories stand.
+            option: By which `out` was given, for messages.
 
         Raises:
             ConfigError: The directory cannot be made or written, or `out` is no directory, in use,
@@ -71,19 +80,19 @@ class RunDirectory:
         """
         run_id = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         path = (parent / run_id if out is None else out).absolute()
-        with _usable(path, "--ultrapar-out"):
+        with _usable(path, option, option):
             if out is None:
                 _make_parent(parent)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
                 msg = (
-                    f"--ultrapar-out: {path} is not empty and holds no run;"
+                    f"{option}: {path} is not empty and holds no run;"
                     " name an empty or a new directory"
                 )
                 raise ConfigError(msg)
-            lock_fd = _lock(path)
+            lock_fd = _lock(path, option)
             try:
-                _refuse_earlier_run(path)
+                _refuse_earlier_run(path, option)
                 _prepare(path, lock_fd, run_id)
             except BaseException:
                 os.close(lock_fd)
@@ -237,14 +246,14 @@ def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
 
 
 @contextmanager
-def _usable(path: Path, option: str) -> Iterator[None]:
+def _usable(path: Path, option: str, out_option: str = OUT_OPTION) -> Iterator[None]:
     """Turns what the system says against a run directory into a `ConfigError`."""
     try:
         yield
     except OSError as error:
         msg = (
             f"{option}: cannot use {path} as a run directory: {_said(error)}; point"
-            " --ultrapar-out at a writable directory"
+            f" {out_option} at a writable directory"
         )
         raise ConfigError(msg) from error
 
@@ -261,7 +270,7 @@ def _make_parent(parent: Path) -> None:
         (parent / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, option: str = OUT_OPTION) -> int:
     lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -269,7 +278,7 @@ def _lock(path: Path) -> int:
         os.close(lock_fd)
         holder = _read_holder(path)
         who = "another process" if holder is None else f"the run with process id {holder.pid}"
-        msg = f"{path} is in use by {who}; wait for its end or use another --ultrapar-out"
+        msg = f"{path} is in use by {who}; wait for its end or use another {option}"
         raise ConfigError(msg) from None
     return lock_fd
 
@@ -281,15 +290,15 @@ def _read_holder(path: Path) -> _Holder | None:
         return None
 
 
-def _refuse_earlier_run(path: Path) -> None:
+def _refuse_earlier_run(path: Path, option: str) -> None:
     journal = path / JOURNAL_NAME
     if journal.is_dir() and any(segment.lstat().st_size for segment in segments(journal)):
         msg = (
-            f"--ultrapar-out: {path} holds an earlier run; use another directory,"
-            f" or finish that run with --ultrapar-resume={path}"
+            f"{option}: {path} holds an earlier run; use another directory,"
+            f" or finish that run with pytest --ultrapar-resume={path}"
         )
         raise ConfigError(msg)
-    for name in (CASES_NAME, RECOVERED_NAME):
+    for name in (CASES_NAME, COMING_NAME, RECOVERED_NAME):
         (path / name).unlink(missing_ok=True)
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from pytest_ultrapar.engine import gateway as gateways
+from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.gateway import Gateway
 from tests.engine import native_play
 from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, until
@@ -95,7 +96,7 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
         client = Outside(told)
         stranger = await Outside(told, token="sk-mine").ask()
         assert (stranger.status_code, stranger.headers["x-should-retry"]) == (401, "false")
-        assert "without the token" in said(stranger)
+        assert "brings no token that this gateway knows" in said(stranger)
         client.url = client.url.replace("/1/v1", "/2/v1")
         elsewhere = await client.ask()
         assert elsewhere.status_code == 401
@@ -110,11 +111,43 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
     play(tmp_path, saying(), scene)
 
 
+def test_whose_an_ended_token_was_is_known_of_the_latest_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "_MOST_ENDED", 3)
+
+    async def scene(told):
+        gateway, url = told.llm._sender.parts.gateway, Outside(told).url
+        tokens = []
+        for n in range(5):
+            door = gateway.admit(told.llm.native(), f"case {n}")
+            gateway.dismiss(door)
+            tokens.append(door.token)
+        answers = [
+            await Outside(told, token=token).client.post(url, headers={"x-api-key": token})
+            for token in tokens
+        ]
+        assert {answer.status_code for answer in answers} == {401}
+        assert ["which has ended" in said(answer) for answer in answers] == [
+            False,
+            False,
+            True,
+            True,
+            True,
+        ]
+        assert "no token that this gateway knows" in said(answers[0])
+
+    play(tmp_path, saying(), scene)
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/v1/files", "does not serve"),
-        ("/v1/chat/completions", "asks for the model 'other'"),
+        (
+            "/v1/chat/completion",
+            "a request asks for POST /v1/chat/completion, which the pool does not serve for the "
+            "model 'm'; did you mean /chat/completions?",
+        ),
+        ("/v1/files", "the model 'm'; it serves POST /chat/completions"),
+        ("/v1/chat/completions", "a request asks for the model 'other'"),
     ],
 )
 def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path, path, says):
@@ -124,6 +157,8 @@ def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path
         answer = await client.ask(model="other")
         assert answer.status_code == 400
         assert says in said(answer)
+        assert "client of llm" not in said(answer)
+        assert "key0" not in said(answer)
         assert told.llm.conversation.failure is None
         assert says in str(told.llm.refused)
         assert told.server.requests == []
@@ -132,7 +167,7 @@ def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path
 
 
 def test_large_body_is_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr(gateways, "LARGEST_BODY_BYTES", 1000)
+    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
         client = Outside(told)
@@ -144,8 +179,29 @@ def test_large_body_is_refused_unread(tmp_path, monkeypatch):
         for content in (b" " * 100_000, pieces()):
             answer = await client.client.post(client.url, headers=client.headers, content=content)
             assert answer.status_code == 413
-            assert "the gateway takes 1000" in said(answer)
+            assert said(answer) == "a request has more than 1,000 bytes, the most that is sent"
         assert (await client.ask()).status_code == 200
+
+    play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+def padded(told, n_bytes: int) -> bytes:
+    """A request of so many bytes."""
+    content = json.dumps(told.body(user="")).encode()
+    return content.replace(b'"user": ""', b'"user": "%b"' % (b"x" * (n_bytes - len(content))))
+
+
+@pytest.mark.slow  # 200 MB are sent and read
+def test_body_of_the_largest_size_is_sent_and_of_one_byte_more_is_not(tmp_path):
+    async def scene(told):
+        client = Outside(told)
+        for n_more, status in ((1, 413), (0, 200)):
+            content = padded(told, native_request.LARGEST_REQUEST_BYTES + n_more)
+            assert len(content) == 100_000_000 + n_more
+            answer = await client.client.post(client.url, headers=client.headers, content=content)
+            assert answer.status_code == status
+        (request,) = told.server.requests
+        assert len(request.json()["user"]) > 99_999_000
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
 
@@ -405,3 +461,140 @@ def test_gateway_that_cannot_serve_refuses_clients_and_can_be_closed(tmp_path, m
         await told.llm._sender.parts.gateway.close()
 
     play(tmp_path, saying(), scene)
+
+
+def test_those_who_have_tokens_are_served_in_the_order_in_which_they_came(tmp_path):
+    answer, may = hold()
+
+    async def scene(told):
+        first = Outside(told)
+        second = Outside(told, token=guest(told, "another").token)
+        second.url = second.url.replace("/1/v1", "/2/v1")
+        doors = told.llm._sender.parts.gateway._doors.values()
+        asked = [asyncio.create_task(first.ask(user="0"))]
+        await until(lambda: told.server.requests)
+        for n in range(1, 9):
+            client = first if n % 4 == 0 else second
+            asked.append(asyncio.create_task(client.ask(user=str(n))))
+            await until(lambda n=n: sum(len(door.tasks) for door in doors) > n)
+        may.set()
+        assert {one.status_code for one in await asyncio.gather(*asked)} == {200}
+        users = [json.loads(request.body)["user"] for request in told.server.requests]
+        assert users == [str(n) for n in range(9)]
+
+    play(tmp_path, answer, scene)
+
+
+def guest(told, name: str):
+    """A door of somebody else, whose requests are the same case's."""
+    return told.llm._sender.parts.gateway.admit(told.llm.native(), name)
+
+
+def test_token_of_another_case_is_named_after_its_end_too(tmp_path):
+    async def scene(told):
+        client = Outside(told)
+        other = guest(told, "case c2")
+        client.headers = {"x-api-key": other.token}
+        assert "that of case c2, and the address that of case c1" in said(await client.ask())
+        told.llm._sender.parts.gateway.dismiss(other)
+        late = await client.ask()
+        assert late.status_code == 401
+        assert "that of case c2, which has ended" in said(late)
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+ANTHROPIC = {
+    "type": "message",
+    "role": "assistant",
+    "content": [{"type": "text", "text": "fine"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 5, "output_tokens": 6},
+}
+GEMINI = {
+    "candidates": [
+        {"content": {"role": "model", "parts": [{"text": "fine"}]}, "finishReason": "STOP"}
+    ],
+    "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 6},
+}
+STREAMED = {
+    "anthropic": b"".join(
+        b"event: %b\ndata: %b\n\n" % (one["type"].encode(), json.dumps(one).encode())
+        for one in (
+            {"type": "message_start", "message": {**ANTHROPIC, "content": []}},
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "text", "text": ""},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "fine"},
+            },
+            {"type": "content_block_stop", "index": 0},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn"},
+                "usage": {"output_tokens": 6},
+            },
+            {"type": "message_stop"},
+        )
+    ),
+    "gemini": b"data: " + json.dumps(GEMINI).encode() + b"\r\n\r\n",
+}
+PLACES = {
+    "anthropic": ("/v1/messages", "/v1/messages", "x-api-key"),
+    "gemini": (
+        "/v1beta/models/m:generateContent",
+        "/v1beta/models/m:streamGenerateContent?alt=sse",
+        "x-goog-api-key",
+    ),
+}
+FAULTS = {
+    "anthropic": {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}},
+    "gemini": {"error": {"code": 400, "message": "no", "status": "INVALID_ARGUMENT"}},
+}
+
+
+@pytest.mark.parametrize("api", ["anthropic", "gemini"])
+def test_other_apis_come_through_whole_streamed_and_as_errors(tmp_path, api):
+    whole, streamed = ANTHROPIC if api == "anthropic" else GEMINI, STREAMED[api]
+    plain, stream, header = PLACES[api]
+
+    async def scene(told):
+        # As their SDKs write the address: behind that which ends in a version.
+        base, headers = told.llm.base_url, {header: told.llm.api_key}
+        client = Outside(told).client
+        body = (
+            told.body(max_tokens=9)
+            if api == "anthropic"
+            else {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
+        )
+        answer = await client.post(base + plain, headers=headers, json=body)
+        assert (answer.status_code, answer.json()) == (200, whole)
+        asked = {**body, "stream": True} if api == "anthropic" else body
+        answer = await client.post(base + stream, headers=headers, json=asked)
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.content == streamed
+        answer = await client.post(base + plain, headers=headers, json=body)
+        assert (answer.status_code, answer.json()) == (400, FAULTS[api])
+        assert answer.headers["x-should-retry"] == "false"
+        # What goes wrong on our side is said in the shape of the API that was asked.
+        answer = await client.post(base + plain, headers={header: "no token"}, json=body)
+        assert answer.status_code == 401
+        kind = "type" if api == "anthropic" else "status"
+        word = "authentication_error" if api == "anthropic" else "UNAUTHENTICATED"
+        assert answer.json()["error"][kind] == word
+        assert told.outcomes == ["ok", "ok", "bad_request"]
+        assert [one.tokens_out for one in told.llm.conversation.attempts] == [6, 6, None]
+        assert all(one.headers[header] == TOKEN for one in told.server.requests)
+
+    answers = (
+        json_response(whole),
+        response(streamed, b"content-type: text/event-stream"),
+        json_response(FAULTS[api], status=400),
+    )
+    model = 'instances = ["theirs"]'
+    play(tmp_path, saying(*answers), scene, api=api, model=model, path="")

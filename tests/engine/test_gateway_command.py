@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 
 import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis.compact import main as compact
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.gateway import serving
 from pytest_ultrapar.testing import read_server_log
 
 TOKEN = "canary-7c1f2e90"
@@ -62,6 +67,17 @@ def gateway(folder, *options):
             process.kill()
 
 
+def children(pid: int, named: str) -> list[int]:
+    """Processes that one has started, by a word of their command."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and named in status.with_name("cmdline").read_text():
+                found.append(int(status.parent.name))
+    return found
+
+
 def said_after(process):
     def end() -> str:
         process.send_signal(signal.SIGTERM)
@@ -69,7 +85,18 @@ def said_after(process):
         assert process.returncode == 0, said.decode()
         return said.decode()
 
+    end.process = process
     return end
+
+
+def said_after_ctrl_c(process) -> str:
+    """What it says when somebody presses Ctrl-C until it is gone."""
+    for _ in range(40):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            said, _ = process.communicate(timeout=1.3)
+            return said.decode()
+    pytest.fail("it does not end")
 
 
 def body(n: int, model: str = "m", **more):
@@ -98,6 +125,18 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
                 400,
                 "a request names the model 'x'; the pool has m, other",
             )
+            for method, path, says in (
+                ("POST", "/chat/completion", "; did you mean /chat/completions? it serves POST"),
+                (
+                    "GET",
+                    "/files",
+                    "a request asks for GET /v1/files, which the pool does not serve; ",
+                ),
+            ):
+                missed = await client.request(method, path, json=body(0))
+                assert missed.status_code == 400
+                assert says in missed.json()["error"]["message"]
+                assert "key0" not in missed.text
             listed = (await client.get("/models")).json()["data"]
             assert [one["id"] for one in listed] == ["m", "other"]
             asked = [ask(client, n, model="other" if n % 2 else "m") for n in range(30)]
@@ -111,6 +150,12 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     ]
     assert streamed.text.rstrip().endswith("data: [DONE]")
     assert "31 cases: 31 solved" in said
+    assert "latency p50 " in said
+    # When they asked was not ours to choose.
+    for word in ("speed-up", "efficiency", "lower bound", "CLIENT-BOUND", "/s;"):
+        assert word not in said
+    summary = json.loads((tmp_path / ".ultrapar" / "latest" / "summary.json").read_bytes())
+    assert (summary["bound_s"], summary["statistics"]["makespan_s"]) == (None, None)
     directory = tmp_path / ".ultrapar" / "latest"
     log = read_server_log(directory / "simulator.jsonl")
     assert log.count(429) == 0
@@ -120,6 +165,25 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     assert len(attempts) == len(log.requests) == 31
     for path in directory.rglob("*"):
         assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
+
+
+def _joined(journal: Path) -> bytes:
+    return b"".join(segment.read_bytes() for segment in journal.iterdir())
+
+
+def test_gateway_that_is_killed_has_written_down_all_that_it_answered(tmp_path, capsys):
+    async def harness(url, journal):
+        async with session(url) as client:
+            await asyncio.gather(*(ask(client, n) for n in range(10)))
+        while journal().count(b'"type":"grade"') < 10:  # noqa: ASYNC110 - it is a process's
+            await asyncio.sleep(0.01)
+
+    directory = tmp_path / ".ultrapar" / "latest"
+    with gateway(tmp_path) as (url, _):
+        journal = partial(_joined, directory / "journal")
+        asyncio.run(asyncio.wait_for(harness(url, journal), 60))
+    assert compact([str(directory)]) == 0
+    assert "10 of 10 cases graded" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # it waits for what it tests
@@ -145,7 +209,15 @@ def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
         (("--host", "0.0.0.0"), "--host 0.0.0.0 is not the loopback"),
         (("--token-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE: that environment variable"),
         (("--max-wait", "0"), "--max-wait must be above 0 (got 0)"),
-        (("--port", "99999"), "cannot listen on 127.0.0.1:99999"),
+        (("--host", ""), "--host must be an address of this machine, such as 127.0.0.1 (got ''"),
+        (("--host", "", "--allow"), "--host must be an address of this machine"),
+        (("--host", "nowhere.invalid", "--allow"), "; choose another with --host"),
+        (("--host", "192.0.2.7", "--allow"), "Cannot assign requested address; choose another wi"),
+        (("--port", "99999"), "--port must be a whole number from 0 to 65535 (got '99999')"),
+        (("--port", "-1"), "--port must be a whole number from 0 to 65535 (got '-1')"),
+        (("--port", "http"), "--port must be a whole number from 0 to 65535 (got 'http')"),
+        (("--out", "full"), "--out: "),
+        (("--out", "pool.toml"), "; point --out at a writable directory"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
@@ -153,9 +225,12 @@ def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
 ):
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
-    assert main(["gateway", "--pool", "pool.toml", *options]) == 4
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    assert main(["gateway", "--pool", "pool.toml", "--port", "0", *options]) == 4
     said = capsys.readouterr().err
     assert says in said
+    assert "--ultrapar-out" not in said
     assert len(said.splitlines()) == 1
     assert not tmp_path.joinpath(".ultrapar").exists()
 
@@ -168,3 +243,84 @@ def test_port_in_use_is_one_sentence(tmp_path, monkeypatch, capsys):
         assert main(["gateway", "--pool", "pool.toml", "--port", port]) == 4
     said = capsys.readouterr().err
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+
+
+def test_gateway_listens_on_the_other_loopback_too(tmp_path):
+    async def harness(url):
+        async with session(url) as client:
+            return await ask(client, 1)
+
+    with gateway(tmp_path, "--host", "::1") as (url, end):
+        assert url.startswith("http://[::1]:")
+        assert asyncio.run(harness(url)).status_code == 200
+        end()
+
+
+def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    with gateway(tmp_path, "--out", "run") as (_, end):
+        assert main(["gateway", "--pool", "pool.toml", "--port", "0", "--out", "run"]) == 4
+        said = capsys.readouterr().err
+        assert "run is in use by the run with process id " in said
+        assert "wait for its end or use another --out\n" in said
+        end()
+
+
+@pytest.mark.slow  # a Ctrl-C is a second one after a second
+def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path, capsys):
+    async def harness(url):
+        async with session(url) as client:
+            await asyncio.gather(*(ask(client, n) for n in range(5)))
+
+    directory = tmp_path / ".ultrapar" / "latest"
+    with gateway(tmp_path) as (url, end):
+        process = end.process
+        asyncio.run(harness(url))
+        (maker,) = children(process.pid, "analysis.beside")
+        os.kill(maker, signal.SIGSTOP)
+        try:
+            said = said_after_ctrl_c(process)
+        finally:
+            os.kill(maker, signal.SIGKILL)
+    assert "ultrapar gateway: ending" in said
+    assert "Traceback" not in said
+    assert process.returncode == 2
+    assert compact([str(directory)]) == 0
+    assert "5 of 5 cases graded" in capsys.readouterr().out
+
+
+def test_models_take_turns_as_they_are_asked_for(tmp_path):
+    async def harness(url):
+        async with session(url) as client:
+            asked = []
+            for n in range(24):
+                model = "other" if n % 4 == 3 else "m"
+                asked.append(asyncio.create_task(ask(client, n, model=model)))
+                await asyncio.sleep(0.005)
+            await asyncio.gather(*asked)
+
+    with gateway(tmp_path) as (url, end):
+        asyncio.run(harness(url))
+        end()
+    log = read_server_log(tmp_path / ".ultrapar" / "latest" / "simulator.jsonl")
+    models = [row.model for row in log.requests]
+    assert len(models) == 24
+    assert models[:12].count("other") in range(1, 6)
+
+
+def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+    said = []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("Ctrl-C"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "_say", say)
+    assert main(["gateway", "--pool", "pool.toml", "--port", "0"]) == 0
+    assert said[-1].startswith("results in ")
+    assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()

@@ -187,6 +187,7 @@ def test_what_may_not_be_sent_is_refused_with_one_sentence(
         said = str(refused.value)
         assert sentence in said
         assert "canary" not in said
+        assert "key0" not in said
         assert "\n" not in said
         assert told.llm.conversation.failure is refused.value
         with pytest.raises(BadRequestError):
@@ -210,7 +211,9 @@ def test_huge_body_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
-        with pytest.raises(BadRequestError, match="at most 1000"):
+        with pytest.raises(
+            BadRequestError, match="has more than 1,000 bytes, the most that is sent"
+        ):
             await told.ask(user="x" * 1000)
         assert told.server.requests == []
 

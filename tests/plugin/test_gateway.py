@@ -60,8 +60,8 @@ def test_client(said, command):
 """
 
 
-def run(folder: Path, suite: str) -> subprocess.CompletedProcess[str]:
-    folder.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+def run(folder: Path, suite: str, pool: str = POOL) -> subprocess.CompletedProcess[str]:
+    folder.joinpath("pool.toml").write_text(pool, encoding="utf-8")
     folder.joinpath("test_suite.py").write_text(suite, encoding="utf-8")
     return subprocess.run(
         [*PYTEST, "-W", "error", "-n0", "-q", "--ultrapar-pool", "pool.toml"],
@@ -155,3 +155,42 @@ def ask_in_each_way(folder: Path, python: str, clients: Sequence[str]) -> None:
 def test_client_in_another_language_keeps_to_the_limits_in_each_way(tmp_path):
     """Those of `python -m tests.clients` take minutes to install."""
     ask_in_each_way(tmp_path, sys.executable, ["node"])
+
+
+LEFT = """
+import asyncio, os, pathlib, sys
+from pytest_ultrapar import prefetch
+
+SCRIPT = '''
+import os, urllib.request
+body = b'{"model": "m", "messages": [{"role": "user", "content": "word"}]}'
+headers = {"authorization": "Bearer " + os.environ["KEY"], "content-type": "application/json"}
+urllib.request.urlopen(
+    urllib.request.Request(os.environ["URL"] + "/chat/completions", body, headers)
+)
+'''
+
+@prefetch
+async def said(llm) -> str:
+    env = {**os.environ, "URL": llm.base_url, "KEY": llm.api_key}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, env=env, stderr=-1)
+    log = pathlib.Path(".ultrapar", "latest", "simulator.jsonl")
+    while not (log.exists() and b'"arrival"' in log.read_bytes()):
+        await asyncio.sleep(0.02)
+    return "left"
+
+def test_it(said):
+    assert said == "left"
+"""
+
+
+def test_request_of_another_process_ends_with_its_episode(tmp_path):
+    slow = re.sub("latency = .*", 'latency = { kind = "fixed", median_s = 500 }', POOL)
+    run(tmp_path, LEFT, slow)
+    assert [row["outcome"] for row in results(tmp_path)] == ["solved"]
+    directory = tmp_path / ".ultrapar" / "latest"
+    (request,) = read_server_log(directory / "simulator.jsonl").requests
+    (attempt,) = pq.read_table(directory / "attempts.parquet").to_pylist()
+    assert attempt["outcome"] == "cancelled"
+    # The answer would take 500 s.
+    assert request.t_end_s - request.t_arrival_s < 60

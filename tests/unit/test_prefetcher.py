@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.session.collection import Collected
 from pytest_ultrapar.session.prefetcher import Prefetcher
-from pytest_ultrapar.session.source import Provider
+from pytest_ultrapar.session.source import PoolLanes
 
 
 class StillPrefetcher(Prefetcher):
@@ -37,7 +37,7 @@ def prefetcher() -> StillPrefetcher:
     )
     settings = SimpleNamespace(worker="gw0")
     items = [SimpleNamespace(parent=None)] * len(cases)
-    return StillPrefetcher(items, Collected(case_ids=cases), runtime, settings, Provider())  # type: ignore[arg-type]
+    return StillPrefetcher(items, Collected(case_ids=cases), runtime, settings, PoolLanes())  # type: ignore[arg-type]
 
 
 def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(prefetcher):

@@ -113,6 +113,17 @@ def test_one_row_without_scores_needs_no_legend():
     assert "scores: means" not in "\n".join(lines(two))
 
 
+def test_one_case_is_not_compared_with_itself():
+    some = msgspec.structs.replace(SUMMARY, client_bound="the client was busy")
+    assert "speed-up" in "\n".join(lines(some))
+    assert "CLIENT-BOUND" in "\n".join(lines(some))
+    statistics = msgspec.structs.replace(STATISTICS, n_timed=1)
+    text = "\n".join(lines(msgspec.structs.replace(some, statistics=statistics)))
+    assert "ultra: 1 case in 10" in text
+    assert "speed-up" not in text
+    assert "CLIENT-BOUND" not in text
+
+
 def test_summary_says_what_came_out_with_its_counts():
     text = "\n".join(lines())
     assert (

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case, EpisodeStarted
-from pytest_ultrapar.store.cases_file import read_cases, suite_digest, write_cases
+from pytest_ultrapar.store.cases_file import ComingCases, read_cases, suite_digest, write_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.run_directory import RunDirectory, resolve_run
 
@@ -207,6 +207,30 @@ def test_cases_missing_or_foreign_are_an_error(tmp_path):
     (tmp_path / "cases.json").write_text('[{"index": "no"}]')
     with pytest.raises(ResultsError, match="does not hold the planned cases"):
         read_cases(tmp_path)
+
+
+def test_cases_that_come_are_read_while_they_come_after_a_crash_and_at_the_end(tmp_path):
+    a, b, c = case(0, "aa"), case(1, "bb"), case(2, "cc")
+    coming = ComingCases(tmp_path)
+    assert read_cases(tmp_path) == []
+    coming.add(a)
+    coming.add(b)
+    coming.write()
+    coming.sync()
+    assert read_cases(tmp_path) == [a, b]
+    coming.add(c)
+    assert coming.finish() == [a, b, c] == read_cases(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["cases.json"]
+    coming.close()
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    torn = ComingCases(killed)
+    torn.add(a)
+    torn.write()
+    torn.close()
+    with (killed / "cases.jsonl").open("ab") as file:
+        file.write(b'{"index": 1, "ca')
+    assert read_cases(killed) == [a]
 
 
 def test_suite_digest_depends_on_the_cases_and_not_on_their_order():

@@ -1,0 +1,36 @@
+"""Why a request has to be sent again is that of its own role, whoever else is answered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from pytest_ultrapar.engine.episode import Work, run_episode
+from tests.engine.native_play import play, until
+from tests.engine.test_native_requests import CHATTED
+from tests.engine.test_native_streams import Server
+from tests.raw_server import json_response, response
+
+ASKED = [{"role": "user", "content": "Hi"}]
+
+
+def test_answer_of_a_judge_does_not_hide_what_the_case_waits_for(tmp_path):
+    async def scene(told):
+        async def episode(llm):
+            own = asyncio.ensure_future(llm.chat(ASKED))
+            await until(lambda: llm.conversation.attempts)
+            await llm.role("judge").chat(ASKED)
+            await own
+
+        parts = msgspec.structs.replace(told.llm._sender.parts, roles={"judge": "m"})
+        told.llm._sender.return_unused()
+        work = Work(0, "c2", "m", "", 1, episode)
+        ended = await run_episode(work, None, parts, timeout_s=0.4, worker="main")
+        assert [one.role for one in ended.attempts][:2] == ["", "judge"]
+        assert ended.kind == "timeout"
+        assert "it waited to try again after: " in ended.detail
+        assert "out of order" in ended.detail
+
+    broken = response(b"out of order", status=b"500 Internal Server Error")
+    play(tmp_path, Server((broken,), (json_response(CHATTED),), (...,)), scene)
