@@ -11,16 +11,15 @@ from pytest_ultrapar.report.file import REPORT
 from pytest_ultrapar.report.summary import (
     SIMULATED,
     lane_lines,
+    pace,
     performance_lines,
     replay_line,
     trouble_lines,
 )
 from pytest_ultrapar.report.text import (
     counted,
-    duration,
     n_cells,
     percent,
-    rate,
     shorten,
     times,
     visible,
@@ -124,14 +123,10 @@ def _verdict(summary: RunSummary) -> str:
 
 def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     statistics = summary.statistics
-    if statistics.makespan_s is not None and statistics.throughput is not None:
-        parts = [
-            f"{summary.mode}: {counted(statistics.n_timed, 'case')}{summary.session} in "
-            f"{duration(statistics.makespan_s)}, {rate(statistics.throughput)}"
-        ]
-        if statistics.speedup is not None and summary.mode != "serial":
-            parts.append(f"{times(statistics.speedup)} as fast as one after another")
-        yield "; ".join(parts)
+    said = [pace(summary)]
+    if statistics.speedup is not None and summary.mode != "serial" and statistics.n_timed > 1:
+        said.append(f"{times(statistics.speedup)} as fast as one after another")
+    yield "; ".join(filter(None, said))
     yield from performance_lines(summary, lanes)
     if summary.replayed is not None:
         yield replay_line(summary)

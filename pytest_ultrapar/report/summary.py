@@ -418,14 +418,20 @@ def _outcomes(summary: RunSummary) -> Iterator[str]:
         yield f"mean scores: {', '.join(means)}"
 
 
-def _latency(statistics: RunStatistics) -> str:
-    latency = statistics.latency
-    if latency is None:
-        return ""
-    return (
-        f"latency p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
-        f" p99 {duration(latency.p99_s)}"
-    )
+def pace(summary: RunSummary) -> str:
+    """Cases, time, throughput and latency, as far as they were measured; perhaps empty."""
+    statistics, said = summary.statistics, []
+    if statistics.makespan_s is not None and statistics.throughput is not None:
+        said.append(
+            f"{summary.mode}: {counted(statistics.n_timed, 'case')}{summary.session} in"
+            f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}"
+        )
+    if (latency := statistics.latency) is not None:
+        said.append(
+            f"latency p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
+            f" p99 {duration(latency.p99_s)}"
+        )
+    return "; ".join(said)
 
 
 def _speed(summary: RunSummary) -> Iterator[str]:
@@ -437,16 +443,8 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             f" {duration(sample.duration_s)}, {rate(sample.n / sample.duration_s)};"
             " not in the times below"
         )
-    tail = _latency(statistics)
-    if statistics.makespan_s is not None and statistics.throughput is not None:
-        made = (
-            f"{summary.mode}: {counted(statistics.n_timed, 'case')}"
-            f"{summary.session} in"
-            f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}"
-        )
-        tail = "; ".join(filter(None, [made, tail]))
-    if tail:
-        yield tail
+    if said := pace(summary):
+        yield said
     if (
         statistics.speedup is not None
         and statistics.serial_s is not None
