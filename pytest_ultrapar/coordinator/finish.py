@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from pytest_ultrapar.claims.day_left import day_end_lines, days_left
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.report.brief import brief_lines
-from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.file import add_to_step_summary, write_report
 from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
@@ -148,6 +149,7 @@ def finish(
             write_manifest(path, manifest)
             summary = run.services.compact(written, meanwhile, tell)
             write_report(path, summary, manifest)
+            _show_in_step(path, summary, manifest, tell)
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
         if stopped and summary.n_without_grade:
@@ -164,6 +166,19 @@ def finish(
             else:
                 found += judged.failures
         return FinishedRun(path, manifest, summary, found, gate=judged)
+
+
+def _show_in_step(
+    path: Path, summary: RunSummary, manifest: Manifest, tell: Callable[[str], None]
+) -> None:
+    """Where GitHub runs it, show the run with the step. No run fails because that cannot be."""
+    step = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not step:
+        return
+    try:
+        add_to_step_summary(Path(step), summary, manifest, path)
+    except OSError as error:
+        tell(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
 
 
 def left_after(run: Run, summary: RunSummary) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.publish import write_whole
-from pytest_ultrapar.report.sections import markdown_lines
+from pytest_ultrapar.report.sections import markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 
 if TYPE_CHECKING:
@@ -15,6 +15,33 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 REPORT = "report.md"
+_LEAST_OF_A_STEP = 10_000
+
+
+MOST_OF_A_STEP = 1024 * 1024
+"""Bytes of all that a step of a job may write as its summary.
+
+Source: GitHub Actions, workflow commands: step isolation and limits.
+"""
+
+
+def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run_dir: Path) -> None:
+    """Add a run's report to the file that GitHub shows as the summary of a step.
+
+    Args:
+        path: The file, as `GITHUB_STEP_SUMMARY` names it; what stands in it stays.
+        summary: What the compaction found.
+        manifest: The run's, with what became of its lanes.
+        run_dir: The run's directory.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with path.open("ab") as file:
+        room = MOST_OF_A_STEP - file.tell()
+        sections = summary_sections(summary, manifest.lanes, directory=str(run_dir))
+        if room > _LEAST_OF_A_STEP:
+            file.write(f"{markdown_within(sections, room - 1)}\n".encode())
 
 
 def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:

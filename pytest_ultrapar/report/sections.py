@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.text import markdown_table, text_table, visible
+from pytest_ultrapar.report.text import in_markdown, markdown_table, text_table, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _ANY_WIDTH = 10_000
 """A line that is too long can be read or piped; a column left out can not."""
+_SIZE_OF_A_NOTE = 4_000
+_FEWEST_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,60 @@ def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
     for number, section in enumerate(sections):
         if number:
             yield ""
-        yield f"### {_plain(section.title)}"
-        if section.rows:
-            yield ""
-            yield from markdown_table(section.header, section.rows, n_names=section.n_names)
-        if section.notes:
-            yield ""
-            yield from (f"- {_plain(note)}" for note in section.notes)
+        yield from _markdown(section)
+
+
+def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
+    """Markdown of at most so many bytes, as GitHub takes a comment or a summary.
+
+    Of a table that is too long the last rows are left out, else whole sections; both is said.
+
+    Args:
+        sections: The report.
+        most_bytes: In UTF-8, enough for a sentence or two.
+    """
+    parts, left_out = [], []
+    room = most_bytes - _SIZE_OF_A_NOTE
+    for section in sections:
+        text = _fitted(section, room)
+        if text is None:
+            left_out.append(section.title)
+            continue
+        parts.append(text)
+        room -= len(text.encode()) + 1
+    if left_out:
+        parts.append(
+            f"Left out for its size: {_plain(', '.join(left_out))[: _SIZE_OF_A_NOTE // 8]}"
+        )
+    return "\n".join(parts)
+
+
+def _fitted(section: Section, most_bytes: int) -> str | None:
+    """A section with as many of its rows as fit; None where not even some do."""
+    n_rows = len(section.rows)
+    while True:
+        n_hidden = len(section.rows) - n_rows
+        more = (f"{n_hidden:,} more rows are left out for their size",) if n_hidden else ()
+        shown = replace(section, rows=section.rows[:n_rows], notes=(*more, *section.notes))
+        text = "".join(f"{line}\n" for line in _markdown(shown))
+        if len(text.encode()) <= most_bytes:
+            return text
+        if n_rows < _FEWEST_ROWS:
+            return None
+        n_rows //= 2
+
+
+def _markdown(section: Section) -> Iterator[str]:
+    yield f"### {_plain(section.title)}"
+    if section.rows:
+        yield ""
+        yield from markdown_table(section.header, section.rows, n_names=section.n_names)
+    if section.notes:
+        yield ""
+        yield from (f"- {_plain(note)}" for note in section.notes)
 
 
 def _plain(text: str) -> str:
     r"""Text that Markdown shows as it is: names of models and parameters hold `_`, `*` and `<`."""
-    shown = visible(text).replace("\n", " ")
+    shown = in_markdown(visible(text))
     return "".join(f"\\{letter}" if letter in r"\`*_<>[]|#" else letter for letter in shown)

@@ -121,6 +121,8 @@ def n_cells(text: str) -> int:
 
 
 GAP = "  "
+_LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
+"""One that would escape what follows: Markdown knows escapes of ASCII punctuation only."""
 _LEAST_NAME = 8
 
 
@@ -191,7 +193,7 @@ def markdown_table(
         rows: As many texts each.
         n_names: How many of the first columns are names.
     """
-    texts = [[_safe(text) for text in row] for row in (header, *rows)]
+    texts = [[unmarked(text) for text in row] for row in (header, *rows)]
     widths = [max(3, *(len(row[i]) for row in texts)) for i in range(len(header))]
     ruler = [
         "-" * width if i < n_names else "-" * (width - 1) + ":" for i, width in enumerate(widths)
@@ -206,5 +208,15 @@ def markdown_table(
     return [f"| {' | '.join(row)} |" for row in (aligned[0], ruler, *aligned[1:])]
 
 
-def _safe(text: str) -> str:
-    return visible(text).replace("|", "\\|").replace("\n", " ")
+def unmarked(text: str) -> str:
+    """A cell of a Markdown table that shows a text as it is.
+
+    Only what would be markup there is escaped: files are read as they stand, too.
+    """
+    shown = in_markdown(_LITERAL_BACKSLASH.sub(r"\\\\", visible(text)))
+    return re.sub(r"[`*|]|<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", shown)
+
+
+def in_markdown(text: str) -> str:
+    """One line of Markdown that calls nobody: a zero-width space follows each `@`."""
+    return text.replace("\n", " ").replace("@", "@\u200b")
