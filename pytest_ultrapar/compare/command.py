@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.sections import markdown_lines, text_lines
+from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within, text_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -53,6 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     base = find_measured_run(arguments.base)
     comparisons = compare_runs(base, [find_measured_run(name) for name in arguments.new])
     listed = every_look if arguments.all else telling_looks
-    lines = markdown_lines if arguments.markdown else text_lines
-    sys.stdout.write("\n".join(lines(comparison_sections(base, comparisons, listed))) + "\n")
+    sections = comparison_sections(base, comparisons, listed)
+    if arguments.markdown:
+        sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in text_lines(sections)))
     return 0

@@ -15,7 +15,7 @@ from pytest_ultrapar.compare.rules import (
 )
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.report.sections import markdown_lines, text_lines
+from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within, text_lines
 
 if TYPE_CHECKING:
     import argparse
@@ -104,6 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
         baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
         run = find_measured_run(arguments.run)
         result = judge(rules, run, baseline, undecided=arguments.undecided)
-    lines = markdown_lines if arguments.markdown else text_lines
-    sys.stdout.write("\n".join(lines([gate_section(result)])) + "\n")
+    sections = [gate_section(result)]
+    if arguments.markdown:
+        sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in text_lines(sections)))
     return 1 if result.failed else 0

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 _ANY_WIDTH = 10_000
 """A line that is too long can be read or piped; a column left out can not."""
+MOST_OF_A_COMMENT = 65_536
+"""Characters that GitHub takes as one comment, and at least as many bytes.
+
+Source: GitHub's REST API refuses longer bodies of issue comments.
+"""
 _SIZE_OF_A_NOTE = 4_000
 _FEWEST_ROWS = 8
 
