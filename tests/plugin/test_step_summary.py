@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
 from tests.plugin.conftest import CANARY
 
 SUITE = """
@@ -30,3 +39,39 @@ def test_summary_that_cannot_be_written_fails_nothing(project, monkeypatch):
     result = project.run("-n0")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["ultrapar: GITHUB_STEP_SUMMARY cannot be written: *"])
+
+
+GH = """#!/bin/sh
+# `gh api`, with a directory for a server.
+case "$*" in
+*--jq*) ls comments ;;
+*PATCH*) cp comment.md "comments/${4##*/}" ;;
+*) cp comment.md "comments/$(ls comments | wc -l)7" ;;
+esac
+"""
+
+
+@pytest.mark.slow
+def test_documented_workflow_comments_once_and_updates_it(project, monkeypatch):
+    path = project.pytester.path
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "pull-requests.md"
+    (text,) = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    steps = {one.get("name"): one for one in yaml.safe_load(text)["jobs"]["compare"]["steps"]}
+    (path / "bin").mkdir()
+    (path / "comments").mkdir()
+    (path / "bin" / "gh").write_text(GH)
+    (path / "bin" / "gh").chmod(0o755)
+    here = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{path / 'bin'}:{here}:{os.environ['PATH']}")
+    for name in ("COMMENTS", "COMMENT"):
+        monkeypatch.setenv(name, steps["Comment"]["env"][name].replace("${{ github.", "").strip())
+    (path / "evals").mkdir()
+    project.suite(SUITE, "evals/test_suite.py")
+    assert project.run("-n0", "--ultrapar-out=evals/recorded-run").ret == 0
+    for n in range(2):
+        project.suite(SUITE + "#" * n, "evals/test_suite.py")
+        for step in ("Run", "Compare", "Comment"):
+            command = steps[step]["run"].replace("-n auto", "-n0")
+            subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=path, check=True)
+    (comment,) = (path / "comments").iterdir()
+    assert comment.read_text().startswith("<!-- ultrapar -->\n### ")
