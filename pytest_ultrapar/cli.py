@@ -22,6 +22,7 @@ SUBCOMMANDS = (
     "pytest_ultrapar.compare.command",
     "pytest_ultrapar.compare.gate_command",
     "pytest_ultrapar.gateway.command",
+    "pytest_ultrapar.pages.command",
     "pytest_ultrapar.simulator.command",
 )
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can

@@ -30,6 +30,7 @@ LEVELS = (
     {"store"},
     {"analysis"},
     {"report", "simulator"},
+    {"pages"},
     {"compare"},
     {"claims"},
     {"options"},

@@ -1,0 +1,65 @@
+"""`ultrapar report`: the page of a run, or its report as Markdown."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "report"
+SUMMARY = "write the page of a run, report.html, or print its report as Markdown"
+DESCRIPTION = """\
+Write a page that shows a run: one file that needs nothing else and sends nothing. It is named by
+its directory, its id, or latest.
+
+    ultrapar report latest
+    ultrapar report .ultrapar/20261122T151326Z-cb39c5 --out run.html
+    ultrapar report latest --markdown
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar report`."""
+    parser.add_argument("run", metavar="RUN", help="a run's directory, its id, or latest")
+    parser.add_argument(
+        "--out", metavar="FILE", help="the page (default: report.html in the run's directory)"
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="print Markdown that fits a comment instead"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; the exit code.
+
+    Raises:
+        ConfigError: There is no such run, or it has no results yet.
+        ResultsError: A file cannot be read or written.
+    """
+    from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
+    from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
+    from pytest_ultrapar.pages.page import PAGE, write_page  # noqa: PLC0415
+    from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
+    from pytest_ultrapar.report.summary import summary_sections  # noqa: PLC0415
+    from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
+
+    directory = resolve_run(arguments.run).resolve()
+    if arguments.markdown:
+        manifest, summary = read_manifest(directory), read_summary(directory)
+        if summary is None:
+            msg = f"{directory} has no results yet"
+            raise ConfigError(msg)
+        sections = summary_sections(summary, manifest.lanes, directory=str(directory))
+        sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))
+        return 0
+    path = Path(arguments.out) if arguments.out else directory / PAGE
+    if not path.parent.is_dir():
+        msg = f"--out {path}: there is no directory {path.parent}"
+        raise ConfigError(msg)
+    write_page(directory, path)
+    sys.stdout.write(f"{path}\n")
+    return 0

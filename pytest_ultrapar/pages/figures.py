@@ -1,0 +1,274 @@
+"""What the page of a run shows, read from its tables; pure data, which a test can compute anew."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.analysis.repetitions import cells_of, share_of
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.pages.lanes import LaneUse, lane_uses
+from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.table_rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.records import Outcome
+    from pytest_ultrapar.store.manifest import Manifest
+
+MOST_VALUES = 40
+"""Values of a dimension beyond which a table of it says nothing."""
+QUANTILES = 50
+_PARAM = "param."
+_GRADED = frozenset({"solved", "partial", "unsolved"})
+_ORDER = ("error", "infra", "unsolved", "partial", "skipped", "solved")
+"""Outcomes, those first that somebody wants to know of."""
+_RESULTS = (
+    "case_id",
+    "nodeid",
+    "model",
+    "outcome",
+    "kind",
+    "error",
+    "n_attempts",
+    "n_turns",
+    "tokens_in",
+    "tokens_out",
+    "queue_wait_s",
+    "rate_wait_s",
+    "backoff_s",
+    "service_s",
+    "duration_s",
+    "provider",
+    "instance",
+    "key",
+    "cost",
+)
+
+
+class CaseLine(msgspec.Struct, frozen=True):
+    """A case as the list of cases has it.
+
+    Attributes:
+        shard: Which part of the transcripts has its own; None where they were left out.
+    """
+
+    case_id: str
+    name: str
+    model: str
+    outcome: str
+    kind: str
+    error: str
+    params: dict[str, str]
+    duration_s: float | None
+    n_attempts: int
+    tokens: int
+    cost: float | None
+    lane: str
+    waits: dict[str, float]
+    shard: int | None = None
+
+
+class Square(msgspec.Struct, frozen=True):
+    """The graded cases of one model and one value.
+
+    Attributes:
+        low: Of the interval of the solved share at 95 %; None where nothing was graded.
+    """
+
+    model: str
+    value: str
+    n: int
+    n_solved: int
+    low: float | None
+    high: float | None
+
+
+class Dimension(msgspec.Struct, frozen=True):
+    """Models by the values of one parameter."""
+
+    name: str
+    values: list[str]
+    models: list[str]
+    squares: dict[str, Square]
+
+    def square(self, model: str, value: str) -> Square:
+        """That of a model and a value, perhaps empty."""
+        return self.squares.get(f"{model}\n{value}") or Square(model, value, 0, 0, None, None)
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """How a time is distributed, as quantiles at equal steps from 0 to 1."""
+
+    model: str
+    what: str
+    n: int
+    seconds: list[float]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """All that the page shows beside what the run says of itself."""
+
+    cases: list[CaseLine]
+    dimensions: list[Dimension]
+    curves: list[Curve]
+    lanes: list[LaneUse]
+    kinds: dict[str, dict[str, int]]
+    """Cases without a grade, by kind and lane."""
+
+
+class _Row(NamedTuple):
+    """One result, as intervals take it."""
+
+    case_id: str
+    outcome: Outcome
+    cell: str
+    cluster: str | None
+
+
+def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
+    """The figures of a run whose tables are made.
+
+    Raises:
+        ConfigError: A table is missing or damaged.
+    """
+    try:
+        columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
+        results = read_rows(run_dir, "results", columns, beginning=_PARAM)
+        planned = read_cases(run_dir)
+        attempts = read_rows(
+            run_dir,
+            "attempts",
+            ("provider", "instance", "key", "t_send_s", "t_end_s", "t_first_token_s", "outcome"),
+        )
+    except ResultsError as error:
+        raise ConfigError(str(error)) from error
+    cells = cells_of(planned)
+    clusters = {case.case_id: case.cluster for case in planned}
+    results.sort(key=lambda row: _ORDER.index(row["outcome"]))
+    rows = {
+        row["case_id"]: _Row(
+            row["case_id"],
+            row["outcome"],
+            cells.get(row["case_id"], ""),
+            clusters.get(row["case_id"]),
+        )
+        for row in results
+    }
+    return Figures(
+        [_line(row) for row in results],
+        list(_dimensions(results, rows)),
+        _curves(results),
+        lane_uses(attempts, manifest),
+        _kinds(results),
+    )
+
+
+def _line(row: dict[str, Any]) -> CaseLine:
+    waits = {
+        said: row[name] or 0.0
+        for name, said in (
+            ("queue_wait_s", "seats"),
+            ("rate_wait_s", "rates"),
+            ("backoff_s", "back-off"),
+            ("service_s", "answers"),
+        )
+    }
+    return CaseLine(
+        row["case_id"],
+        visible(row["nodeid"]),
+        visible(row["model"]),
+        row["outcome"],
+        visible(row["kind"] or ""),
+        visible(row["error"] or "", 2_000),
+        {name: visible(value) for name, value in _params(row)},
+        row["duration_s"],
+        row["n_attempts"] or 0,
+        (row["tokens_in"] or 0) + (row["tokens_out"] or 0),
+        row.get("cost"),
+        _lane(row),
+        {said: seconds for said, seconds in waits.items() if seconds},
+    )
+
+
+def _lane(row: dict[str, Any]) -> str:
+    return visible("/".join(row[name] or "" for name in ("provider", "instance", "key")).strip("/"))
+
+
+def _params(row: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    return (
+        (name.removeprefix(_PARAM), str(value))
+        for name, value in row.items()
+        if name.startswith(_PARAM) and value is not None
+    )
+
+
+def _dimensions(results: Sequence[dict[str, Any]], rows: dict[str, _Row]) -> Iterable[Dimension]:
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+    for row in results:
+        for name, value in _params(row):
+            values[name][value] = None
+    models = sorted({row["model"] for row in results})
+    for name, found in values.items():
+        if 1 < len(found) <= MOST_VALUES:
+            yield _dimension(name, sorted(found), models, results, rows)
+    yield _dimension("", [""], models, results, rows)
+
+
+def _dimension(
+    name: str,
+    values: list[str],
+    models: list[str],
+    results: Sequence[dict[str, Any]],
+    rows: dict[str, _Row],
+) -> Dimension:
+    own: dict[tuple[str, str], list[_Row]] = defaultdict(list)
+    for row in results:
+        if row["outcome"] in _GRADED:
+            value = row.get(_PARAM + name)
+            shown = "" if not name or value is None else str(value)
+            own[row["model"], shown].append(rows[row["case_id"]])
+    squares = {}
+    for (model, value), those in own.items():
+        hits = [row.outcome == "solved" for row in those]
+        share = share_of(those, hits)
+        low, high = (share.low, share.high) if share is not None else (None, None)
+        square = Square(visible(model), visible(value), len(those), sum(hits), low, high)
+        squares[f"{square.model}\n{square.value}"] = square
+    return Dimension(
+        visible(name), [visible(one) for one in values], [visible(one) for one in models], squares
+    )
+
+
+def _curves(results: Sequence[dict[str, Any]]) -> list[Curve]:
+    by_model: dict[str, list[float]] = defaultdict(list)
+    for row in results:
+        if row["outcome"] in _GRADED and row["service_s"]:
+            by_model[row["model"]].append(row["service_s"])
+    return [
+        Curve(visible(model), "answers of a case, together", len(found), quantiles(found))
+        for model, found in sorted(by_model.items())
+    ]
+
+
+def quantiles(values: Iterable[float]) -> list[float]:
+    """`QUANTILES + 1` of them, from the smallest value to the largest; each is one of the values.
+
+    Source: the inverse of the empirical distribution function.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    return [ordered[max(0, -(-n * k // QUANTILES) - 1)] for k in range(QUANTILES + 1)]
+
+
+def _kinds(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in results:
+        if row["outcome"] in {"infra", "error"}:
+            found[visible(f"{row['outcome']}/{row['kind'] or ''}")][_lane(row) or "no lane"] += 1
+    return {kind: dict(lanes.most_common()) for kind, lanes in sorted(found.items())}

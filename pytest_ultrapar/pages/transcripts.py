@@ -1,0 +1,137 @@
+"""Transcripts packed for a page: parts that a browser unpacks when somebody looks at a case."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.store.table_rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+CASES_OF_A_PART = 50
+MOST_BYTES = 8_000_000
+"""Of all parts as the page holds them; beyond that it would open slowly."""
+_LONGEST_TEXT = 100_000
+_MESSAGE = (
+    "case_id",
+    "turn",
+    "role",
+    "content",
+    "tool_calls",
+    "name",
+    "reasoning",
+    "refusal",
+    "pool_role",
+)
+_ATTEMPT = (
+    "case_id",
+    "turn",
+    "attempt",
+    "provider",
+    "instance",
+    "key",
+    "t_ready_s",
+    "t_send_s",
+    "t_end_s",
+    "status",
+    "outcome",
+    "tokens_in",
+    "tokens_out",
+    "role",
+)
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """Parts of base64 of gzip of JSON, and which case is in which.
+
+    Attributes:
+        n_left_out: Cases whose transcripts had no room.
+    """
+
+    parts: list[str]
+    of_case: dict[str, int]
+    n_left_out: int
+
+
+def pack(run_dir: Path, case_ids: Sequence[str]) -> Packed:
+    """The conversations and attempts of cases, in this order, as far as there is room.
+
+    Raises:
+        ResultsError: A table cannot be read.
+    """
+    messages = _by_case(run_dir, "transcripts", _MESSAGE)
+    attempts = _by_case(run_dir, "attempts", _ATTEMPT)
+    parts: list[str] = []
+    of_case: dict[str, int] = {}
+    room = MOST_BYTES
+    for start in range(0, len(case_ids), CASES_OF_A_PART):
+        some = case_ids[start : start + CASES_OF_A_PART]
+        content = {
+            case_id: {
+                "messages": [_said(row) for row in messages.get(case_id, ())],
+                "attempts": [_tried(row) for row in attempts.get(case_id, ())],
+            }
+            for case_id in some
+        }
+        packed = base64.b64encode(gzip.compress(msgspec.json.encode(content), 6, mtime=0)).decode()
+        if len(packed) > room:
+            return Packed(parts, of_case, len(case_ids) - len(of_case))
+        room -= len(packed)
+        of_case |= dict.fromkeys(some, len(parts))
+        parts.append(packed)
+    return Packed(parts, of_case, 0)
+
+
+def _by_case(
+    run_dir: Path, table: str, columns: tuple[str, ...]
+) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in read_rows(run_dir, table, columns):
+        found[row["case_id"]].append(row)
+    return found
+
+
+def _said(row: dict[str, Any]) -> dict[str, Any]:
+    who = f"{row['pool_role']}: {row['role']}" if row["pool_role"] else row["role"]
+    texts = {
+        name: _text(row[name])
+        for name in ("reasoning", "content", "refusal", "tool_calls")
+        if row[name]
+    }
+    return {"turn": row["turn"], "who": visible(who), "name": visible(row["name"] or ""), **texts}
+
+
+def _text(text: str) -> str:
+    if len(text) > _LONGEST_TEXT:
+        n_more = len(text) - _LONGEST_TEXT
+        text = f"{text[:_LONGEST_TEXT]}\n[{n_more:,} more characters in transcripts]"
+    return visible(text)
+
+
+def _tried(row: dict[str, Any]) -> list[Any]:
+    waited_s = _between(row["t_ready_s"], row["t_send_s"])
+    took_s = _between(row["t_send_s"], row["t_end_s"])
+    lane = visible("/".join(row[name] or "" for name in ("provider", "instance", "key")))
+    return [
+        row["turn"],
+        row["attempt"],
+        f"{row['role']}: {lane}" if row["role"] else lane,
+        row["outcome"],
+        row["status"],
+        waited_s,
+        took_s,
+        row["tokens_in"],
+        row["tokens_out"],
+    ]
+
+
+def _between(start_s: float | None, end_s: float | None) -> float | None:
+    return None if start_s is None or end_s is None else round(end_s - start_s, 4)
