@@ -27,12 +27,15 @@
     };
   };
 
+  // Vega-Lite warns that a plot with a height for each row does not fit a given one: nobody gave one.
+  const quiet = { level: () => quiet, error: () => quiet, warn: () => quiet, info: () => quiet, debug: () => quiet };
+
   const draw = () => {
     for (const [key, spec] of Object.entries(data.plots)) {
       const place = byId(`plot-${key}`);
       const width = Math.max(260, place.clientWidth - 8);
       const sized = { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };
-      const compiled = vegaLite.compile(sized, { config: colours() }).spec;
+      const compiled = vegaLite.compile(sized, { config: colours(), logger: quiet }).spec;
       // Without `ast` Vega would make functions of texts, which the page's policy forbids.
       const flow = vega.parse(compiled, null, { ast: true });
       const view = new vega.View(flow, { expr: globalThis.expressionInterpreter, renderer: "svg", hover: false });
