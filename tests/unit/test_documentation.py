@@ -140,6 +140,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "compare": 2,
         "gate": 5,
         "gateway": 1,
+        "report": 2,
         "simulate": 4,
     }
     assert len([parse_rule(rule) for rule in rules]) == 8
