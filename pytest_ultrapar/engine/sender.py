@@ -52,6 +52,7 @@ from pytest_ultrapar.errors import (
     NoLaneError,
     PromptRefused,
 )
+from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
 
@@ -230,7 +231,8 @@ class Sender:
                 has = (
                     f"it has {', '.join(models)}" if models else "it has none; write [role.<name>]"
                 )
-                msg = f"llm.role({role!r}): the pool has no such role; {has}"
+                meant = did_you_mean(role, models)
+                msg = f"llm.role({role!r}): the pool has no such role; {has}{meant}"
                 raise ConfigError(msg)
             self._roles[role] = Sender(
                 self.parts,
