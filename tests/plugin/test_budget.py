@@ -118,6 +118,47 @@ def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, 
     assert project.server.prompts == []
 
 
+UNBOUNDED = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@pytest.mark.parametrize("prompt", ["use 5 20"])
+def test_it(answer, grade): grade("solved")
+"""
+NO_ROOM = (
+    "*WARNING: a request to m without max_tokens may cost 0.0110 USD for its answer alone (1,000 "
+    "tokens are reserved for it until an answer is known), and 0.0100 USD is left of the budget of "
+    "pool: it is not sent; bound answers with max_tokens, or raise the budget"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "budget", "is_sent"),
+    [("", "0.01", False), ("max_tokens = 100\n", "0.01", True), ("", "0.02", True)],
+    ids=["no room", "bounded by the pool", "room"],
+)
+def test_budget_without_room_for_an_unbounded_answer_is_said_at_the_start(
+    project, more, budget, is_sent
+):
+    project.write_pool()
+    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
+        pool.write(PRICES + more)
+    project.pytester.path.joinpath("test_suite.py").write_text(UNBOUNDED)
+    run = project.run("-n0", "--ultrapar-budget", budget)
+    if is_sent:
+        assert run.ret == 0
+        run.stdout.no_fnmatch_line("*without max_tokens may cost*")
+        return
+    assert run.ret == 1
+    run.stdout.fnmatch_lines([NO_ROOM])
+    assert project.server.prompts == []
+    assert {row["kind"] for row in project.rows()} == {"budget"}
+
+
 @pytest.mark.slow
 def test_killed_run_has_spent_what_was_in_flight(project):
     prompts = write(project)
