@@ -78,12 +78,15 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
     """
     seats = pool.seats(lanes)
     simulated = " SIMULATED," if pool.is_simulated else ""
-    models = {lane.model for lane in lanes} - pool.caseless
+    models = {lane.model for lane in lanes}
+    n_beside = len(models & pool.caseless)
+    beside = f" and {n_beside} in roles only" if n_beside else ""
     roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
     text = [
         f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
         f"{pool.rate_mode} limits, seed {options.seed}",
-        f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
+        f"ultrapar: {counted(len(models) - n_beside, 'model')}{beside}, "
+        f"{counted(len(lanes), 'lane')}, "
         f"{_seats(seats)}, {_repeats(options)}{roles}",
     ]
     said = [

@@ -197,6 +197,13 @@ def test_it(roles): assert roles
     assert project.run("-n0").ret == 0
 
 
+def test_header_counts_models_that_only_have_roles(project):
+    write(project, cases(1))
+    result = project.run_here("-n0")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["ultrapar: 1 model and 1 in roles only, 2 lanes, *"])
+
+
 LOST = """
 @prefetch
 async def lost(llm) -> str:
