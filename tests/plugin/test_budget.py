@@ -194,6 +194,50 @@ def test_killed_run_has_spent_what_was_in_flight(project):
     assert before <= sum(read_spending(spending).values()) <= budget * UNITS
 
 
+KILLS = """
+import os, signal
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=100)).text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(answer, prompt, grade):
+    if prompt.endswith(" 3") and not os.path.exists("killed"):
+        open("killed", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    grade("solved")
+"""
+
+
+@pytest.mark.slow
+def test_killed_worker_costs_what_it_had_in_flight(project):
+    prompts = write(project)
+    project.suite(KILLS.format(prompts=prompts))
+
+    async def slowly(peer, asked) -> None:
+        await asyncio.sleep(0.1)
+        await WORDS["use"](peer, asked)
+
+    project.server.faults["use"] = slowly
+    budget = int(0.7 * cost_of(prompts))
+    run = project.run("-n2", "--ultrapar-budget", f"{budget / UNITS:.12f}")
+    assert run.ret == 1
+    assert project.pytester.path.joinpath("killed").exists()
+    spending = project.directory / "spending.log"
+    spent = cost_of(project.server.prompts)
+    assert 0 < spent <= sum(read_spending(spending).values()) <= budget
+    more = 3 * cost_of(prompts)
+    again = project.run(
+        "-n2", "--ultrapar-budget", f"{more / UNITS:.12f}", "--ultrapar-resume", "latest"
+    )
+    assert again.ret == 0
+    assert set(project.outcomes().values()) == {"solved"}
+    assert cost_of(project.server.prompts) <= sum(read_spending(spending).values()) <= more
+
+
 def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     prompts = write(project, 10)
     broken = {"on": True}
@@ -295,3 +339,81 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, workers, shar
     by_server = sum(PRICE.cost(row.tokens_in, row.tokens_out) for row in log)
     by_us = sum(read_spending(project.directory / "spending.log").values())
     assert 0 < by_server == by_us <= budget * UNITS
+
+
+JUDGED_POOL = """schema = 1
+[role.judge]
+model = "j"
+
+[[provider]]
+name = "p"
+api = "openai"
+base_url = "{url}"
+keys = [{{ name = "key0", env = "TEST_KEY_0" }}]
+per_key = {{ workers = 4 }}
+[[provider.model]]
+name = "m"
+price_per_mtok_in = 1
+price_per_mtok_out = 2
+[[provider.model]]
+name = "j"
+price_per_mtok_in = 30
+price_per_mtok_out = 70
+"""
+JUDGED = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def judged(llm, n) -> str:
+    asked = [{{"role": "user", "content": f"use 8 20 {{n}}"}}]
+    text = (await llm.chat(asked, max_tokens=20)).text
+    asked = [{{"role": "user", "content": f"use 9 {used} {{n}}"}}]
+    return text + (await llm.role("judge").chat(asked, max_tokens=60)).text
+
+@pytest.mark.parametrize("n", range(20))
+def test_it(judged, grade): grade("solved")
+"""
+
+
+def cost_by_log(project) -> int:
+    """Units, by the server's log and the prices of case and judge."""
+    prices = {"m": ModelPrice("p", "m", 1, 2), "j": ModelPrice("p", "j", 30, 70)}
+    return sum(
+        prices[one.model].cost(*map(int, one.prompt.split()[1:3]))
+        for one in project.server.log.requests
+    )
+
+
+def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
+    project.pytester.path.joinpath("pool.toml").write_text(
+        JUDGED_POOL.format(url=project.server.base_url)
+    )
+    suite = project.pytester.path.joinpath("test_suite.py")
+    suite.write_text(JUDGED.format(used=50))
+    own, judge = ModelPrice("p", "m", 1, 2).cost(8, 20), ModelPrice("p", "j", 30, 70).cost(9, 50)
+    whole = 20 * (own + judge)
+    budget = whole * 3 // 5
+    run = project.run(workers, "--ultrapar-budget", f"{budget / UNITS:.9f}")
+    assert run.ret == 1
+    assert 10 * judge < cost_by_log(project) <= budget
+    kinds = [row["kind"] for row in project.rows() if row["outcome"] == "infra"]
+    assert set(kinds) <= {"budget", "judge: budget"}
+    run.stdout.fnmatch_lines([f"{len(kinds)} cases ended without money: raise the budget and *"])
+    more = ("--ultrapar-budget", f"{2 * whole / UNITS:.9f}")
+    assert project.run(workers, *more, "--ultrapar-resume", "latest").ret == 0
+    first = project.directory.resolve()
+
+    suite.write_text(JUDGED.format(used=40))
+    project.server.reset()
+    judge = ModelPrice("p", "j", 30, 70).cost(9, 40)
+    budget = 12 * judge
+    again = (f"--ultrapar-replay={first}", "--ultrapar-replay-misses=ask")
+    run = project.run(workers, *again, "--ultrapar-budget", f"{budget / UNITS:.9f}")
+    assert run.ret == 1
+    sent = cost_by_log(project)
+    assert {one.model for one in project.server.log.requests} == {"j"}
+    assert 5 * judge < sent <= budget
+    assert sum(read_spending(project.directory / "spending.log").values()) == sent
+    assert project.run(workers, *more, *again, "--ultrapar-resume", "latest").ret == 0
+    assert cost_by_log(project) == 20 * judge
