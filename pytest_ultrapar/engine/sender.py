@@ -41,7 +41,7 @@ from pytest_ultrapar.engine.answers import (
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.gateway import Gateway
-from pytest_ultrapar.engine.replay import Replay, ReplaySettings
+from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
@@ -194,10 +194,10 @@ class Sender:
         self._seed = seed
         self._rng = random.Random(f"{seed} {role}" if role else seed)
         self._lane: LaneId | None = None
-        self._replay: Replay | None = None
+        self._replay: EpisodeReplay | None = None
         if parts.replay is not None:
             lanes = [one for one in parts.endpoints.values() if one.model == model]
-            self._replay = Replay(
+            self._replay = EpisodeReplay(
                 parts.replay, case_id, lanes, role=role, now_s=parts.clock.now_s, shown=parts.shown
             )
         self._made: dict[str, LaneId] = {}
