@@ -295,52 +295,6 @@ def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
     assert set(project.server.prompts) == set(prompts)
 
 
-SIMULATED = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }]
-per_key = { workers = 4 }
-latency = { kind = "fixed", median_s = 0.01 }
-[[provider.model]]
-name = "m"
-"""
-ECHO = """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, prompt) -> str:
-    return (await llm.chat([{{"role": "user", "content": prompt}}]{bound})).text
-
-@pytest.mark.parametrize("prompt", {prompts!r})
-def test_it(answer, grade): grade("solved")
-"""
-
-
-@pytest.mark.parametrize(
-    ("share", "bound"),
-    [(0.15, ", max_tokens=60"), (2.0, ", max_tokens=60"), (2.0, "")],
-    ids=["too little", "enough", "unbounded"],
-)
-def test_servers_own_count_of_tokens_is_within_the_budget(project, workers, share, bound):
-    draw = random.Random(3)
-    prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
-    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED + PRICES)
-    project.suite(ECHO.format(prompts=prompts, bound=bound))
-    # The simulated provider says what it is asked: some 4 characters in a token, both ways.
-    whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS
-    budget = share * whole
-    run = project.run(workers, "--ultrapar-budget", f"{budget:.9f}")
-    assert run.ret == (0 if share > 1 else 1)
-    log = read_server_log(project.directory / "simulator.jsonl").requests
-    assert all(row.tokens_in is not None and row.tokens_out is not None for row in log)
-    by_server = sum(PRICE.cost(row.tokens_in, row.tokens_out) for row in log)
-    by_us = sum(read_spending(project.directory / "spending.log").values())
-    assert 0 < by_server == by_us <= budget * UNITS
-
-
 JUDGED_POOL = """schema = 1
 [role.judge]
 model = "j"
@@ -417,3 +371,49 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
     assert sum(read_spending(project.directory / "spending.log").values()) == sent
     assert project.run(workers, *more, *again, "--ultrapar-resume", "latest").ret == 0
     assert cost_by_log(project) == 20 * judge
+
+
+SIMULATED = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 4 }
+latency = { kind = "fixed", median_s = 0.01 }
+[[provider.model]]
+name = "m"
+"""
+ECHO = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}]{bound})).text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(answer, grade): grade("solved")
+"""
+
+
+@pytest.mark.parametrize(
+    ("share", "bound"),
+    [(0.15, ", max_tokens=60"), (2.0, ", max_tokens=60"), (2.0, "")],
+    ids=["too little", "enough", "unbounded"],
+)
+def test_servers_own_count_of_tokens_is_within_the_budget(project, workers, share, bound):
+    draw = random.Random(3)
+    prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
+    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED + PRICES)
+    project.suite(ECHO.format(prompts=prompts, bound=bound))
+    # The simulated provider says what it is asked: some 4 characters in a token, both ways.
+    whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS
+    budget = share * whole
+    run = project.run(workers, "--ultrapar-budget", f"{budget:.9f}")
+    assert run.ret == (0 if share > 1 else 1)
+    log = read_server_log(project.directory / "simulator.jsonl").requests
+    assert all(row.tokens_in is not None and row.tokens_out is not None for row in log)
+    by_server = sum(PRICE.cost(row.tokens_in, row.tokens_out) for row in log)
+    by_us = sum(read_spending(project.directory / "spending.log").values())
+    assert 0 < by_server == by_us <= budget * UNITS
