@@ -79,12 +79,15 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
     """
     seats = pool.seats(lanes)
     simulated = " SIMULATED," if pool.is_simulated else ""
-    models = {lane.model for lane in lanes} - pool.caseless
+    models = {lane.model for lane in lanes}
+    n_beside = len(models & pool.caseless)
+    beside = f" and {n_beside} in roles only" if n_beside else ""
     roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
     text = [
         f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
         f"{pool.rate_mode} limits, seed {options.seed}",
-        f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
+        f"ultrapar: {counted(len(models) - n_beside, 'model')}{beside}, "
+        f"{counted(len(lanes), 'lane')}, "
         f"{_seats(seats)}, {_repeats(options)}{roles}",
     ]
     said = [
@@ -191,6 +194,15 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
     if not run.source.sends:
         return
     yield from _short_days(run, cases)
+    if run.pool.has_budget:
+        from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
+            no_room_for_answers,
+        )
+
+        if models := run.to_ask(cases).cases:
+            asked = {*models, *run.pool.caseless}
+            lanes = [lane for lane in run.lanes if lane.model in asked]
+            yield from no_room_for_answers(run.pool, lanes, run.directory.path)
     seats = run.pool.seats(run.lanes)
     yield from _waste(run, cases, n_workers=len(workers), seats=seats)
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:

@@ -15,7 +15,7 @@ from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
-from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
+from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
 from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
 
 if TYPE_CHECKING:
@@ -158,5 +158,13 @@ def _error(error: BaseException) -> _End:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace)
+    told = traceback.TracebackException(type(error), error, trace)
+    # Nor do the last ones say more, where the message says what is wrong with the suite.
+    while (
+        isinstance(error, ConfigError)
+        and told.stack
+        and told.stack[-1].filename.startswith(_OUR_FOLDER)
+    ):
+        told.stack.pop()
+    lines = list(told.format())
     return _End("error", type(error).__name__, f"{lines[-1].strip()}\n\n{''.join(lines)}")

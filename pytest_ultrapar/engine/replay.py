@@ -253,7 +253,7 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     redact: Callable[[bytes], bytes]
 
 
-class Replay:
+class EpisodeReplay:
     """Gives the requests of one episode their stored answers; used on the engine's loop."""
 
     def __init__(

@@ -41,7 +41,7 @@ from pytest_ultrapar.engine.answers import (
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.gateway import Gateway
-from pytest_ultrapar.engine.replay import Replay, ReplaySettings
+from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
@@ -52,6 +52,7 @@ from pytest_ultrapar.errors import (
     NoLaneError,
     PromptRefused,
 )
+from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
 
@@ -193,10 +194,10 @@ class Sender:
         self._seed = seed
         self._rng = random.Random(f"{seed} {role}" if role else seed)
         self._lane: LaneId | None = None
-        self._replay: Replay | None = None
+        self._replay: EpisodeReplay | None = None
         if parts.replay is not None:
             lanes = [one for one in parts.endpoints.values() if one.model == model]
-            self._replay = Replay(
+            self._replay = EpisodeReplay(
                 parts.replay, case_id, lanes, role=role, now_s=parts.clock.now_s, shown=parts.shown
             )
         self._made: dict[str, LaneId] = {}
@@ -230,7 +231,8 @@ class Sender:
                 has = (
                     f"it has {', '.join(models)}" if models else "it has none; write [role.<name>]"
                 )
-                msg = f"llm.role({role!r}): the pool has no such role; {has}"
+                meant = did_you_mean(role, models)
+                msg = f"llm.role({role!r}): the pool has no such role; {has}{meant}"
                 raise ConfigError(msg)
             self._roles[role] = Sender(
                 self.parts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import ssl
 import time
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
 
+_LARGE_BYTES = 1 << 20
+"""From here on aiohttp warns of bytes.
+
+Source: aiohttp.payload.TOO_LARGE_BYTES_BODY.
+"""
 _SPEAKS_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
 """What OpenSSL calls bytes that are none of TLS."""
 
@@ -41,6 +47,11 @@ class RefusedError(httpx.ConnectError):
 
 class ProxyRefusedError(httpx.ConnectError):
     """The proxy makes no tunnel to the server; nothing was sent."""
+
+
+def _sendable(body: bytes) -> bytes | io.BytesIO | None:
+    """A body as aiohttp takes it: large ones in pieces, so that the loop can do other things."""
+    return io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None
 
 
 def as_httpx(
@@ -376,7 +387,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
             answer = await session.request(
                 request.method,
                 str(request.url),
-                data=await request.aread() or None,
+                data=_sendable(await request.aread()),
                 headers=_own_headers(request),
                 allow_redirects=False,
             )
@@ -393,7 +404,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
             answer = await session.request(
                 address.method,
                 address.target,
-                data=body or None,
+                data=_sendable(body),
                 headers=address.target_headers,
                 allow_redirects=False,
                 timeout=address.timeout,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.bounds import BUDGET, REPEATS, WORKERS
+from pytest_ultrapar.pool.bounds import MONEY, REPEATS, WORKERS
 from pytest_ultrapar.pool.environment import Overrides, Sources, read_environment
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
@@ -205,5 +205,5 @@ def _add_pool_limit(
         Options.budget, amounts.get("budget"), location.at("budget")
     )
     if budget is not None:
-        amounts["budget"] = float(BUDGET.check(place, budget))
+        amounts["budget"] = float(MONEY.check(place, budget))
     book.add("pool", "pool", amounts, str(origin), str(of_budget))

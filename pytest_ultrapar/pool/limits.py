@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pytest_ultrapar.pool.bounds import BUDGET, PROMPT_TYPES, WORKERS
+from pytest_ultrapar.pool.bounds import MONEY, PROMPT_TYPES, WORKERS
 from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import Location, check_name, check_zone
 from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
@@ -71,7 +71,7 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
             location.at("day").refuse("means nothing without rpd or tpd in the same table")
         found["day"] = check_zone(location.at("day"), day)
     if table is not None and table.budget is not None:
-        found["budget"] = float(BUDGET.check(location.at("budget"), table.budget))
+        found["budget"] = float(MONEY.check(location.at("budget"), table.budget))
     return found
 
 

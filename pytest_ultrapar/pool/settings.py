@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
-from pytest_ultrapar.pool.bounds import BUDGET, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
+from pytest_ultrapar.pool.bounds import MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -344,7 +344,7 @@ class Options:
         default=None,
         kind=float,
         by_default="as the pool says",
-        between=BUDGET,
+        between=MONEY,
         file="budget",
         is_recorded=False,
     )

@@ -490,9 +490,10 @@ def replay_line(summary: RunSummary) -> str:
     ambiguous = f" ({summary.n_ambiguous:,} of them ambiguous)" if summary.n_ambiguous else ""
     n_missed = summary.kinds.get(f"error/{ReplayMissError.kind}", 0)
     missed = f", {counted(n_missed, 'case')} missed one" if n_missed else ""
+    sender = "" if summary.regraded is None else f" by run {summary.regraded}"
     return (
         f"replay of run {summary.replayed}: {counted(summary.n_replayed, 'answer')} "
-        f"replayed{ambiguous}, {counted(summary.n_requests, 'request')} sent{missed}"
+        f"replayed{ambiguous}, {counted(summary.n_requests, 'request')} sent{sender}{missed}"
     )
 
 

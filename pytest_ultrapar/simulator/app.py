@@ -207,7 +207,7 @@ class Composed(msgspec.Struct, frozen=True):
         return self.usage.n_in + self.usage.n_out
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ServedRequest(msgspec.Struct, frozen=True):
     """A request on its lane, with what reads and writes for it."""
 
     lane: ServedLane
@@ -342,7 +342,7 @@ class Simulator:
         lane = provider.lanes.get((key, request.api_name))
         if lane is None:
             return key_names, api.refusal(_no_model(request.api_name))
-        asked = Asked(lane, request, resource)
+        asked = ServedRequest(lane, request, resource)
         if self._faults is not None:
             return _disturbed(self._faults, asked, now_s)
         composed = asked.admit(now_s, None)
@@ -360,7 +360,9 @@ class Simulator:
         return _NO_NAMES, api.refusal(ApiError(404, message, "unknown_url"))
 
 
-def _disturbed(faults: FaultBook, asked: Asked, now_s: float) -> tuple[bytes, Admitted | Whole]:
+def _disturbed(
+    faults: FaultBook, asked: ServedRequest, now_s: float
+) -> tuple[bytes, Admitted | Whole]:
     """The names to log and what the request gets, with what the script says of it."""
     lane, resource = asked.lane, asked.resource
     fault = faults.decide(lane, now_s, lambda: asked.draw().name)

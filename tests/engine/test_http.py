@@ -81,6 +81,28 @@ def test_exchange_sends_body_and_token_and_reads_status_headers_and_body():
         assert b"user-agent: pytest-ultrapar" in lines
 
 
+def test_large_bodies_are_sent_whole_and_nobody_is_warned(recwarn):
+    """Such as with images in it; the content-length is that of the body."""
+
+    async def go(body: bytes) -> bytes:
+        with server(response(b"")) as one:
+            there = endpoint(one.port)
+            client = HttpClient([there], max_connections=4)
+            try:
+                assert (await client.exchange(there, body, timeout_s=60.0)).status == 200
+            finally:
+                await client.close()
+        (request,) = one.requests
+        return request.raw
+
+    body = b"x" * 3_000_000
+    head, _, sent = asyncio.run(go(body)).partition(b"\r\n\r\n")
+    assert sent == body
+    assert b"content-length: 3000000" in head.lower()
+    assert b"transfer-encoding" not in head.lower()
+    assert [str(one.message) for one in recwarn] == []
+
+
 def test_idle_connection_leaves_its_place_at_the_server_to_others():
     place = asyncio.Semaphore(1)
     left: list[str] = []

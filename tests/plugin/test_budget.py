@@ -174,6 +174,47 @@ def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, 
     assert project.server.prompts == []
 
 
+UNBOUNDED = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@pytest.mark.parametrize("prompt", ["use 5 20"])
+def test_it(answer, grade): grade("solved")
+"""
+NO_ROOM = (
+    "*WARNING: a request to m without max_tokens may cost 0.0110 USD for its answer alone (1,000 "
+    "tokens are reserved for it until an answer is known), and 0.0100 USD is left of the budget of "
+    "pool: it is not sent; bound answers with max_tokens, or raise the budget"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "budget", "is_sent"),
+    [("", "0.01", False), ("max_tokens = 100\n", "0.01", True), ("", "0.02", True)],
+    ids=["no room", "bounded by the pool", "room"],
+)
+def test_budget_without_room_for_an_unbounded_answer_is_said_at_the_start(
+    project, more, budget, is_sent
+):
+    project.write_pool()
+    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
+        pool.write(PRICES + more)
+    project.pytester.path.joinpath("test_suite.py").write_text(UNBOUNDED)
+    run = project.run("-n0", "--ultrapar-budget", budget)
+    if is_sent:
+        assert run.ret == 0
+        run.stdout.no_fnmatch_line("*without max_tokens may cost*")
+        return
+    assert run.ret == 1
+    run.stdout.fnmatch_lines([NO_ROOM])
+    assert project.server.prompts == []
+    assert {row["kind"] for row in project.rows()} == {"budget"}
+
+
 @pytest.mark.slow
 def test_killed_run_has_spent_what_was_in_flight(project):
     prompts = write(project)
@@ -207,6 +248,50 @@ def test_killed_run_has_spent_what_was_in_flight(project):
     assert again.ret == 1
     assert cost_of(project.server.prompts) <= budget * UNITS
     assert before <= sum(read_spending(spending).values()) <= budget * UNITS
+
+
+KILLS = """
+import os, signal
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=100)).text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(answer, prompt, grade):
+    if prompt.endswith(" 3") and not os.path.exists("killed"):
+        open("killed", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    grade("solved")
+"""
+
+
+@pytest.mark.slow
+def test_killed_worker_costs_what_it_had_in_flight(project):
+    prompts = write(project)
+    project.suite(KILLS.format(prompts=prompts))
+
+    async def slowly(peer, asked) -> None:
+        await asyncio.sleep(0.1)
+        await WORDS["use"](peer, asked)
+
+    project.server.faults["use"] = slowly
+    budget = int(0.7 * cost_of(prompts))
+    run = project.run("-n2", "--ultrapar-budget", f"{budget / UNITS:.12f}")
+    assert run.ret == 1
+    assert project.pytester.path.joinpath("killed").exists()
+    spending = project.directory / "spending.log"
+    spent = cost_of(project.server.prompts)
+    assert 0 < spent <= sum(read_spending(spending).values()) <= budget
+    more = 3 * cost_of(prompts)
+    again = project.run(
+        "-n2", "--ultrapar-budget", f"{more / UNITS:.12f}", "--ultrapar-resume", "latest"
+    )
+    assert again.ret == 0
+    assert set(project.outcomes().values()) == {"solved"}
+    assert cost_of(project.server.prompts) <= sum(read_spending(spending).values()) <= more
 
 
 def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
@@ -264,6 +349,84 @@ def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
     assert project.run("-n0", "--ultrapar-budget", "1", "--ultrapar-resume", "latest").ret == 0
     assert set(project.outcomes().values()) == {"solved"}
     assert set(project.server.prompts) == set(prompts)
+
+
+JUDGED_POOL = """schema = 1
+[role.judge]
+model = "j"
+
+[[provider]]
+name = "p"
+api = "openai"
+base_url = "{url}"
+keys = [{{ name = "key0", env = "TEST_KEY_0" }}]
+per_key = {{ workers = 4 }}
+[[provider.model]]
+name = "m"
+price_per_mtok_in = 1
+price_per_mtok_out = 2
+[[provider.model]]
+name = "j"
+price_per_mtok_in = 30
+price_per_mtok_out = 70
+"""
+JUDGED = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def judged(llm, n) -> str:
+    asked = [{{"role": "user", "content": f"use 8 20 {{n}}"}}]
+    text = (await llm.chat(asked, max_tokens=20)).text
+    asked = [{{"role": "user", "content": f"use 9 {used} {{n}}"}}]
+    return text + (await llm.role("judge").chat(asked, max_tokens=60)).text
+
+@pytest.mark.parametrize("n", range(20))
+def test_it(judged, grade): grade("solved")
+"""
+
+
+def cost_by_log(project) -> int:
+    """Units, by the server's log and the prices of case and judge."""
+    prices = {"m": ModelPrice("p", "m", 1, 2), "j": ModelPrice("p", "j", 30, 70)}
+    return sum(
+        prices[one.model].cost(*map(int, one.prompt.split()[1:3]))
+        for one in project.server.log.requests
+    )
+
+
+def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
+    project.pytester.path.joinpath("pool.toml").write_text(
+        JUDGED_POOL.format(url=project.server.base_url)
+    )
+    suite = project.pytester.path.joinpath("test_suite.py")
+    suite.write_text(JUDGED.format(used=50))
+    own, judge = ModelPrice("p", "m", 1, 2).cost(8, 20), ModelPrice("p", "j", 30, 70).cost(9, 50)
+    whole = 20 * (own + judge)
+    budget = whole * 3 // 5
+    run = project.run(workers, "--ultrapar-budget", f"{budget / UNITS:.9f}")
+    assert run.ret == 1
+    assert 10 * judge < cost_by_log(project) <= budget
+    kinds = [row["kind"] for row in project.rows() if row["outcome"] == "infra"]
+    assert set(kinds) <= {"budget", "judge: budget"}
+    run.stdout.fnmatch_lines([f"{len(kinds)} cases ended without money: raise the budget and *"])
+    more = ("--ultrapar-budget", f"{2 * whole / UNITS:.9f}")
+    assert project.run(workers, *more, "--ultrapar-resume", "latest").ret == 0
+    first = project.directory.resolve()
+
+    suite.write_text(JUDGED.format(used=40))
+    project.server.reset()
+    judge = ModelPrice("p", "j", 30, 70).cost(9, 40)
+    budget = 12 * judge
+    again = (f"--ultrapar-replay={first}", "--ultrapar-replay-misses=ask")
+    run = project.run(workers, *again, "--ultrapar-budget", f"{budget / UNITS:.9f}")
+    assert run.ret == 1
+    sent = cost_by_log(project)
+    assert {one.model for one in project.server.log.requests} == {"j"}
+    assert 5 * judge < sent <= budget
+    assert sum(read_spending(project.directory / "spending.log").values()) == sent
+    assert project.run(workers, *more, *again, "--ultrapar-resume", "latest").ret == 0
+    assert cost_by_log(project) == 20 * judge
 
 
 SIMULATED = """

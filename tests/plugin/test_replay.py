@@ -394,3 +394,16 @@ def test_compare_says_that_a_run_is_a_replay(project, capsys):
     capsys.readouterr()
     assert cli.main(("compare", str(run), str(project.directory.resolve()))) == 0
     assert f"is a replay of {run.name}, so its speed is unknown" in capsys.readouterr().out
+
+
+def test_replay_that_is_graded_anew_says_who_sent_its_requests(project):
+    project.suite(BODY)
+    run = first_run(project)
+    replay(project, run, "--ultrapar-replay-misses=ask", "--ultrapar-max-attempts=1")
+    replayed = project.directory.resolve()
+    n_sent = len(project.server.prompts)
+    done = project.run("-n0", f"--ultrapar-regrade={replayed}", "--ultrapar-coverage=0")
+    assert len(project.server.prompts) == n_sent
+    done.stdout.fnmatch_lines(
+        [f"replay of run {run.name}: 7 answers replayed, 1 request sent by run {replayed.name}"]
+    )

@@ -197,21 +197,35 @@ def test_it(roles): assert roles
     assert project.run("-n0").ret == 0
 
 
-def test_role_that_the_pool_lacks_is_named_with_those_it_has(project):
-    write(
-        project,
-        """
+def test_header_counts_models_that_only_have_roles(project):
+    write(project, cases(1))
+    result = project.run_here("-n0")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["ultrapar: 1 model and 1 in roles only, 2 lanes, *"])
+
+
+LOST = """
 @prefetch
 async def lost(llm) -> str:
-    return (await llm.role("critic").chat([{"role": "user", "content": "say x"}])).text
+    return (await llm.role("{role}").chat([{{"role": "user", "content": "say x"}}])).text
 
 def test_it(lost): pass
-def test_other(judged, prompt): pass
-""".replace("def test_other(judged, prompt): pass", ""),
-    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("role", "meant"), [("critic", ""), ("jugde", "; did you mean judge?")], ids=["none", "near"]
+)
+def test_role_that_the_pool_lacks_is_an_error_of_the_suite_in_one_sentence(project, role, meant):
+    write(project, LOST.format(role=role))
     result = project.run("-n0")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*llm.role('critic'): the pool has no such role; it has judge*"])
+    said = f"llm.role('{role}'): the pool has no such role; it has judge{meant}"
+    shown = result.stdout.str()
+    assert said + "\n" in shown
+    assert "test_suite.py" in shown, "where the suite says it"
+    assert "sender.py" not in shown
+    assert "llm.py" not in shown
     assert project.server.prompts == []
     assert [row["outcome"] for row in project.rows()] == ["error"]
 

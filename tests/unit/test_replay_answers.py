@@ -12,7 +12,7 @@ from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.replay import Replay, ReplaySettings, StoredCase
+from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import InfraError, PromptRefused, ReplayMissError
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Exchange
@@ -61,7 +61,7 @@ def episode(*exchanges, attempts=(), ending="returned", **more):
 def replay(stored, *lanes, asks=False, missing=""):
     case = StoredCase(stored, lambda _: b"", missing)
     settings = ReplaySettings("run1", asks, lambda _: case, bytes)
-    return Replay(settings, "c", lanes or (lane(),), role="", now_s=lambda: 7.0, shown=str)
+    return EpisodeReplay(settings, "c", lanes or (lane(),), role="", now_s=lambda: 7.0, shown=str)
 
 
 def answer(one, request, conversation):
@@ -146,7 +146,7 @@ def test_secret_in_a_request_is_masked_as_it_was():
     settings = ReplaySettings(
         "run1", False, lambda _: case, lambda body: body.replace(b"sk-1", b"***")
     )
-    one = Replay(settings, "c", (lane(),), role="", now_s=lambda: 0.0, shown=str)
+    one = EpisodeReplay(settings, "c", (lane(),), role="", now_s=lambda: 0.0, shown=str)
     assert answer(one, Chat(body=b'{"messages":["sk-1"]}'), Conversation()) is not None
 
 

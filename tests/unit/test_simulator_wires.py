@@ -11,7 +11,7 @@ from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
-from pytest_ultrapar.simulator.app import Asked
+from pytest_ultrapar.simulator.app import ServedRequest
 from pytest_ultrapar.simulator.faults.kinds import (
     KNOWN_ERRORS,
     Error,
@@ -65,7 +65,7 @@ def composed(wire, parameters=None, *, streamed=False, effect=None):
     }
     body = api.request("m", MESSAGES, parameters)
     request = resource.read(body, name="m", key="key0", scope=scope)
-    return Asked(LANE, request, resource).compose(effect and effect.on(resource))
+    return ServedRequest(LANE, request, resource).compose(effect and effect.on(resource))
 
 
 def answered(wire, parameters=None, **options):
