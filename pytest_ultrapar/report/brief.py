@@ -78,7 +78,7 @@ def brief_lines(
         *_first(lane_lines(lanes), width),
         *_first(trouble_lines(summary), width),
         # A path is copied: it is never folded.
-        f"results in {visible(directory)}: {REPORT} tells more",
+        f"results in {visible(directory)}: {REPORT} tells more, ultrapar report shows it",
     ]
     room = MOST_LINES - len(head) - len(rest) - 2
     table = _table(summary, width, max(_LEAST_ROWS, room), paint) if summary.cells else []
