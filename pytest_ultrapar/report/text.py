@@ -47,6 +47,16 @@ def times(factor: float) -> str:
     return f"{_few_digits(factor)}x"
 
 
+def bytes_text(n: int) -> str:
+    """A size: `812 B`, `3.4 kB`, `120 MB`."""
+    size = float(n)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":  # noqa: PLR2004 - as disks are sold
+            break
+        size /= 1000
+    return f"{n} B" if unit == "B" else f"{_few_digits(size)} {unit}"
+
+
 def percent(share: float) -> str:
     """A share with one digit after the point: `61.5 %`."""
     return f"{share * 100:.1f} %"

@@ -183,6 +183,45 @@ def held(run: Path, option: str) -> Iterator[None]:
             os.close(fd)
 
 
+def is_in_use(run: Path) -> bool:
+    """Whether a process works on a run, or reads it to make another of it."""
+    try:
+        lock_fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock_fd)
+    return False
+
+
+def remove_run(run: Path) -> None:
+    """Remove the directory of a run; `latest` beside it goes with it where it points there.
+
+    Raises:
+        ConfigError: A process works on it or reads it; or it cannot be removed.
+    """
+    try:
+        lock_fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            latest = run.parent / LATEST
+            if latest.is_symlink() and latest.resolve() == run.resolve():
+                latest.unlink()
+            shutil.rmtree(run)
+        finally:
+            os.close(lock_fd)
+    except BlockingIOError:
+        msg = f"{run} is in use; it stays"
+        raise ConfigError(msg) from None
+    except OSError as error:
+        msg = f"{run} cannot be removed: {_said(error)}"
+        raise ConfigError(msg) from error
+
+
 def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     """The directory of an earlier run: `latest`, a path, or a run's id in `parent`.
 

@@ -137,10 +137,13 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
     assert {name: names.count(name) for name in names} == {
         "bench": 3,
         "check": 4,
+        "clean": 1,
         "compare": 2,
         "gate": 5,
         "gateway": 1,
         "report": 2,
+        "runs": 1,
+        "show": 2,
         "simulate": 4,
     }
     assert len([parse_rule(rule) for rule in rules]) == 8

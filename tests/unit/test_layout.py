@@ -30,7 +30,7 @@ LEVELS = (
     {"store"},
     {"analysis"},
     {"report", "simulator"},
-    {"pages"},
+    {"pages", "browse"},
     {"compare"},
     {"claims"},
     {"options"},

@@ -1,0 +1,1 @@
+"""Runs and cases in a terminal: `ultrapar runs`, `ultrapar show`, `ultrapar clean`."""
