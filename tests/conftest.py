@@ -12,7 +12,7 @@ import pytest
 # images of containers do, each of them would compile this package anew, which takes 0.6 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-_ORDINARY = "not slow"
+_ORDINARY = "not slow and not browser"
 """The selection that `addopts` makes."""
 
 

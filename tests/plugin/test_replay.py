@@ -402,8 +402,8 @@ def test_replay_that_is_graded_anew_says_who_sent_its_requests(project):
     replay(project, run, "--ultrapar-replay-misses=ask", "--ultrapar-max-attempts=1")
     replayed = project.directory.resolve()
     n_sent = len(project.server.prompts)
-    done = project.run("-n0", f"--ultrapar-regrade={replayed}", "--ultrapar-coverage=0")
+    project.run("-n0", f"--ultrapar-regrade={replayed}", "--ultrapar-coverage=0")
     assert len(project.server.prompts) == n_sent
-    done.stdout.fnmatch_lines(
+    project.report.fnmatch_lines(
         [f"replay of run {run.name}: 7 answers replayed, 1 request sent by run {replayed.name}"]
     )

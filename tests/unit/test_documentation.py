@@ -143,7 +143,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "gateway": 1,
         "report": 2,
         "runs": 1,
-        "show": 2,
+        "show": 1,
         "simulate": 4,
     }
     assert len([parse_rule(rule) for rule in rules]) == 8
