@@ -228,5 +228,5 @@ def unmarked(text: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """One line of Markdown that calls nobody: a zero-width space follows each `@`."""
-    return text.replace("\n", " ").replace("@", "@\u200b")
+    """One line of Markdown that calls nobody: a zero-width space parts `@` from a name."""
+    return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text.replace("\n", " "))

@@ -57,6 +57,7 @@ def test_nothing_is_longer_than_it_may_be(sections):
 def test_names_in_a_table_are_no_markup():
     assert table("<img src=x onerror=alert(1)>") == r"| \<img src=x onerror=alert(1)> |"
     assert table("[a](javascript:b)") == r"| [a]\(javascript:b) |"
+    assert table("pass@1") == "| pass@1 |"
     assert table("@somebody/team") == "| @\u200bsomebody/team |"
     assert table(r"a\|b") == r"| a\\\|b |"
     assert table("**`x`**") == r"| \*\*\`x\`\*\* |"
