@@ -13,6 +13,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, prefetch
+from pytest_ultrapar.session.collection import parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -25,6 +26,8 @@ OUTCOME = "ultrapar_outcome"
 """Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
+_PROPERTY = "ultrapar."
+"""What the names of a case's properties begin with."""
 _LONGEST_ERROR = 2000
 """Characters of a case's error that are kept in the tables."""
 _ROWS = (list, tuple, set, frozenset)
@@ -145,6 +148,7 @@ class CaseReports:
             state.test = _test_word(report)
             state.error = self._first_line(report) if report.failed else None
             setattr(report, OUTCOME, state.outcome)
+            self._note_properties(item, state, report)
             # For `--durations` and junit files: in pytest itself the item took next to nothing.
             if state.ended is not None:
                 report.duration += state.ended.duration_s
@@ -154,18 +158,37 @@ class CaseReports:
             self._write(item, state)
             setattr(report, N_READY, self._prefetcher.n_ready())
 
+    def _note_properties(
+        self, item: pytest.Item, state: CaseState, report: pytest.TestReport
+    ) -> None:
+        """Say what a case is and became in properties, as `record_property` does.
+
+        JUnit files have those of the last report, which takes them from the item; CTRF and JSON
+        reports those of this one.
+        """
+        scores = state.graded[1] if state.graded is not None else {}
+        told = {
+            "run": self._runtime.directory.name,
+            "case": state.case_id,
+            "model": parameter(item, "model"),
+            "outcome": state.outcome,
+            "kind": _kind(state),
+            **{f"score.{name}": value for name, value in scores.items()},
+        }
+        own = [(_PROPERTY + name, value) for name, value in told.items() if value is not None]
+        # A plugin may run a test again: the last time counts.
+        others = [one for one in item.user_properties if not one[0].startswith(_PROPERTY)]
+        item.user_properties[:] = report.user_properties = [*others, *own]
+
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         ended = state.ended
-        kind = state.graded[2] if state.graded is not None else None
-        if ended is not None and ended.ending != "returned":
-            kind = ended.kind
         grade = Grade(
             case_id=state.case_id,
             worker=self._runtime.worker,
             outcome=state.outcome or "error",
             test=state.test or "error",
             at_us=utc_now_us(),
-            kind=kind,
+            kind=_kind(state),
             scores=state.graded[1] if state.graded is not None else {},
             error=state.error or (ended.detail if ended is not None else None),
         )
@@ -181,6 +204,12 @@ class CaseReports:
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
         prefetch.state = None
+
+
+def _kind(state: CaseState) -> str | None:
+    if state.ended is not None and state.ended.ending != "returned":
+        return state.ended.kind
+    return state.graded[2] if state.graded is not None else None
 
 
 def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
