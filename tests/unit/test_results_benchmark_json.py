@@ -14,6 +14,7 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from tests.unit.benchmark_readers import Bar, read_as_bencher, read_as_github_action
 from tests.unit.finished_run import (
     case,
     episode,
@@ -128,3 +129,34 @@ def test_benchmark_json_is_read_by_pytest_benchmark_compare(benchmark_file, tmp_
     assert re.search(r"phase53\[ultra\] .* 1\.0000 \(1\.0\) .* 1$", done.stdout, re.MULTILINE)
     assert re.search(r"phase53\[serial\] .* 1\.6000 \(1\.60\)", done.stdout)
     assert "phase53/latency[ultra]" in done.stdout
+
+
+def test_benchmark_json_is_read_by_github_action_benchmark(benchmark_file):
+    found = read_as_github_action(benchmark_file.read_text())
+    assert found["phase53[ultra]"] == Bar(1.0, "stddev: 0.0", "mean: 1.0 sec\nrounds: 1")
+    assert found["phase53[serial]"] == Bar(0.625, "stddev: 0.0", "mean: 1.6 sec\nrounds: 1")
+    assert found["phase53/latency[ultra]"].value == pytest.approx(5 / 9)
+    assert found["phase53/latency[ultra]"].extra == "mean: 1.8 sec\nrounds: 5"
+
+
+def test_benchmark_json_is_read_by_bencher(benchmark_file):
+    text = benchmark_file.read_text()
+    found = read_as_bencher(text)
+    assert found["phase53[ultra]"] == pytest.approx((1e9, 1e9, 1e9))
+    assert found["phase53[serial]"] == pytest.approx((1.6e9, 1.6e9, 1.6e9))
+    # Of 2, 4, 1, 1 and 1 seconds; the spread is the sample's standard deviation.
+    spread = (6.8 / 4) ** 0.5
+    expected = pytest.approx((1.8e9, (1.8 - spread) * 1e9, (1.8 + spread) * 1e9))
+    assert found["phase53/latency[ultra]"] == expected
+    assert read_as_bencher(text, "median")["phase53/latency[ultra]"].value == pytest.approx(1e9)
+
+
+def test_benchmark_json_of_cases_that_took_no_time_is_read_too(tmp_path):
+    run = make_run(tmp_path / "out", [case(0), case(1)])
+    write_journal(run, "gw0", episode(0, 1.0, 1.0), episode(1, 1.0, 1.0), grade(0), grade(1))
+    compact(run.path)
+    text = (run.path / "benchmark.json").read_text()
+    names = read_as_github_action(text).keys()
+    assert names == read_as_bencher(text).keys()
+    assert all(bar.value > 0 for bar in read_as_github_action(text).values())
+    assert all(metric.value > 0 for metric in read_as_bencher(text).values())
