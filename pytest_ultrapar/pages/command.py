@@ -42,24 +42,30 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
     from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
     from pytest_ultrapar.pages.page import PAGE, write_page  # noqa: PLC0415
+    from pytest_ultrapar.publish import write_whole  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
     from pytest_ultrapar.report.summary import summary_sections  # noqa: PLC0415
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
     directory = resolve_run(arguments.run).resolve()
+    path = Path(arguments.out) if arguments.out else None
+    if path is not None and not path.parent.is_dir():
+        msg = f"--out {path}: there is no directory {path.parent}"
+        raise ConfigError(msg)
     if arguments.markdown:
         manifest, summary = read_manifest(directory), read_summary(directory)
         if summary is None:
             msg = f"{directory} has no results yet"
             raise ConfigError(msg)
         sections = summary_sections(summary, manifest.lanes, directory=str(directory))
-        sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))
-        return 0
-    path = Path(arguments.out) if arguments.out else directory / PAGE
-    if not path.parent.is_dir():
-        msg = f"--out {path}: there is no directory {path.parent}"
-        raise ConfigError(msg)
-    write_page(directory, path)
+        text = markdown_within(sections, MOST_OF_A_COMMENT)
+        if path is None:
+            sys.stdout.write(text)
+            return 0
+        write_whole(path, text.encode())
+    else:
+        path = path or directory / PAGE
+        write_page(directory, path)
     sys.stdout.write(f"{path}\n")
     return 0

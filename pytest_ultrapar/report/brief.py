@@ -71,12 +71,12 @@ def brief_lines(
         paint: Colours a share of solved cases, 0 to 1, that is written out already.
     """
     width = min(width, MOST_WIDTH)
-    head = _folded([SIMULATED] if summary.simulated else [], width)
-    head += _folded([_verdict(summary)], width)
+    head = _folded([SIMULATED] if summary.simulated else [], width, _MOST_FOLDS)
+    head += _folded([_verdict(summary)], width, _MOST_FOLDS)
     rest = [
-        *_folded(_speed(summary, lanes), width),
-        *_first(lane_lines(lanes), width),
-        *_first(trouble_lines(summary), width),
+        *_folded(_speed(summary, lanes), width, 1),
+        *_first(lane_lines(lanes), width, 1),
+        *_first(trouble_lines(summary), width, _MOST_FOLDS),
         # A path is copied: it is never folded.
         f"results in {visible(directory)}: {REPORT} tells more, ultrapar report shows it",
     ]
@@ -85,26 +85,27 @@ def brief_lines(
     return [*head, "", *table, *([""] if table else []), *rest]
 
 
-def _folded(sentences: Iterable[str], width: int) -> list[str]:
-    """Lines of sentences, each on two lines at most; what is cut off stands in the report."""
+def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
+    """Lines of sentences, so many for each at most; what is cut off stands in the report."""
     lines: list[str] = []
     for sentence in sentences:
         lines += textwrap.wrap(
             sentence,
             width,
             subsequent_indent="  ",
-            max_lines=_MOST_FOLDS,
+            max_lines=most_lines,
             placeholder=" ...",
             break_on_hyphens=False,
         )
     return lines
 
 
-def _first(sentences: Iterable[str], width: int) -> list[str]:
+def _first(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
     found = list(sentences)
     shown = found[:_MOST_OF_A_KIND]
     n_more = len(found) - len(shown)
-    return _folded([*shown, *([f"... and {n_more:,} more lines"] if n_more else [])], width)
+    more = [f"... and {n_more:,} more lines"] if n_more else []
+    return _folded([*shown, *more], width, most_lines)
 
 
 def _verdict(summary: RunSummary) -> str:
@@ -123,10 +124,9 @@ def _verdict(summary: RunSummary) -> str:
 
 def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     statistics = summary.statistics
-    said = [pace(summary)]
+    yield from filter(None, [pace(summary)])
     if statistics.speedup is not None and summary.mode != "serial" and statistics.n_timed > 1:
-        said.append(f"{times(statistics.speedup)} as fast as one after another")
-    yield "; ".join(filter(None, said))
+        yield f"{times(statistics.speedup)} as fast as one after another"
     yield from performance_lines(summary, lanes)
     if summary.replayed is not None:
         yield replay_line(summary)
@@ -188,7 +188,7 @@ def _table(
     if heads.n < len(values):
         left_out.append(f"{len(values) - heads.n:,} more columns")
     legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *left_out])}"
-    return [*lines, *_folded([legend], width)]
+    return [*lines, *_folded([legend], width, _MOST_FOLDS)]
 
 
 def _dimensions(summary: RunSummary) -> tuple[int, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -95,9 +96,13 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
         text = "".join(f"{line}\n" for line in _markdown(shown))
         if len(text.encode()) <= most_bytes:
             return text
-        if n_rows < _FEWEST_ROWS:
+        if n_rows >= _FEWEST_ROWS:
+            n_rows //= 2
+        elif len(section.notes) > _FEWEST_ROWS:
+            # So many sentences: the first of them say most.
+            return _fitted(replace(section, notes=section.notes[:_FEWEST_ROWS]), most_bytes)
+        else:
             return None
-        n_rows //= 2
 
 
 def _markdown(section: Section) -> Iterator[str]:
@@ -113,4 +118,6 @@ def _markdown(section: Section) -> Iterator[str]:
 def _plain(text: str) -> str:
     r"""Text that Markdown shows as it is: names of models and parameters hold `_`, `*` and `<`."""
     shown = in_markdown(visible(text))
-    return "".join(f"\\{letter}" if letter in r"\`*_<>[]|#" else letter for letter in shown)
+    # `&` before a name would be a letter of another name.
+    shown = re.sub(r"&(?=#?\w+;)", "&amp;", shown)
+    return "".join(f"\\{letter}" if letter in r"\`*_<>[]|~" else letter for letter in shown)

@@ -554,7 +554,8 @@ def trouble_lines(summary: RunSummary) -> Iterator[str]:
     shown = list(alike.items())[:MOST_SHOWN]
     for (outcome, reason), nodeids in shown:
         n_more = f" and {len(nodeids) - 1:,} more" if len(nodeids) > 1 else ""
-        yield f"  {outcome}: {visible(nodeids[0])}{n_more}: {visible(reason, _MOST_SHOWN)}"
+        why = f": {visible(reason, _MOST_SHOWN)}" if reason else ""
+        yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"
     counts = summary.statistics.counts
     yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
     for nodeid in summary.never_ran[:MOST_SHOWN]:

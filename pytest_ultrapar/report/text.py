@@ -131,6 +131,7 @@ def n_cells(text: str) -> int:
 
 
 GAP = "  "
+_LINKED = re.compile(r"(?<!\w)@(?=\w)|://|\bwww(?=\.)|(?<=\w)@(?=\w+\.)|#(?=\d)", re.IGNORECASE)
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 """One that would escape what follows: Markdown knows escapes of ASCII punctuation only."""
 _LEAST_NAME = 8
@@ -228,5 +229,8 @@ def unmarked(text: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """One line of Markdown that calls nobody: a zero-width space parts `@` from a name."""
-    return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text.replace("\n", " "))
+    """One line of Markdown that calls nobody and links nothing: zero-width spaces part such names.
+
+    Source: GitHub Flavored Markdown 6.9 (extended autolinks) and GitHub's mentions and references.
+    """
+    return _LINKED.sub("\\g<0>\u200b", text.replace("\n", " "))

@@ -128,6 +128,8 @@ def test_command_writes_the_page_where_it_is_wanted(run, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "a.html")
     assert main(["report", str(run), "--markdown"]) == 0
     assert capsys.readouterr().out.startswith("### Run ")
+    assert main(["report", str(run), "--markdown", "--out", str(tmp_path / "a.md")]) == 0
+    assert (tmp_path / "a.md").read_text().startswith("### Run ")
 
 
 @pytest.mark.parametrize("how", ["no run", "no folder", "no tables", "newer"])

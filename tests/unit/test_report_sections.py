@@ -62,3 +62,16 @@ def test_names_in_a_table_are_no_markup():
     assert table(r"a\|b") == r"| a\\\|b |"
     assert table("**`x`**") == r"| \*\*\`x\`\*\* |"
     assert table("n <= 3 a_b [1] \x1b[0m") == "| n <= 3 a_b [1] \\x1b[0m |"
+
+
+def test_names_in_a_report_link_nowhere():
+    for text in ("https://evil.example/x", "www.evil.example", "a@b.example", "team/it#12"):
+        assert "\u200b" in table(text)
+    (_, _, note) = markdown_lines([Section("t", notes=("see #12 of &lt;b&gt; ~~x~~",))])
+    assert note == "- see #\u200b12 of &amp;lt;b&amp;gt; \\~\\~x\\~\\~"
+
+
+def test_many_sentences_do_not_take_a_table_with_them():
+    rows = tuple((f"m{n}",) for n in range(3000))
+    long = Section("t", ("name",), rows, notes=("x" * 100,) * 2000)
+    assert "| m0 " in markdown_within([long], 64_000)
