@@ -126,7 +126,8 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     statistics = summary.statistics
     yield from filter(None, [pace(summary)])
     if statistics.speedup is not None and summary.mode != "serial" and statistics.n_timed > 1:
-        yield f"{times(statistics.speedup)} as fast as one after another"
+        basis = "measured" if statistics.basis == "full" else statistics.basis
+        yield f"{times(statistics.speedup)} as fast as one after another ({basis})"
     yield from performance_lines(summary, lanes)
     if summary.replayed is not None:
         yield replay_line(summary)
