@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SUBCOMMANDS = (
     "pytest_ultrapar.bench.command",
+    "pytest_ultrapar.browse.show_command",
     "pytest_ultrapar.check.command",
     "pytest_ultrapar.compare.command",
     "pytest_ultrapar.compare.gate_command",

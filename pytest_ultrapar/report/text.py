@@ -89,6 +89,11 @@ def visible(text: str, max_line: int | None = None) -> str:
     return "\n".join(_cut(line, max_line) for line in text.split("\n"))
 
 
+def one_line(text: str) -> str:
+    r"""`visible`, with line feeds and tabs as `\n` and `\t`, too: for names and cells."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def harmless(text: str) -> str:
     """`visible`, but colours stay, and so do the ends of lines that Windows writes.
 

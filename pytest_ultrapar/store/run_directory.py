@@ -174,6 +174,15 @@ def held(run: Path, option: str) -> Iterator[None]:
             os.close(fd)
 
 
+def in_use(run: Path) -> bool:
+    """Whether another process writes into a run now, as far as its lock tells."""
+    try:
+        with held(run, ""):
+            return False
+    except ConfigError:
+        return True
+
+
 def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     """The directory of an earlier run: `latest`, a path, or a run's id in `parent`.
 

@@ -31,6 +31,7 @@ LEVELS = (
     {"analysis"},
     {"report", "simulator"},
     {"compare"},
+    {"browse"},
     {"claims"},
     {"options"},
     {"session"},

@@ -1,0 +1,1 @@
+"""Runs and their cases in the terminal: `ultrapar show`, `ultrapar runs`, `ultrapar clean`."""
