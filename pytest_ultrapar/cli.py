@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SUBCOMMANDS = (
     "pytest_ultrapar.bench.command",
+    "pytest_ultrapar.browse.clean_command",
+    "pytest_ultrapar.browse.runs_command",
     "pytest_ultrapar.browse.show_command",
     "pytest_ultrapar.check.command",
     "pytest_ultrapar.compare.command",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.browse.screen import table_width, write, write_paged
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,10 +20,8 @@ no other case has.
 
     ultrapar show latest
     ultrapar show latest --failed
-    ultrapar show latest 'test_words[small-hard-3]'
+    ultrapar show latest small-hard-3
 """
-_PLAIN_WIDTH = 100_000
-"""Lines for other programs are not shortened."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
         ResultsError: The run cannot be read.
     """
     from pytest_ultrapar.browse.case_lines import case_lines, list_lines  # noqa: PLC0415 - structs
-    from pytest_ultrapar.browse.pager import write_paged  # noqa: PLC0415
     from pytest_ultrapar.browse.run_cases import EpisodeReader, read_run_cases  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
@@ -59,13 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
         msg = "--failed lists cases; leave it out to show one"
         raise ConfigError(msg)
     found = read_run_cases(resolve_run(arguments.run))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
     with EpisodeReader(found) as reader:
         if arguments.case is not None:
-            lines = case_lines(found, found.find(arguments.case), reader, width=width)
+            lines = case_lines(found, found.find(arguments.case), reader, width=table_width())
         else:
             shown = [one for one in found.ordered() if one.failed or not arguments.failed]
-            lines = list_lines(found, shown, reader, width=width)
+            lines = list_lines(found, shown, reader, width=table_width())
         text = "".join(f"{line}\n" for line in lines)
-    write_paged(text, pager=not arguments.no_pager)
+    (write if arguments.no_pager else write_paged)(text)
     return 0
