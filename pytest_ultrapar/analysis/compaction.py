@@ -39,6 +39,7 @@ from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import CaseHistory
+from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME
 from pytest_ultrapar.store.table_set import write_limits
 from pytest_ultrapar.store.tables import TABLES, score_columns
 
@@ -209,7 +210,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
         ResultsError: The directory cannot be written.
     """
     try:
-        fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(run_dir / COMPACT_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             # Only compactions write these: none is in use, even where its process id is again.

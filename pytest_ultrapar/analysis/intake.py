@@ -6,6 +6,7 @@ only at the end it is known which episode counts for a case, and rows are put in
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -18,23 +19,18 @@ from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.parts import PARTS_NAME, read_part
 from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
 from pytest_ultrapar.store.table_set import CaseRows, EpisodeRows, TableSet
-from pytest_ultrapar.store.transcripts import turn_messages
+from pytest_ultrapar.store.transcripts import conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pytest_ultrapar.analysis.statistics import CaseMeasure
-    from pytest_ultrapar.records import JournalRecord, TurnMessage
+    from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
-
-
-_LOOKED_AT = 1024
-"""Bytes of a part; base64 has neither blanks nor backslashes in so many, and little else has."""
 
 
 class _Episode(NamedTuple):
@@ -84,8 +80,7 @@ class Intake:
         self._reader = JournalReader(run_dir / "journal")
         self.history = JournalHistory()
         self.unreadable: list[Damage] = []
-        self._run_dir = run_dir
-        self.tables = TableSet(self._manifest, self.cases, self._messages)
+        self.tables = TableSet(self._manifest, self.cases, partial(conversation, run_dir))
         self._log = RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
         self._episodes: dict[Position, _Episode] = {}
         self._ungraded: dict[Position, EpisodeEnded] = {}
@@ -164,23 +159,6 @@ class Intake:
             return None
         assert isinstance(record, EpisodeEnded)
         return record
-
-    def _messages(self, episode: EpisodeEnded) -> Sequence[TurnMessage]:
-        """What was said in an episode, however it was kept."""
-        if not episode.exchanges:
-            return episode.messages
-        return turn_messages(episode.exchanges, self._shown_part)
-
-    def _shown_part(self, name: str) -> bytes:
-        """A part as transcripts show it: what is no text for people by its name."""
-        try:
-            content = read_part(self._run_dir, name)
-        except ResultsError:
-            return f"({PARTS_NAME}/{name} cannot be read any more)".encode()
-        begin = content[:_LOOKED_AT]
-        if begin.isascii() and b" " not in begin and b"\\" not in begin:
-            return f"{PARTS_NAME}/{name}".encode()
-        return content
 
     def _case_ids(self) -> Iterator[str]:
         """Those that left something behind: as planned, then those not in this selection any more.

@@ -1,1 +1,1 @@
-"""Runs and cases in a terminal: `ultrapar runs`, `ultrapar show`, `ultrapar clean`."""
+"""Runs and their cases in the terminal: `ultrapar show`, `ultrapar runs`, `ultrapar clean`."""

@@ -1,109 +1,96 @@
-"""`ultrapar clean`: remove old runs, after saying which."""
+"""`ultrapar clean`: removes runs that nobody needs any more."""
 
 from __future__ import annotations
 
-import re
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.text import bytes_text, counted, text_table
+from pytest_ultrapar.browse.runs_command import add_folder
+from pytest_ultrapar.browse.screen import table_width, write
+from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError, UltraparError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
-
-    from pytest_ultrapar.browse.runs import RunLine
 
 NAME = "clean"
-SUMMARY = "remove old runs of a folder; says which, and removes them with --yes"
+SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
 DESCRIPTION = """\
-Remove runs of a folder. Without --yes nothing is removed: it says what would be. A run that is
-going on, or that cannot be read, always stays, and so does whatever is no run.
+Show which runs of a folder would be removed, and what they take; --yes removes them. A run goes
+where it meets all rules that are given. Never removed are runs that are in use, the benches of the
+folder, what is no run, and anything that a symbolic link leads to. To remove runs of a bench, name
+the bench as the folder.
 
     ultrapar clean --keep 10
-    ultrapar clean --older-than 30d --yes
-    ultrapar clean --interrupted --yes
+    ultrapar clean --older-than 30d --keep 3 --yes
+    ultrapar clean /data/runs --interrupted
 """
-_AGE = re.compile(r"(\d{1,6})([dhw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar clean`."""
+    add_folder(parser)
+    parser.add_argument("--keep", metavar="N", help="the N newest runs stay")
     parser.add_argument(
-        "folder", metavar="FOLDER", nargs="?", help="where the runs are (default: .ultrapar)"
+        "--older-than",
+        metavar="AGE",
+        help="only runs begun or resumed longer ago: 12h, 30d, 8w",
     )
-    parser.add_argument("--keep", metavar="N", type=int, help="all but the N newest")
-    parser.add_argument(
-        "--older-than", metavar="AGE", help="those that began so long ago: 12h, 30d, 4w"
-    )
-    parser.add_argument("--interrupted", action="store_true", help="only those not finished")
+    parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
     parser.add_argument("--yes", action="store_true", help="remove them")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit code.
+    """Print or remove them; `EXIT_UNUSABLE` where one could not be removed.
 
     Raises:
-        ConfigError: Nothing says which runs, or there is no such folder.
+        ConfigError: There is no such folder, or no rule is given, or one cannot be read.
     """
-    from pytest_ultrapar.browse.runs import runs_in  # noqa: PLC0415 - 60 ms, not for `--help`
-    from pytest_ultrapar.browse.runs_command import HEADER, N_NAMES, row_of  # noqa: PLC0415
-    from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, remove_run  # noqa: PLC0415
-
-    if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
-        msg = "say which runs: --keep N, --older-than AGE, --interrupted"
-        raise ConfigError(msg)
-    if arguments.keep is not None and arguments.keep < 0:
-        msg = f"--keep must be >= 0 (got {arguments.keep})"
-        raise ConfigError(msg)
-    age = _age(arguments.older_than) if arguments.older_than is not None else None
-    before = datetime.now(UTC) - age if age is not None else None
-    folder = Path(arguments.folder) if arguments.folder else DEFAULT_PARENT
-    chosen = list(
-        old_runs(
-            runs_in(folder), arguments.keep or 0, before, only_interrupted=arguments.interrupted
-        )
+    # Structs of whole runs; not for `--help`.
+    from pytest_ultrapar.browse.cleaning import (  # noqa: PLC0415
+        Rules,
+        chosen,
+        parse_age,
+        parse_keep,
     )
-    if not chosen:
-        sys.stdout.write("no run is to be removed\n")
-        return 0
-    lines = text_table(HEADER, [row_of(one) for one in chosen], n_names=N_NAMES, width=10_000)
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    size = bytes_text(sum(one.n_bytes for one in chosen))
-    if not arguments.yes:
-        sys.stdout.write(f"{counted(len(chosen), 'run')}, {size}: --yes removes them\n")
-        return 0
-    for one in chosen:
-        remove_run(Path(one.path))
-    sys.stdout.write(f"removed {counted(len(chosen), 'run')}, {size}\n")
-    return 0
+    from pytest_ultrapar.browse.run_folder import find_runs  # noqa: PLC0415
+    from pytest_ultrapar.browse.run_lines import run_table, size, sum_line  # noqa: PLC0415
+    from pytest_ultrapar.report.text import one_line  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import remove_run, unpoint_latest  # noqa: PLC0415
 
-
-def old_runs(
-    runs: Sequence[RunLine], n_kept: int, before: datetime | None, *, only_interrupted: bool
-) -> Iterator[RunLine]:
-    """Those to be removed.
-
-    Args:
-        runs: The newest first.
-        n_kept: So many of the newest stay, whatever else is wanted.
-        before: Only those that began earlier; None: whenever that was.
-        only_interrupted: Leave those that are complete.
-    """
-    for one in runs[n_kept:]:
-        is_wanted = one.state == "interrupted" or (one.state == "complete" and not only_interrupted)
-        is_old = before is None or (one.started_at is not None and one.started_at < before)
-        if is_wanted and is_old:
-            yield one
-
-
-def _age(text: str) -> timedelta:
-    found = _AGE.fullmatch(text)
-    if found is None:
-        msg = f"--older-than must be an age such as 12h, 30d or 4w (got {text})"
+    keep, older_than = arguments.keep, arguments.older_than
+    if keep is None and older_than is None and not arguments.interrupted:
+        msg = "no rule is given: add --keep N, --older-than AGE or --interrupted"
         raise ConfigError(msg)
-    return timedelta(hours=int(found[1]) * _HOURS[found[2]])
+    rules = Rules(
+        None if keep is None else parse_keep(keep),
+        None if older_than is None else parse_age(older_than),
+        arguments.interrupted,
+    )
+    now = datetime.now(UTC)
+    # Those of benches have a folder of their own.
+    runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]
+    going = chosen(runs, rules, now)
+    if not going:
+        write(f"nothing to remove of {sum_line(runs)}\n")
+        return 0
+    if not arguments.yes:
+        lines = [
+            *run_table(going, width=table_width()),
+            f"would remove {sum_line(going)}; --yes removes them",
+        ]
+        write("".join(f"{line}\n" for line in lines))
+        return 0
+    removed = []
+    for one in going:
+        try:
+            remove_run(Path(one.directory))
+        except UltraparError as error:
+            sys.stderr.write(f"ultrapar {NAME}: {one_line(str(error))}\n")
+            continue
+        removed.append(one)
+        write(f"removed {one_line(one.name)}, {size(one.bytes)}\n")
+    unpoint_latest(arguments.folder, {Path(one.directory) for one in removed})
+    write(f"removed {sum_line(removed)}\n")
+    return 0 if len(removed) == len(going) else EXIT_UNUSABLE

@@ -2,73 +2,64 @@
 
 from __future__ import annotations
 
-import sys
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.text import bytes_text, duration, percent, text_table
+from pytest_ultrapar.browse.screen import table_width, write
 
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_ultrapar.browse.runs import RunLine
-
 NAME = "runs"
-SUMMARY = "list the runs of a folder, the newest first"
+SUMMARY = "list the runs in a folder, newest first"
 DESCRIPTION = """\
-List the runs of a folder with their state, results and sizes, the newest first.
+List the runs in a folder and in the benches there, newest first: whether they are complete, graded
+and planned cases, the solved share of the graded ones, the time of the last session, cost and size.
 
     ultrapar runs
-    ultrapar runs evals/.ultrapar --json
+    ultrapar runs /data/runs --json
 """
-HEADER = ("run", "started", "state", "cases", "solved", "time", "cost", "size", "models")
-N_NAMES = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar runs`."""
+    add_folder(parser)
     parser.add_argument(
-        "folder", metavar="FOLDER", nargs="?", help="where the runs are (default: .ultrapar)"
+        "--json", action="store_true", help="print a JSON object per run, one on each line"
     )
-    parser.add_argument("--json", action="store_true", help="one line of JSON for each run")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Declare the argument that names a folder of runs."""
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        type=Path,
+        default=Path(".ultrapar"),
+        help="the folder in which runs stand (default: .ultrapar)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit code.
+    """Print them.
 
     Raises:
-        ConfigError: There is no such folder.
+        ConfigError: There is no such folder, or it is a run.
     """
-    import msgspec  # noqa: PLC0415 - structs of a whole run: 60 ms that `--help` need not take
+    import msgspec  # noqa: PLC0415 - structs of whole runs, as the next; not for `--help`
 
-    from pytest_ultrapar.browse.runs import runs_in  # noqa: PLC0415
-    from pytest_ultrapar.store.run_directory import DEFAULT_PARENT  # noqa: PLC0415
+    from pytest_ultrapar.browse.run_folder import find_runs  # noqa: PLC0415
+    from pytest_ultrapar.browse.run_lines import run_table, sum_line  # noqa: PLC0415
 
-    folder = Path(arguments.folder) if arguments.folder else DEFAULT_PARENT
-    found = runs_in(folder)
+    found = find_runs(arguments.folder, datetime.now(UTC))
     if arguments.json:
-        sys.stdout.write("".join(f"{msgspec.json.encode(one).decode()}\n" for one in found))
-        return 0
-    if not found:
-        sys.stdout.write(f"no runs in {folder}\n")
-        return 0
-    lines = text_table(HEADER, [row_of(one) for one in found], n_names=N_NAMES, width=10_000)
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+        # Unlike msgspec it has a form for names of directories that are no UTF-8.
+        lines = [json.dumps(msgspec.to_builtins(one)) for one in found]
+    else:
+        table = run_table(found, width=table_width()) if found else []
+        lines = [*table, sum_line(found)]
+    write("".join(f"{line}\n" for line in lines))
     return 0
-
-
-def row_of(line: RunLine) -> tuple[str, ...]:
-    """A run as a row of the table."""
-    started = "-" if line.started_at is None else f"{line.started_at:%Y-%m-%d %H:%M}"
-    more = f" and {len(line.models) - 1} more" if len(line.models) > 1 else ""
-    return (
-        line.run_id,
-        started,
-        f"{line.state}{', SIMULATED' if line.simulated else ''}",
-        f"{line.n_graded:,} of {line.n_cases:,}",
-        "-" if line.solved is None else percent(line.solved),
-        "-" if line.duration_s is None else duration(line.duration_s),
-        "-" if line.cost is None else f"{line.cost:.4g} {line.currency}",
-        bytes_text(line.n_bytes),
-        line.trouble or "".join(line.models[:1]) + more,
-    )

@@ -47,16 +47,6 @@ def times(factor: float) -> str:
     return f"{_few_digits(factor)}x"
 
 
-def bytes_text(n: int) -> str:
-    """A size: `812 B`, `3.4 kB`, `120 MB`."""
-    size = float(n)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":  # noqa: PLR2004 - as disks are sold
-            break
-        size /= 1000
-    return f"{n} B" if unit == "B" else f"{_few_digits(size)} {unit}"
-
-
 def percent(share: float) -> str:
     """A share with one digit after the point: `61.5 %`."""
     return f"{share * 100:.1f} %"
@@ -98,6 +88,11 @@ def visible(text: str, max_line: int | None = None) -> str:
     if max_line is None or len(text) <= max_line:
         return text
     return "\n".join(_cut(line, max_line) for line in text.split("\n"))
+
+
+def one_line(text: str) -> str:
+    r"""`visible`, with line feeds and tabs as `\n` and `\t`, too: for names and cells."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def harmless(text: str) -> str:

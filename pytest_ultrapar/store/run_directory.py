@@ -21,13 +21,15 @@ from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 
 DEFAULT_PARENT = Path(".ultrapar")
 OUT_OPTION = "--ultrapar-out"
 LATEST = "latest"
 LOCK_NAME = "run.lock"
+COMPACT_LOCK_NAME = "compact.lock"
+"""Held by who makes the tables: a process of its own that may outlive the run's."""
 JOURNAL_NAME = "journal"
 
 
@@ -183,43 +185,81 @@ def held(run: Path, option: str) -> Iterator[None]:
             os.close(fd)
 
 
-def is_in_use(run: Path) -> bool:
-    """Whether a process works on a run, or reads it to make another of it."""
+def in_use(run: Path) -> bool:
+    """Whether another process writes into a run now, as far as its lock tells."""
     try:
-        lock_fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with held(run, ""):
+            return False
+    except ConfigError:
         return True
-    finally:
-        os.close(lock_fd)
-    return False
+
+
+def run_id_of(path: Path) -> str | None:
+    """Id of the run that a directory belongs to; None where it is none, or a symbolic link."""
+    lock = path / LOCK_NAME
+    if path.is_symlink() or lock.is_symlink():
+        return None
+    holder = _read_holder(path)
+    return None if holder is None else holder.run_id
 
 
 def remove_run(run: Path) -> None:
-    """Remove the directory of a run; `latest` beside it goes with it where it points there.
+    """Remove the directory of a run and all in it; links are removed, what they lead to is not.
+
+    What is left where this is stopped is still known as a run, and may be removed again.
 
     Raises:
-        ConfigError: A process works on it or reads it; or it cannot be removed.
+        ConfigError: It is no run, another process uses it, or it cannot be removed.
     """
+    if run_id_of(run) is None:
+        msg = f"{run} is no run directory; it stays"
+        raise ConfigError(msg)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    fds = []
     try:
-        lock_fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            latest = run.parent / LATEST
-            if latest.is_symlink() and latest.resolve() == run.resolve():
-                latest.unlink()
-            shutil.rmtree(run)
-        finally:
-            os.close(lock_fd)
+        # All by this descriptor: nobody can put another directory in its place meanwhile.
+        fds.append(folder := os.open(run, flags | os.O_DIRECTORY))
+        for name in (LOCK_NAME, COMPACT_LOCK_NAME):
+            with suppress(FileNotFoundError):
+                fds.append(os.open(name, flags, dir_fd=folder))
+                fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _empty(folder)
+        os.unlink(LOCK_NAME, dir_fd=folder)
+        run.rmdir()
     except BlockingIOError:
         msg = f"{run} is in use; it stays"
         raise ConfigError(msg) from None
     except OSError as error:
-        msg = f"{run} cannot be removed: {_said(error)}"
+        msg = f"cannot remove {run}: {_said(error)}"
         raise ConfigError(msg) from error
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _empty(folder: int) -> None:
+    """Remove all that stands in an open directory but the lock by which a run is known."""
+    with os.scandir(folder) as entries:
+        for entry in [*entries]:
+            if entry.name == LOCK_NAME:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.name, dir_fd=folder)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+
+
+def unpoint_latest(parent: Path, removed: Collection[Path]) -> None:
+    """Remove `latest` in a folder where it points at one of these runs, which are gone.
+
+    Args:
+        parent: The folder.
+        removed: Absolute.
+    """
+    link = parent.absolute() / LATEST
+    with suppress(OSError):
+        if link.is_symlink() and link.parent / link.readlink() in removed:
+            link.unlink()
 
 
 def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:

@@ -16,15 +16,18 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
 from pytest_ultrapar.apis.spoken import as_chat
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import said, unheard
 from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.store.parts import PARTS_NAME, read_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from pytest_ultrapar.apis.reply import Reply
     from pytest_ultrapar.exchanges import Said
-    from pytest_ultrapar.records import Exchange
+    from pytest_ultrapar.records import EpisodeEnded, Exchange
 
 Fields = dict[str, Any]
 _OK = 200
@@ -42,6 +45,33 @@ _SAID_ONCE = frozenset({"id", "type", "role", "name"})
 """Of the fields that streams have text in, those that are not put together of pieces."""
 _MOST_SHOWN = 64 * 1024
 """Bytes of a body that nobody here can read."""
+_LOOKED_AT = 1024
+"""Bytes of a part; base64 has neither blanks nor backslashes in so many, and little else has."""
+
+
+def conversation(run_dir: Path, episode: EpisodeEnded) -> Sequence[TurnMessage]:
+    """What was said in an episode, however it was kept.
+
+    A part that is no text for people is shown by its name, as is one that cannot be read any more.
+
+    Args:
+        run_dir: The directory of its run.
+        episode: As the journal has it.
+    """
+    if not episode.exchanges:
+        return episode.messages
+    return turn_messages(episode.exchanges, partial(_shown_part, run_dir))
+
+
+def _shown_part(run_dir: Path, name: str) -> bytes:
+    try:
+        content = read_part(run_dir, name)
+    except ResultsError:
+        return f"({PARTS_NAME}/{name} cannot be read any more)".encode()
+    begin = content[:_LOOKED_AT]
+    if begin.isascii() and b" " not in begin and b"\\" not in begin:
+        return f"{PARTS_NAME}/{name}".encode()
+    return content
 
 
 def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[TurnMessage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pyarrow import parquet
 from bench_suites.original_scripts import plugin as documented
 from pytest_ultrapar import cli, hooks
 from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
+from pytest_ultrapar.browse.run_folder import Counts, FoundRun
 from pytest_ultrapar.compare.rules import DEFAULT_RULES, parse_rule
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model
@@ -137,16 +139,23 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
     assert {name: names.count(name) for name in names} == {
         "bench": 3,
         "check": 4,
-        "clean": 1,
+        "clean": 3,
         "compare": 2,
         "gate": 5,
         "gateway": 1,
         "report": 2,
-        "runs": 1,
-        "show": 1,
+        "runs": 2,
+        "show": 3,
         "simulate": 4,
     }
+    assert {*names} == {import_module(one).NAME for one in cli.SUBCOMMANDS}
     assert len([parse_rule(rule) for rule in rules]) == 8
+
+
+def test_fields_of_a_listed_run_stand_in_the_page_on_runs():
+    sentence = page("how-to/runs.md").split("With `--json`")[1].split("\n\n")[0]
+    fields = [*FoundRun.__struct_fields__, *Counts.__struct_fields__]
+    assert sorted(named(sentence)) == sorted(fields)
 
 
 def test_rules_that_the_documentation_names_are_rules():

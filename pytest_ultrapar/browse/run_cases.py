@@ -1,0 +1,211 @@
+"""The cases of a run as its journal has them: of one that goes on, was killed or is damaged, too.
+
+Tables are there only at the end of a run; the journal always is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.money import amount_of
+from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.report.text import counted, one_line
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.cost import Prices
+from pytest_ultrapar.store.journal import JournalReader, cut_off
+from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.recovered import CaseHistory, read_history
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pytest_ultrapar.records import Attempt, Case
+    from pytest_ultrapar.store.journal import Damage
+    from pytest_ultrapar.store.manifest import Manifest
+    from pytest_ultrapar.store.recovered import EpisodeEntry, JournalHistory
+
+_ORDER = (
+    *("error", "infra", "unsolved", "partial", "interrupted", "never ran", "not graded"),
+    *("running", "waiting", "skipped", "solved"),
+)
+"""States of cases, those first that people look for."""
+_NO_FAILURE = frozenset({"running", "waiting", "skipped", "solved"})
+_MOST_NAMED = 5
+
+
+class RunCase(NamedTuple):
+    """A case of a run, as it stands now.
+
+    Attributes:
+        case: As planned.
+        history: What the journal has of it.
+        state: Its outcome; of a case without a grade `running`, `waiting`, `not graded` (its
+            episode came to its end), `interrupted` or `never ran`.
+    """
+
+    case: Case
+    history: CaseHistory
+    state: str
+
+    @property
+    def counts(self) -> EpisodeEntry | None:
+        """The episode that its grade is about; without a grade the last one, if there is any."""
+        history = self.history
+        last = history.episodes[-1] if history.episodes else None
+        return history.final_episode() or history.last_episode() or last
+
+    @property
+    def test_failed(self) -> bool:
+        """Whether pytest has it as failed."""
+        grade = self.history.grade
+        return grade is not None and grade.test in {"failed", "error"}
+
+    @property
+    def failed(self) -> bool:
+        """Whether it should have been solved, and was not."""
+        return self.state not in _NO_FAILURE or self.test_failed
+
+    @property
+    def shown_state(self) -> str:
+        """The state, and one word more where there is one."""
+        grade = self.history.grade
+        if grade is None:
+            return self.state
+        if self.test_failed and self.state in {"solved", "partial"}:
+            return f"{self.state}, test {grade.test}"
+        return f"{self.state}/{one_line(grade.kind)}" if grade.kind else self.state
+
+
+class RunCases(NamedTuple):
+    """All cases of a run.
+
+    Attributes:
+        directory: Of the run.
+        manifest: None where it cannot be read.
+        is_in_use: Whether a process writes into the run now.
+        cases: In the order planned.
+        damage: What of the journal could not be read.
+    """
+
+    directory: Path
+    manifest: Manifest | None
+    is_in_use: bool
+    cases: tuple[RunCase, ...]
+    damage: tuple[Damage, ...]
+
+    def ordered(self) -> list[RunCase]:
+        """Failures first; cases of the same state as planned."""
+        return sorted(
+            self.cases, key=lambda one: (not one.failed, _ORDER.index(one.state), one.case.index)
+        )
+
+    def find(self, name: str) -> RunCase:
+        """The case of that id or node id, or the only one whose id begins or node id has it.
+
+        Raises:
+            ConfigError: There is none, or there are several.
+        """
+        if not name:
+            msg = "CASE is empty: name a case by its id or a part of its node id"
+            raise ConfigError(msg)
+        whole = [one for one in self.cases if name in {one.case.case_id, one.case.nodeid}]
+        found = whole or [
+            one
+            for one in self.cases
+            if name in one.case.nodeid or one.case.case_id.startswith(name)
+        ]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise ConfigError(self._unknown(name))
+        named = ", ".join(one_line(one.case.nodeid) for one in found[:_MOST_NAMED])
+        n_more = len(found) - _MOST_NAMED
+        more = f" and {n_more:,} more" if n_more > 0 else ""
+        msg = f"{name!r} may mean {counted(len(found), 'case')} of {self.directory}: {named}{more}"
+        raise ConfigError(msg)
+
+    def _unknown(self, name: str) -> str:
+        nodeids = [one.case.nodeid for one in self.cases]
+        # What is typed is seldom as long as a node id with its path.
+        names = [*nodeids, *(nodeid.partition("::")[2] for nodeid in nodeids)]
+        near = did_you_mean(name, dict.fromkeys(filter(None, names)), cutoff=0.3)
+        return f"no case of {self.directory} is or has {name!r} in its name{one_line(near)}"
+
+
+def read_run_cases(directory: Path) -> RunCases:
+    """The cases of a run as they stand now.
+
+    Raises:
+        ResultsError: Its planned cases or its journal cannot be read.
+    """
+    is_in_use = in_use(directory)
+    cases = read_cases(directory)
+    history = read_history(directory / JOURNAL_NAME)
+    damage = history.damage
+    manifest = None
+    try:
+        manifest = read_manifest(directory)
+        damage = [*damage, *cut_off(directory / JOURNAL_NAME, manifest.segments)]
+    except ResultsError:
+        # Prices and limits are not known then; what cases said and became is.
+        pass
+    found = tuple(_case(case, history, is_in_use=is_in_use) for case in cases)
+    return RunCases(directory, manifest, is_in_use, found, tuple(damage))
+
+
+def _case(case: Case, history: JournalHistory, *, is_in_use: bool) -> RunCase:
+    found = history.cases.get(case.case_id, CaseHistory())
+    if found.grade is not None:
+        state: str = found.grade.outcome
+    elif found.is_finished:
+        state = "not graded"
+    elif found.had_episode:
+        state = "running" if is_in_use else "interrupted"
+    else:
+        state = "waiting" if is_in_use else "never ran"
+    return RunCase(case, found, state)
+
+
+class EpisodeReader:
+    """Reads the episodes of a run's cases, and says what they cost; a context manager.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: RunCases) -> None:
+        self._journal = JournalReader(run.directory / JOURNAL_NAME)
+        self._prices = None if run.manifest is None else Prices(run.manifest)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._journal.close()
+
+    def last(self, one: RunCase) -> EpisodeEnded | None:
+        """The episode that a case's row in `results` is about; None where there is none to read."""
+        entry = one.counts
+        return None if entry is None else self._read(entry)
+
+    def earlier(self, one: RunCase) -> Iterator[EpisodeEnded]:
+        """The other episodes of a case, as far as they can be read."""
+        for entry in one.history.episodes:
+            if entry != one.counts and (episode := self._read(entry)) is not None:
+                yield episode
+
+    def cost(self, attempts: Iterable[Attempt]) -> float | None:
+        """What requests cost in the currency of the run; None where nobody knows."""
+        units = None if self._prices is None else self._prices.of_all(attempts)
+        return None if units is None else amount_of(units)
+
+    def _read(self, entry: EpisodeEntry) -> EpisodeEnded | None:
+        try:
+            record = self._journal.read(entry.position)
+        except ResultsError:
+            return None
+        return record if isinstance(record, EpisodeEnded) else None

@@ -1,0 +1,227 @@
+"""The runs in a folder: what each is, how it ended, and what it takes on the disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
+from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, LOCK_NAME, in_use, run_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ultrapar.store.manifest import Manifest
+
+Verdict = Literal["complete", "interrupted", "going on", "damaged"]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What became of the cases of a run.
+
+    Attributes:
+        planned: Cases that were to run.
+        final: Of these, those with a row in `results`.
+        graded: Of these, those that count in scores.
+        solved: Of these, those that were solved.
+    """
+
+    planned: int
+    final: int
+    graded: int
+    solved: int
+
+
+class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a folder; a line of `ultrapar runs --json`.
+
+    Attributes:
+        name: Of its directory, below the folder.
+        directory: Absolute.
+        run_id: Its id.
+        verdict: `complete`: each planned case has a row; `going on`: a process writes into it;
+            `damaged`: its manifest, cases or journal cannot be read; else `interrupted`.
+        started_at: When its last session began, as far as its manifest or else its lock tells.
+        cases: None where nobody can tell.
+        duration_s: Of its last session, until now where it goes on; None where that was killed.
+        cost: Of all its requests in `currency`, as far as known; None before it ended.
+        currency: Of `cost`.
+        bytes: Of all its files.
+        simulated: Whether any answer came from the simulated provider.
+    """
+
+    name: str
+    directory: str
+    run_id: str
+    verdict: Verdict
+    started_at: datetime
+    cases: Counts | None = None
+    duration_s: float | None = None
+    cost: float | None = None
+    currency: str | None = None
+    bytes: int = 0
+    simulated: bool = False
+
+    @property
+    def solved_rate(self) -> float | None:
+        """Share of the graded cases; None without one."""
+        if self.cases is None or not self.cases.graded:
+            return None
+        return self.cases.solved / self.cases.graded
+
+
+def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
+    """The runs in a folder and in the benches there, newest first; symbolic links are passed by.
+
+    Args:
+        folder: A folder of runs, or the directory of a bench.
+        now: An aware time.
+
+    Raises:
+        ConfigError: There is no such folder, it cannot be read, or it is a run itself.
+    """
+    found: list[FoundRun] = []
+    for path in _directories(folder):
+        if _is_run(path):
+            found.append(_read(path, path.name, now))
+        else:
+            found += [
+                _read(below, f"{path.name}/{below.name}", now)
+                for below in _directories_of_a_bench(path)
+            ]
+    return sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True)
+
+
+def _directories(folder: Path) -> list[Path]:
+    if _is_run(folder.resolve()):
+        msg = f"{folder} is a run; name the folder in which it stands"
+        raise ConfigError(msg)
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError as error:
+        msg = f"cannot list the runs of {folder}: {error.strerror}"
+        raise ConfigError(msg) from error
+
+
+def _directories_of_a_bench(path: Path) -> Iterator[Path]:
+    try:
+        below = [one for one in path.iterdir() if one.is_dir() and not one.is_symlink()]
+    except OSError:
+        return
+    yield from filter(_is_run, below)
+
+
+def _is_run(path: Path) -> bool:
+    return run_id_of(path) is not None
+
+
+def _read(path: Path, name: str, now: datetime) -> FoundRun:
+    run_id = run_id_of(path) or path.name
+    is_in_use = in_use(path)
+    found = FoundRun(
+        name=name,
+        directory=str(path.absolute()),
+        run_id=run_id,
+        verdict="going on" if is_in_use else "damaged",
+        started_at=_modified(path / LOCK_NAME, now),
+        bytes=size_of(path),
+    )
+    if not (path / MANIFEST_NAME).exists():
+        # Ended while it collected tests, or does so now.
+        return found if is_in_use else msgspec.structs.replace(found, verdict="interrupted")
+    try:
+        manifest = read_manifest(path)
+    except ResultsError:
+        return found
+    ended_at = now if is_in_use else manifest.ended_at
+    found = msgspec.structs.replace(
+        found,
+        started_at=manifest.started_at,
+        duration_s=(ended_at - manifest.started_at).total_seconds() if ended_at else None,
+        simulated=manifest.simulated,
+    )
+    try:
+        return _with_cases(found, path, manifest, is_in_use=is_in_use)
+    except ResultsError:
+        return found
+
+
+def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: bool) -> FoundRun:
+    """The run with what became of its cases.
+
+    Raises:
+        ResultsError: A file of it cannot be read.
+    """
+    # Of a run that goes on or was killed, the summary is of an earlier session.
+    is_over = manifest.ended_at is not None and not is_in_use
+    summary = read_summary(path) if is_over else None
+    cost = None
+    if summary is not None and summary.run_id == manifest.run_id:
+        statistics = summary.statistics
+        counts = Counts(
+            statistics.n_planned,
+            statistics.n_final,
+            statistics.n_graded,
+            statistics.counts["solved"],
+        )
+        cost = summary.cost
+    else:
+        counts = _count(path)
+    verdict = found.verdict
+    if not is_in_use:
+        is_whole = manifest.ended_at is not None and counts.final == counts.planned
+        verdict = "complete" if is_whole else "interrupted"
+    return msgspec.structs.replace(
+        found,
+        verdict=verdict,
+        cases=counts,
+        cost=None if cost is None else cost.total,
+        currency=None if cost is None else cost.currency,
+    )
+
+
+def _count(path: Path) -> Counts:
+    """What the journal says."""
+    cases = read_cases(path)
+    history = read_history(path / JOURNAL_NAME).cases
+    found = [history[case.case_id].grade for case in cases if case.case_id in history]
+    outcomes = [grade.outcome for grade in found if grade is not None]
+    n_graded = sum(outcome in GRADED for outcome in outcomes)
+    return Counts(len(cases), len(outcomes), n_graded, outcomes.count("solved"))
+
+
+def _modified(path: Path, now: datetime) -> datetime:
+    try:
+        return datetime.fromtimestamp(path.lstat().st_mtime, UTC)
+    except OSError:
+        return now
+
+
+def size_of(path: Path) -> int:
+    """Bytes of all files below a directory; what vanishes meanwhile is left out."""
+    n_bytes = 0
+    waiting = [path]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(Path(entry))
+                    else:
+                        n_bytes += status.st_size
+        except OSError:
+            continue
+    return n_bytes

@@ -1,0 +1,311 @@
+"""`ultrapar show`: cases of runs that ended, go on, were killed or are damaged."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.pool.money import ModelPrice
+from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
+from pytest_ultrapar.store.manifest import FILE_NAME
+from pytest_ultrapar.store.run_directory import RunDirectory
+from tests.unit.finished_run import (
+    T0_US,
+    attempt,
+    case,
+    episode,
+    grade,
+    make_run,
+    run_of_seven,
+    write_journal,
+)
+
+NODEID = "s/phase53/test_x.py::test[{}]"
+
+
+@pytest.fixture
+def show(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        try:
+            code = cli.main(["show", *words])
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
+
+
+def listed(output):
+    """State and number of each case that was listed, in order."""
+    found = re.findall(r"^(.+?)  +s/phase53/test_x\.py::test\[(\d+)\]", output, re.MULTILINE)
+    return [(state.strip(), int(number)) for state, number in found]
+
+
+def test_cases_are_listed_failures_first(show, tmp_path):
+    run_of_seven(tmp_path / "r", prices=(ModelPrice("azure", "m1", 1.0, 5.0),))
+    code, out, _ = show("r")
+    assert code == 0
+    assert ", SIMULATED: 7 cases: 2 solved, 1 partial, " in out.splitlines()[0]
+    assert listed(out) == [
+        ("error/ValueError", 4),
+        ("unsolved/context_length", 3),
+        ("partial", 1),
+        ("never ran", 6),
+        ("skipped", 5),
+        ("solved", 0),
+        ("solved", 2),
+    ]
+    (row,) = [line for line in out.splitlines() if "test[1]" in line]
+    assert "workflow 0.25, extra 1" in row
+    assert row.split()[-4:-1] == ["2", "4.00", "s"]
+    assert "0.0000200 USD" in out
+
+
+def test_only_cases_that_were_not_solved(show, tmp_path):
+    run_of_seven(tmp_path / "r")
+    assert [number for _, number in listed(show("r", "--failed")[1])] == [4, 3, 1, 6]
+
+
+def test_case_that_was_solved_and_whose_test_failed_is_a_failure(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0), case(1)])
+    write_journal(run, "gw0", episode(0, 1, 2), grade(0), episode(1, 1, 2), grade(1, test="error"))
+    assert listed(show("r", "--failed")[1]) == [("solved, test error", 1)]
+
+
+def test_run_without_failures_says_so(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    write_journal(run, "gw0", episode(0, 1, 2), grade(0))
+    assert "no case to show" in show("r", "--failed")[1]
+
+
+def test_cases_of_a_run_that_goes_on(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(index) for index in range(4)])
+    write_journal(
+        run,
+        "gw0",
+        EpisodeStarted("case0", "gw0", T0_US),
+        episode(1, 1, 2),
+        episode(2, 1, 2),
+        grade(2),
+    )
+    states = {0: "interrupted", 1: "not graded", 2: "solved", 3: "never ran"}
+    assert {number: state for state, number in listed(show("r")[1])} == states
+    going_on = RunDirectory.open_existing(tmp_path / "r")
+    try:
+        out = show("r")[1]
+    finally:
+        going_on.close()
+    assert "going on" in out.splitlines()[0]
+    states |= {0: "running", 3: "waiting"}
+    assert {number: state for state, number in listed(out)} == states
+
+
+def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):
+    run = run_of_seven(tmp_path / "r")
+    (segment,) = run.journal.glob("w-gw0-*")
+    content = segment.read_bytes()
+    at = content.index(b'"worker":"gw0","ending":"returned"')
+    segment.write_bytes(content[:at] + b"X" + content[at + 1 :])
+    (tmp_path / "r" / FILE_NAME).write_text("{")
+    code, out, _ = show("r")
+    assert code == 0
+    assert "its manifest cannot be read" in out
+    assert "the journal has 1 gap; what stood there is not shown:" in out
+    assert ("solved", 0) in listed(out)
+    assert "what it asked and got cannot be read" in show("r", "case0")[1]
+
+
+def test_case_is_shown_with_grade_attempts_waits_and_what_was_said(show, tmp_path):
+    run = run_of_seven(tmp_path / "r", prices=(ModelPrice("azure", "m1", 1.0, 5.0),))
+    messages = [
+        TurnMessage(0, "user", "who?"),
+        TurnMessage(
+            0,
+            "assistant",
+            "I do",
+            '[{"name":"find","arguments":"{\\"n\\":1}"}]',
+            reasoning="let me\nthink",
+            finish_reason="tool_calls",
+        ),
+        TurnMessage(1, "tool", "7", tool_call_id="c1", name="find"),
+        TurnMessage(1, "assistant", "fine", pool_role="judge"),
+    ]
+    write_journal(
+        run,
+        "gw2",
+        episode(6, 1.0, 5.0, worker="gw2", messages=messages, stdout="hello\n", log="WARN x"),
+        grade(6, "unsolved", test="failed", error="assert 1 == 2\n + where"),
+    )
+    code, out, _ = show("r", "case6")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[2] == NODEID.format(6)
+    for row in [
+        "  case id     case6, seed 66",
+        "  outcome     unsolved",
+        "  test        failed",
+        "    assert 1 == 2",
+        "  waited      0.00 s for seats, 0.00 s for rates and pauses, "
+        "0.00 s before further attempts",
+        "  tokens      10 in, 2 out",
+        "  cost        0.0000200 USD",
+        "hello",
+        "WARN x",
+        "== turn 0: user",
+        "== turn 0: assistant, ended by tool_calls",
+        "think",
+        'find({"n":1})',
+        "== turn 1: tool, named find, for call c1",
+        "== turn 1: assistant, of role judge",
+    ]:
+        assert row in lines
+
+
+def test_earlier_episodes_of_a_case_are_shown_before_the_one_that_counts(show, tmp_path):
+    run_of_seven(tmp_path / "r")
+    titles = re.findall(r"^== (attempts.*)$", show("r", "case2")[1], re.MULTILINE)
+    assert titles == [
+        "attempts of earlier episode 1, which ended as infra",
+        "attempts of earlier episode 2, which ended as interrupted",
+        "attempts",
+    ]
+
+
+def test_exchanges_are_shown_as_conversation_and_bytes_that_are_no_text_replaced(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    sent = '{"messages":[{"role":"user","content":"ask"}]}'
+    came = '{"choices":[{"message":{"role":"assistant","content":"told \\ud83d"}}]}'
+    noted = [Exchange(0, "openai", "", 200, sent, came=came)]
+    write_journal(run, "gw0", episode(0, 1, 2, messages=[], exchanges=noted), grade(0))
+    code, out, _ = show("r", "case0")
+    assert code == 0
+    assert "ask" in out.splitlines()
+    assert "told" in out
+
+
+STEERING = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\rgone"
+
+
+def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
+    evil = case(0, flaw=STEERING)
+    run = make_run(tmp_path / "r", [evil])
+    write_journal(
+        run,
+        "gw0",
+        episode(
+            0,
+            1,
+            2,
+            attempts=[attempt(1, 2, role=STEERING)],
+            messages=[
+                TurnMessage(
+                    0,
+                    STEERING,
+                    STEERING,
+                    f'[{{"name":"{STEERING.encode("unicode_escape").decode()}"}}]',
+                    reasoning=STEERING,
+                    refusal=STEERING + "!",
+                    name=STEERING,
+                    tool_call_id=STEERING,
+                    finish_reason=STEERING,
+                    pool_role=STEERING,
+                )
+            ],
+            stdout=STEERING,
+            log=STEERING,
+        ),
+        grade(0, "unsolved", kind=STEERING, error=STEERING, scores={STEERING: 1.0}),
+    )
+    for words in (("r",), ("r", "case0")):
+        out = show(*words)[1]
+        assert re.findall(r"[^\n -~]", out) == []
+        assert "\\x1b[2J" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("r", "tset[6]"), "no case of {r} is or has 'tset[6]' in its name; did you mean test[6]?"),
+        (("r", ""), "CASE is empty: name a case by its id or a part of its node id"),
+        (
+            ("r", "test_x"),
+            "'test_x' may mean 7 cases of {r}: "
+            + ", ".join(NODEID.format(index) for index in range(5))
+            + " and 2 more",
+        ),
+        (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one"),
+        (
+            ("nowhere",),
+            "no run found at nowhere or .ultrapar/nowhere; name a run directory, the id of a run in"
+            " .ultrapar, or latest",
+        ),
+    ],
+)
+def test_what_cannot_be_shown_is_said_in_one_sentence(show, tmp_path, words, sentence):
+    run_of_seven(tmp_path / "r")
+    said = f"ultrapar show: error: {sentence.format(r=tmp_path / 'r')}\n"
+    assert show(*words) == (4, "", said)
+
+
+def test_whole_id_goes_before_parts_of_others(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(index) for index in range(12)])
+    write_journal(run, "gw0", *(grade(index, "skipped") for index in range(12)))
+    assert show("r", "case1")[1].splitlines()[2] == NODEID.format(1)
+
+
+def test_run_without_its_cases_is_refused(show, tmp_path):
+    run_of_seven(tmp_path / "r")
+    (tmp_path / "r" / "cases.json").unlink()
+    code, _, err = show("r")
+    assert code == 4
+    assert err.startswith("ultrapar show: error: cannot read the planned cases in ")
+
+
+def on_terminal(folder, *words, pager):
+    """What a person sees who calls `ultrapar show` in a terminal of ten lines."""
+    parent, child = pty.openpty()
+    env = {**os.environ, "PAGER": pager, "LINES": "10", "COLUMNS": "80", "TERM": "xterm"}
+    env.pop("MANPAGER", None)
+    command = [sys.executable, "-m", "pytest_ultrapar.cli", "show", *words]
+    process = subprocess.Popen(command, cwd=folder, env=env, stdin=child, stdout=child)
+    os.close(child)
+    seen = b""
+    try:
+        while chunk := os.read(parent, 65536):
+            seen += chunk
+    except OSError:
+        pass  # the last process has closed its end
+    os.close(parent)
+    assert process.wait() == 0
+    return seen.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "is_paged"),
+    [(("r", "case1"), True), (("r", "case1", "--no-pager"), False), (("r", "--failed"), False)],
+)
+def test_more_than_a_screen_goes_through_the_pager(tmp_path, words, is_paged):
+    run_of_seven(tmp_path / "r")
+    seen = on_terminal(tmp_path, *words, pager="sed s/^/paged:/")
+    assert ("paged:" in seen) == is_paged
+    assert max(map(len, seen.splitlines())) <= 140
+
+
+def test_terminal_without_unicode_gets_escapes(tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    said = [TurnMessage(0, "assistant", "naïve 漢字")]
+    write_journal(run, "gw0", episode(0, 1, 2, messages=said), grade(0))
+    command = [sys.executable, "-m", "pytest_ultrapar.cli", "show", "r", "case0"]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    out = subprocess.check_output(command, cwd=tmp_path, env=env)
+    assert b"na\\xefve \\u6f22\\u5b57" in out
