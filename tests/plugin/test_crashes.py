@@ -126,7 +126,8 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
     victim.send_signal(signal.SIGKILL)
     code, output = _finish(process, folder)
     assert code == 0, output
-    assert "of workers that died or hung are in no table" in output
+    report = (_run_dir(folder) / "report.md").read_text(encoding="utf-8")
+    assert "of workers that died or hung are in no table" in report
     assert _outcomes(folder) == {"solved": 120}
     log = read_server_log(_run_dir(folder) / "simulator.jsonl")
     for key in ("key0", "key1", "key2"):

@@ -98,7 +98,7 @@ def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(pr
     assert 5 <= len(project.server.prompts) <= 20
     lane = read_manifest(project.directory).lanes[0]
     assert (lane.state, lane.n_opened) == ("out", 1)
-    result.stdout.fnmatch_lines(
+    project.report.fnmatch_lines(
         ["lane p/m/key0 failed and answered nothing * times in a row over *; breaker opened once*"]
     )
 
@@ -152,7 +152,7 @@ def test_it(answer): pass
     assert sum(kinds(project).values()) == 20
     assert {outcome for outcome, _ in kinds(project)} == {"infra"}
     assert len(project.server.prompts) <= 4
-    result.stdout.fnmatch_lines(["lane p/m/key0 was rate limited and asked for *, longer than*"])
+    project.report.fnmatch_lines(["lane p/m/key0 was rate limited and asked for *, longer than*"])
 
 
 def test_long_retry_after_moves_requests_to_another_lane(project):
@@ -243,4 +243,4 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
     # Nobody lowers a rate because connections were refused.
     assert lane.estimated is not None
     assert lane.estimated.qps is None
-    result.stdout.fnmatch_lines(["lane p/m/key0: *failed request* (* congestion*"])
+    project.report.fnmatch_lines(["lane p/m/key0: *failed request* (* congestion*"])
