@@ -38,6 +38,7 @@ _LEAST_ROWS = 4
 _MOST_OF_A_KIND = 3
 """Lines on lanes, and as many on cases without a grade."""
 _MOST_FOLDS = 2
+_WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND")
 _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30
@@ -89,11 +90,12 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
     """Lines of sentences, so many for each at most; what is cut off stands in the report."""
     lines: list[str] = []
     for sentence in sentences:
+        is_warning = sentence.startswith(_WARNINGS)
         lines += textwrap.wrap(
             sentence,
             width,
             subsequent_indent="  ",
-            max_lines=most_lines,
+            max_lines=_MOST_FOLDS if is_warning else most_lines,
             placeholder=" ...",
             break_on_hyphens=False,
         )
