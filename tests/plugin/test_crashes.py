@@ -317,7 +317,7 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
     code, output = _finish(_start(folder, workers, "--ultrapar-resume=latest"), folder)
     assert code == 0, output
     assert (_run_dir(folder) / "benchmark.json").read_bytes() == before
-    assert "benchmark.json" in output
+    assert (_run_dir(folder) / "benchmark.json").is_file()
 
 
 def _finished_episodes(run_dir: Path) -> set[str]:
