@@ -278,6 +278,6 @@ def test_it(answer, number):
     sent = sorted(project.rows("attempts"), key=lambda row: row["t_send_s"])
     assert {row["case_id"] for row in sent[:6]} == sample
     assert {row["outcome"] for row in project.rows()} == {"solved"}
-    result.stdout.fnmatch_lines(
+    project.report.fnmatch_lines(
         ["serial sample: 6 cases one after another in *", "ultra: 24 cases*"]
     )
