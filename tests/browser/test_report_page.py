@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.pages.page import PAGE, write_page
@@ -102,11 +103,11 @@ def test_a_press_on_a_cell_shows_its_cases(opened):
     cell = opened.locator(".heat:visible .cell[data-model=m1][data-value=order]")
     n = int(cell.inner_text().split("n = ")[1])
     cell.click()
-    opened.wait_for_function("document.querySelector('#count').innerText.includes('flaw')")
+    expect(opened.locator("#count")).to_contain_text("flaw")
     graded = opened.locator(".case .outcome:not(.infra)")
     assert graded.count() == n
     opened.locator("#clear").click()
-    opened.wait_for_function("!document.getElementById('count').textContent.includes('=')")
+    expect(opened.locator("#count")).not_to_contain_text("=")
     assert n_cases(opened) == 2 * len(HOSTILE)
 
 
@@ -118,18 +119,16 @@ def test_failures_come_first(opened):
 
 def test_search_finds_names_and_what_was_said(opened):
     opened.fill("#search", "test[3]")
-    opened.wait_for_function("document.getElementById('count').textContent.startsWith('1 of')")
+    expect(opened.locator("#count")).to_have_text(re.compile("^1 of"))
     opened.fill("#search", "example.com")
     opened.check("#deep")
-    opened.wait_for_function("document.getElementById('count').textContent.startsWith('2 of')")
+    expect(opened.locator("#count")).to_have_text(re.compile("^2 of"))
 
 
 def test_what_models_wrote_is_text(opened):
     for number in range(2 * len(HOSTILE)):
         opened.locator(".case").nth(number).click()
-    opened.wait_for_function(
-        "[...document.querySelectorAll('.detail')].every((one) => one.querySelector('.message'))"
-    )
+    expect(opened.locator(".detail:has(.message)")).to_have_count(2 * len(HOSTILE))
     shown = opened.locator(".message.assistant pre").all_inner_texts()
     for text in HOSTILE[:5]:
         assert shown.count(text) == 2
