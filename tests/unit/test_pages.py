@@ -6,9 +6,12 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
+import shutil
 from collections import Counter
 from importlib.resources import files
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -152,6 +155,77 @@ def test_page_that_was_there_stays_where_the_new_one_cannot_be_written(run, tmp_
     (folder / "a.html").mkdir(parents=True)
     assert main(["report", str(run), "--out", str(folder / "a.html")]) == 4
     assert [path.name for path in folder.iterdir()] == ["a.html"]
+
+
+@pytest.mark.parametrize("how", ["a folder", "a pipe", "a device", "of the run", "of another run"])
+def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
+    out = tmp_path / "out"
+    if how == "a pipe":
+        os.mkfifo(out)
+    elif how == "a device":
+        out = Path(os.devnull)
+    elif how == "of the run":
+        out.symlink_to(run / "manifest.json")
+    elif how == "of another run":
+        shutil.copytree(run, tmp_path / "other")
+        out = next((tmp_path / "other" / "journal").iterdir())
+    else:
+        out.mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    kind = how if how.startswith("a ") else "of the run"
+    for words in ([], ["--markdown"]):
+        assert main(["report", str(run), "--out", str(out), *words]) == 4
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"ultrapar report: error: --out {out} is {kind}")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert out.is_fifo() == (how == "a pipe")
+
+
+def test_link_is_followed_to_an_earlier_page(run, tmp_path):
+    earlier, link = tmp_path / "earlier.html", tmp_path / "link.html"
+    earlier.write_text("earlier")
+    link.symlink_to(earlier)
+    assert main(["report", str(run), "--out", str(link)]) == 0
+    assert link.is_symlink()
+    assert earlier.read_text().startswith("<!doctype html>")
+
+
+def test_pages_in_a_run_are_made_again(run):
+    for _ in range(2):
+        assert main(["report", str(run), "--out", str(run / "report.html")]) == 0
+        assert main(["report", str(run), "--markdown", "--out", str(run / "mine.md")]) == 0
+
+
+@pytest.mark.parametrize("out", [".", "/"])
+def test_folder_is_no_page(run, tmp_path, monkeypatch, capsys, out):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(run), "--out", out]) == 4
+    assert capsys.readouterr().err.startswith(f"ultrapar report: error: --out {out} is a folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        ("results", "nodeid", None),
+        ("results", "case_id", ["case0"]),
+        ("results", "outcome", "perhaps"),
+        ("results", "service_s", "soon"),
+        ("attempts", "t_send_s", "soon"),
+        ("attempts", "provider", -1),
+        ("transcripts", "case_id", [1]),
+    ],
+)
+def test_tables_of_json_with_other_values_are_named(tmp_path, capsys, name, column, value):
+    found = run_of_seven(tmp_path / "run", storage_format="json")
+    compact(found.path)
+    assert main(["report", str(found.path)]) == 0
+    path = found.path / f"{name}.jsonl"
+    rows = [json.loads(line) | {column: value} for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert main(["report", str(found.path)]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ultrapar report: error: cannot read the {name} of {found.path}: ")
+    assert f"$.{column}" in line
 
 
 @pytest.mark.parametrize("outcome", ["infra", "solved"])
