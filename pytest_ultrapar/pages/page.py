@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from pytest_ultrapar.store.manifest import read_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import jinja2
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.pages.figures import Figures
@@ -62,8 +65,6 @@ def render(run_dir: Path) -> str:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: A file of it cannot be read.
     """
-    import jinja2  # noqa: PLC0415 - only here
-
     manifest, summary = read_manifest(run_dir), read_summary(run_dir)
     if summary is None:
         msg = (
@@ -85,10 +86,6 @@ def render(run_dir: Path) -> str:
     ]
     scripts = [_vega("vega.min.js"), _vega("vega-lite.min.js"), _interpreter(), _own("report.js")]
     style = _own("report.css")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"percent": percent, "duration": duration}
     data = {
         "cases": [
             msgspec.structs.replace(case, shard=packed.of_case.get(case.case_id))
@@ -96,7 +93,7 @@ def render(run_dir: Path) -> str:
         ],
         "plots": {plot.key: plot.spec for plot in plots},
     }
-    return environment.from_string(_own("report.html.j2")).render(
+    return template().render(
         policy=_policy(scripts, style),
         scripts=[_unescaped(script) for script in scripts],
         style=_unescaped(style),
@@ -114,6 +111,18 @@ def render(run_dir: Path) -> str:
         models=sorted({case.model for case in figures.cases}),
         outcomes=list(dict.fromkeys(case.outcome for case in figures.cases)),
     )
+
+
+@cache
+def template() -> jinja2.Template:
+    """That of the page."""
+    import jinja2  # noqa: PLC0415 - only here
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"percent": percent, "duration": duration}
+    return environment.from_string(_own("report.html.j2"))
 
 
 def embedded(data: object) -> str:
