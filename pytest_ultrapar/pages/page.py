@@ -15,6 +15,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
 from pytest_ultrapar.pages.plots import curves_plot, lanes_plot, time_plot
 from pytest_ultrapar.pages.transcripts import pack
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, summary_sections
@@ -91,6 +92,8 @@ def render(run_dir: Path) -> str:
             msgspec.structs.replace(case, shard=packed.of_case.get(case.case_id))
             for case in figures.cases
         ],
+        "models": figures.models,
+        "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
         "plots": {plot.key: plot.spec for plot in plots},
     }
     return template().render(
@@ -108,7 +111,6 @@ def render(run_dir: Path) -> str:
         plots=plots,
         sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
         settings=_settings(manifest),
-        models=sorted({case.model for case in figures.cases}),
         outcomes=list(dict.fromkeys(case.outcome for case in figures.cases)),
     )
 
@@ -196,8 +198,9 @@ def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:
     yield Tile("requests", f"{summary.n_requests:,}", "", "attempts: rows")
     if summary.cost is not None:
         solved = counts["solved"]
-        each = f"{summary.cost.total / solved:.4g} per solved case" if solved else ""
-        value = f"{summary.cost.total:.4g} {summary.cost.currency}"
+        currency = summary.cost.currency
+        each = f"{money(summary.cost.total / solved, currency)} per solved case" if solved else ""
+        value = money(summary.cost.total, currency)
         yield Tile("cost", value, each, "attempts: cost")
 
 

@@ -46,7 +46,7 @@
 
   // -- the list of cases ---------------------------------------------------------------------------
 
-  const chosen = { page: 0, name: "", value: "" };
+  const chosen = { page: 0, dimension: null, value: null };
   let found = data.cases;
   const parts = new Map();
 
@@ -68,7 +68,15 @@
     return made;
   };
 
-  const seconds = (s) => (s == null ? "" : `${s.toPrecision(3)} s`);
+  // As `duration` in the package has it.
+  const two = (n) => String(n).padStart(2, "0");
+  const duration = (s) => {
+    if (s == null) return "";
+    if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
+    const [minutes, hours, days] = [60, 3600, 86400].map((unit) => Math.floor(Math.round(s) / unit));
+    if (hours < 2) return `${minutes} min ${two(Math.round(s) % 60)} s`;
+    return days < 2 ? `${hours} h ${two(minutes % 60)} min` : `${days} d ${two(hours % 24)} h`;
+  };
 
   const message = (said) => {
     const role = said.who.split(" ").pop();
@@ -96,7 +104,7 @@
     for (const one of attempts) {
       const row = body.insertRow();
       one.forEach((value, at) => {
-        row.insertCell().textContent = at === 5 || at === 6 ? seconds(value) : (value ?? "");
+        row.insertCell().textContent = at === 5 || at === 6 ? duration(value) : (value ?? "");
       });
     }
     const scroll = element("div", "scroll");
@@ -109,10 +117,10 @@
 
   const detail = async (line, place) => {
     const params = Object.entries(line.params).map(([name, value]) => `${name} = ${value}`);
-    const waits = Object.entries(line.waits).map(([name, s]) => `${name} ${seconds(s)}`);
+    const waits = Object.entries(line.waits).map(([name, s]) => `${name} ${duration(s)}`);
     const facts = [
-      `model ${line.model}`, ...params, `lane ${line.lane || "none"}`, `${line.n_attempts} requests`,
-      `${line.tokens} tokens`, ...(line.cost == null ? [] : [`cost ${line.cost.toPrecision(3)}`]),
+      `model ${data.models[line.model]}`, ...params, `lane ${line.lane || "none"}`, `${line.n_attempts} requests`,
+      `${line.tokens} tokens`, ...(line.cost == null ? [] : [`cost ${line.cost}`]),
     ];
     place.append(element("p", "quiet", facts.join("; ")));
     if (waits.length) place.append(element("p", "quiet", `where its time went: ${waits.join(", ")}`));
@@ -139,7 +147,7 @@
     button.append(
       element("span", `outcome ${line.outcome}`, line.outcome),
       element("span", "name", `${line.name}${kind}`),
-      element("span", "took", seconds(line.duration_s)),
+      element("span", "took", duration(line.duration_s)),
     );
     const place = element("div", "detail");
     place.hidden = true;
@@ -159,8 +167,10 @@
     chosen.page = Math.min(chosen.page, n_pages - 1);
     const start = chosen.page * ON_A_PAGE;
     byId("list").replaceChildren(...found.slice(start, start + ON_A_PAGE).map((line, at) => item(line, start + at)));
-    const what = chosen.name || chosen.value ? `, ${chosen.name} = ${chosen.value}` : "";
-    byId("count").textContent = `${found.length} of ${data.cases.length} cases${what}`;
+    const by = data.dimensions[chosen.dimension];
+    const what = by?.name ? `, ${by.name} = ${by.values[chosen.value]}` : "";
+    const unseen = n_unseen ? `; ${n_unseen} conversations are not in this page and were not searched` : "";
+    byId("count").textContent = `${found.length} of ${data.cases.length} cases${what}${unseen}`;
     byId("page").textContent = `page ${chosen.page + 1} of ${n_pages}`;
     byId("back").disabled = chosen.page === 0;
     byId("next").disabled = chosen.page === n_pages - 1;
@@ -168,24 +178,33 @@
 
   const says = async (line, words) => {
     const all = await told(line);
-    return all !== null && JSON.stringify(all.messages).toLowerCase().includes(words);
+    if (all === null) return null;
+    const texts = all.messages.flatMap((said) => Object.values(said).map(String));
+    return texts.some((text) => text.toLowerCase().replace(/\s+/g, " ").includes(words));
   };
 
   let asked = 0;
+  let n_unseen = 0;
   const filter = async () => {
     const number = ++asked;
-    const words = byId("search").value.trim().toLowerCase();
+    const words = byId("search").value.trim().toLowerCase().replace(/\s+/g, " ");
+    const [model, deep] = [byId("model").value, byId("deep").checked];
     const kept = [];
+    let n_left_out = 0;
     for (const line of data.cases) {
       if (byId("outcome").value && line.outcome !== byId("outcome").value) continue;
-      if (byId("model").value && line.model !== byId("model").value) continue;
-      if (chosen.name && line.params[chosen.name] !== chosen.value) continue;
+      if (model !== "" && line.model !== Number(model)) continue;
+      if (chosen.dimension !== null && line.at[chosen.dimension] !== chosen.value) continue;
       const near = `${line.name} ${line.kind} ${line.error}`.toLowerCase();
-      if (!words || near.includes(words) || (byId("deep").checked && (await says(line, words)))) kept.push(line);
+      const isNear = !words || near.includes(words);
+      const isSaid = !isNear && deep ? await says(line, words) : false;
+      if (isNear || isSaid) kept.push(line);
+      if (isSaid === null) n_left_out += 1;
       // Somebody has typed on meanwhile.
       if (number !== asked) return;
     }
     found = kept;
+    n_unseen = n_left_out;
     chosen.page = 0;
     show();
   };
@@ -201,7 +220,7 @@
   for (const id of ["search", "outcome", "model", "deep"]) byId(id).addEventListener("input", filter);
   byId("clear").addEventListener("click", () => {
     byId("filters").reset();
-    chosen.name = chosen.value = "";
+    chosen.dimension = chosen.value = null;
     filter();
   });
   for (const [id, by] of [["back", -1], ["next", 1]]) {
@@ -217,8 +236,8 @@
     cell.addEventListener("click", () => {
       byId("filters").reset();
       byId("model").value = cell.dataset.model;
-      chosen.name = cell.dataset.name;
-      chosen.value = cell.dataset.name ? cell.dataset.value : "";
+      chosen.dimension = Number(cell.dataset.dimension);
+      chosen.value = Number(cell.dataset.value);
       filter().then(() => byId("cases").scrollIntoView());
     });
   }
