@@ -108,8 +108,8 @@ def seconds_left(state: ProgressState, now_s: float) -> float | None:
     return max(asking_s, grading_s or 0.0)
 
 
-def progress_line(state: ProgressState, now_s: float, width: int) -> str:
-    """One line of at most `width` characters; what matters least is left out first.
+def said(state: ProgressState, now_s: float) -> dict[str, str]:
+    """What is known, a few words for each fact, in the order in which it is shown.
 
     The step is `asking` while episodes run, with the limit that is done last, then `grading`.
     """
@@ -117,24 +117,47 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
     per_s = graded_per_s(state, now_s) if state.all_answered else answered_per_s(state, now_s)
     left_s = seconds_left(state, now_s)
     counts = state.counts
-    # (Rank, text) in the order shown; the highest rank goes first when the line is too long.
-    parts = [(0, f"{step}: {state.graded:,}/{state.total:,} graded")]
-    for rank, outcome in ((3, "solved"), (6, "partial"), (5, "unsolved")):
-        parts.append((rank, f"{counts.get(outcome, 0):,} {outcome}"))
-    parts.extend(
-        (2, f"{counts[outcome]:,} {outcome}")
-        for outcome in ("infra", "error")
-        if counts.get(outcome)
-    )
+    facts = {"step": f"{step}: {state.graded:,}/{state.total:,} graded"}
+    for outcome in ("solved", "partial", "unsolved"):
+        facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
+    for outcome in ("infra", "error"):
+        if counts.get(outcome):
+            facts[outcome] = f"{counts[outcome]:,} {outcome}"
     if not state.all_answered:
-        parts.append((4, f"{state.in_flight:,} in flight"))
+        facts["in flight"] = f"{state.in_flight:,} in flight"
     if per_s is not None:
-        parts.append((8, rate(per_s)))
+        facts["rate"] = rate(per_s)
     if left_s is not None and state.graded < state.total:
-        parts.append((1, f"ETA {duration(left_s)}"))
+        facts["ETA"] = f"ETA {duration(left_s)}"
         if not state.all_answered and state.eta is not None and state.eta.slowest:
-            parts.append((7, f"slowest: {state.eta.slowest}"))
-    return _fitted(parts, width)
+            facts["slowest"] = f"slowest: {state.eta.slowest}"
+    return facts
+
+
+_RANKS = {
+    name: rank
+    for rank, name in enumerate(
+        [
+            "step",
+            "ETA",
+            "infra",
+            "error",
+            "solved",
+            "in flight",
+            "unsolved",
+            "partial",
+            "slowest",
+            "rate",
+        ]
+    )
+}
+"""The highest goes first when the line is too long."""
+
+
+def progress_line(state: ProgressState, now_s: float, width: int) -> str:
+    """One line of at most `width` characters; what matters least is left out first."""
+    facts = said(state, now_s)
+    return _fitted([(_RANKS[name], text) for name, text in facts.items()], width)
 
 
 def next_line_s(waited_s: float) -> float:

@@ -1,0 +1,187 @@
+"""Draws a `LiveView` as lines of text for a terminal, with rich; imported only when it is drawn.
+
+Lines are put together from rich's texts, which know how wide characters are and how colours are
+written, and not by its tables: to lay out one of twenty rows takes 5 ms, twice a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.text import Text
+
+from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.live_view import room, shown
+from pytest_ultrapar.report.progress import said
+from pytest_ultrapar.report.text import GAP, percent, shorten, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow
+
+_BARS = ("█░", "#.")
+"""Full and empty; the second where the terminal's encoding lacks the first."""
+_BAR, _COUNT, _RATE, _CASES, _SHARE = 10, 9, 11, 13, 25
+_LEAST_NAME = 12
+_NARROW = 70
+"""Columns; with fewer no bars are drawn."""
+_NEARLY = 0.95
+_MORE = 3
+"""Lines of a part that has one for how many rows it leaves out."""
+
+
+class LiveScreen:
+    """Turns views into lines for one terminal."""
+
+    def __init__(self, *, colour: bool, encoding: str) -> None:
+        """Know the terminal.
+
+        Args:
+            colour: Whether it takes colours; else lines hold no control sequence at all.
+            encoding: Of what is written to it.
+        """
+        self._console = Console(color_system=None, markup=False, emoji=False, highlight=False)
+        self._colours = ColorSystem.STANDARD if colour else None
+        self._bar = next(one for one in _BARS if _has(encoding, one))
+
+    def lines(self, view: LiveView, width: int, n_lines: int) -> list[str]:
+        """At most `n_lines`, each of at most `width` columns; no text of others steers anything."""
+        texts = [*self._head(view, width)]
+        parts = room(view, n_lines - len(texts))
+        if parts.lanes:
+            texts += self._lanes(view.lanes, parts.lanes, width)
+        if parts.models:
+            texts += _models(view.models, parts.models, width)
+        if parts.failures:
+            texts += _failures(view.failures, parts.failures, width)
+        return [self._drawn(text, width) for text in texts[:n_lines]]
+
+    def _head(self, view: LiveView, width: int) -> Iterator[Text]:
+        state = view.progress
+        facts = said(state, view.now_s)
+        line = Text(", ".join(facts.pop(name) for name in ("step", "ETA") if name in facts), "bold")
+        mark = f"{GAP}SIMULATED" if view.is_simulated else ""
+        n_bar = min(width - cell_len(line.plain) - len(mark) - len(GAP), 4 * _BAR)
+        if n_bar >= _BAR and state.total:
+            line.append(GAP + self._filled(state.graded / state.total, n_bar), "green")
+        line.append(mark, "magenta")
+        yield line
+        # Models have rows of their own.
+        for outcome in ("solved", "partial", "unsolved"):
+            facts.pop(outcome, None)
+        waiting = f"{view.waiting:,} waiting" if view.waiting and not state.all_answered else ""
+        flying = [facts.pop("in flight", ""), waiting, *facts.values()]
+        yield Text(", ".join(_plain(text) for text in flying if text))
+        if view.spent is not None:
+            spent = money(view.spent.amount, view.spent.currency)
+            whole = money(view.spent.projected, view.spent.currency)
+            yield Text(f"{spent} spent, about {whole} in all")
+
+    def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
+        kept, n_more = shown(rows, n_lines)
+        n_bar = _BAR if width >= _NARROW else 0
+        # What a lane waits for has some twenty columns at 80.
+        name = _name_width(
+            [row.lane for row in kept], (width - n_bar - _COUNT - _RATE - 3 * len(GAP)) * 3 // 5
+        )
+        head = (_cell("lane", name), "in flight".ljust(n_bar + _COUNT), "per second".rjust(_RATE))
+        yield Text(GAP.join((*head, "waits for")), "dim")
+        for row in kept:
+            yield self._lane(row, name, n_bar)
+        if n_more and n_lines >= _MORE:
+            yield Text(f"+ {n_more:,} more", "dim")
+
+    def _lane(self, row: LaneRow, name: int, n_bar: int) -> Text:
+        line = Text(_cell(row.lane, name) + GAP)
+        if row.trouble:
+            # It says more than seats that nobody takes, and may be long.
+            why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
+            return line.append(why, "red" if row.is_removed else "yellow")
+        if n_bar and row.seats is not None:
+            is_full = row.seats.share >= 1
+            line.append(self._filled(row.seats.share, n_bar), "yellow" if is_full else "green")
+        else:
+            line.append(" " * n_bar)
+        line.append(_seats(row).rjust(_COUNT) + GAP)
+        is_full = row.rate is not None and row.rate.share >= _NEARLY
+        line.append(_per_s(row).rjust(_RATE) + GAP, "yellow" if is_full else "")
+        return line.append(_plain(row.waits_for), "cyan")
+
+    def _filled(self, share: float, n: int) -> str:
+        n_full = round(min(1.0, max(0.0, share)) * n)
+        return self._bar[0] * n_full + self._bar[1] * (n - n_full)
+
+    def _drawn(self, text: Text, width: int) -> str:
+        text.truncate(width)
+        if self._colours is None:
+            return text.plain
+        return "".join(
+            part.text
+            if part.style is None
+            else part.style.render(part.text, color_system=self._colours)
+            for part in text.render(self._console)
+        )
+
+
+def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text]:
+    kept, n_more = shown(rows, n_lines)
+    name = _name_width([row.model for row in kept], width - _CASES - _SHARE - 2 * len(GAP))
+    head = (_cell("model", name), "cases".rjust(_CASES), "solved, 95 % interval")
+    yield Text(GAP.join(head), "dim")
+    for row in kept:
+        cases = f"{row.n_done:,}/{row.n_planned:,}".rjust(_CASES)
+        line = Text(_cell(row.model, name) + GAP + cases + GAP)
+        if row.interval is not None:
+            low, high = row.interval
+            line.append(percent(row.n_solved / row.n_graded), "bold")
+            line.append(f", {low * 100:.1f} to {high * 100:.1f} %")
+        yield line
+    if n_more and n_lines >= _MORE:
+        yield Text(f"+ {n_more:,} more", "dim")
+
+
+def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Text]:
+    kept, _ = shown(rows, n_lines)
+    yield Text("last failures", "dim")
+    for row in kept:
+        case = shorten(_plain(row.case), max(_LEAST_NAME, width * 2 // 5))
+        yield Text.assemble((row.outcome, "red"), f"{GAP}{case}: {_plain(row.reason)}")
+
+
+def _plain(text: str) -> str:
+    """In one line, and with nothing that steers a terminal; rich reads no markup in a `Text`."""
+    return " ".join(visible(text).split())
+
+
+def _has(encoding: str, text: str) -> bool:
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _name_width(names: Sequence[str], most: int) -> int:
+    return max(_LEAST_NAME, min(most, max(map(cell_len, map(_plain, names)), default=0)))
+
+
+def _cell(name: str, width: int) -> str:
+    name = _plain(name)
+    # Where each character has a column of its own, the end is kept as well: names differ there.
+    return set_cell_size(shorten(name, width) if cell_len(name) == len(name) else name, width)
+
+
+def _seats(row: LaneRow) -> str:
+    if row.seats is None:
+        return f"{row.in_flight:,}"
+    return f"{row.seats.used:,.0f}/{row.seats.most:,.0f}"
+
+
+def _per_s(row: LaneRow) -> str:
+    if row.rate is None:
+        return "" if row.per_s is None else f"{row.per_s:,.1f}"
+    return f"{row.rate.used:,.1f}/{row.rate.most:,.3g}"

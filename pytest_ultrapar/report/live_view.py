@@ -1,0 +1,331 @@
+"""What a run in progress shows of itself on a terminal, as plain data; pure.
+
+`live_screen` draws it. What is in trouble or holds the run up comes first, for of 300 lanes a
+terminal shows ten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from pytest_ultrapar.analysis.statistics import wilson_interval
+from pytest_ultrapar.records import GRADED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerStatus, LaneStatus
+    from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+    from pytest_ultrapar.report.progress import ProgressState
+
+T = TypeVar("T")
+LATELY_S = 10.0
+"""Seconds that count as now, for rates and waiting: some grants on each lane, few enough to see a
+change."""
+_BETWEEN_S = 1.0
+MOST_FAILURES = 5
+_WAITING = 0.2
+"""Requests that wait for the same thing on the mean; with fewer it holds nothing up."""
+
+
+def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
+    """What is kept of a run's statuses, oldest first: rates are taken from the first to now."""
+    if not kept or status.now_s - kept[-1].now_s >= _BETWEEN_S:
+        kept = (*kept, status)
+    # The newest that is old enough stays, so that the span is always full.
+    while len(kept) > 1 and status.now_s - kept[1].now_s >= LATELY_S:
+        kept = kept[1:]
+    return tuple(kept)
+
+
+class Use(NamedTuple):
+    """How much of a limit is in use.
+
+    Attributes:
+        used: Requests in flight, or sends per second.
+        most: As many as the limit allows.
+    """
+
+    used: float
+    most: float
+
+    @property
+    def share(self) -> float:
+        """Of the limit."""
+        return self.used / self.most if self.most > 0 else 1.0
+
+
+class LaneRow(NamedTuple):
+    """A lane as it is now.
+
+    Attributes:
+        seats: Of that limit on its path which is nearest to being full; None: nothing limits them.
+        per_s: Its own sends per second; None while nobody knows.
+        rate: The same as `seats`, of sends per second.
+        waits_for: What its requests waited for most of late, a limit's name or a word as in
+            `LaneStatus.waited_s`; empty: nothing.
+        trouble: Why it is paused or removed, one sentence; empty: it is not.
+        is_removed: Whether it is, until the end of the run.
+    """
+
+    lane: LaneId
+    in_flight: int
+    seats: Use | None
+    per_s: float | None
+    rate: Use | None
+    waits_for: str
+    trouble: str
+    is_removed: bool
+
+
+def lane_rows(
+    lanes: Iterable[Lane],
+    limits: Mapping[str, Limit],
+    kept: Sequence[BrokerStatus],
+    now: BrokerStatus,
+) -> list[LaneRow]:
+    """A row for each lane, those in trouble first, then those that hold requests up.
+
+    Otherwise they keep the order of the pool, so that rows stay where they are.
+
+    Args:
+        lanes: All of the run.
+        limits: Of the pool, by name.
+        kept: What the broker said of late, see `lately`.
+        now: What it says now.
+    """
+    known = {one.lane: one for one in now.lanes}
+    since = kept[0] if kept else now
+    before = {one.lane: one for one in since.lanes}
+    span_s = now.now_s - since.now_s
+    own = [lane for lane in lanes if lane.lane_id in known]
+    sent = {lane.lane_id: _sent(known[lane.lane_id], before.get(lane.lane_id)) for lane in own}
+    seats, rates = _uses(own, limits, known, sent, span_s)
+    rows = []
+    for lane in own:
+        status = known[lane.lane_id]
+        in_trouble = status.state != "up"
+        rows.append(
+            LaneRow(
+                lane.lane_id,
+                status.in_flight,
+                _fullest(lane, seats),
+                sent[lane.lane_id] / span_s if span_s > 0 else None,
+                _fullest(lane, rates),
+                "" if in_trouble else _waits_for(status, before.get(lane.lane_id), span_s),
+                status.reason or status.state if in_trouble else "",
+                status.is_removed,
+            )
+        )
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: LaneRow) -> int:
+    if row.trouble:
+        # One that pauses comes back: there is something to see.
+        return 1 if row.is_removed else 0
+    return 2 if row.waits_for else 3
+
+
+def _sent(now: LaneStatus, before: LaneStatus | None) -> int:
+    return now.granted - (0 if before is None else before.granted)
+
+
+def _uses(
+    lanes: Sequence[Lane],
+    limits: Mapping[str, Limit],
+    known: Mapping[LaneId, LaneStatus],
+    sent: Mapping[LaneId, int],
+    span_s: float,
+) -> tuple[dict[str, Use], dict[str, Use]]:
+    """Of each limit by name: its seats in use, and its sends per second; lanes share limits."""
+    held: dict[str, int] = {}
+    gone: dict[str, int] = {}
+    # The provider may let less pass than is declared.
+    seats_found: dict[str, int] = {}
+    rates_found: dict[str, float] = {}
+    for lane in lanes:
+        status = known[lane.lane_id]
+        for name in lane.limits:
+            held[name] = held.get(name, 0) + status.in_flight + status.orphans
+            gone[name] = gone.get(name, 0) + sent[lane.lane_id]
+        if (found := status.estimated) is not None:
+            if found.workers is not None:
+                seats_found[found.limit] = found.workers
+            if found.qps is not None:
+                rates_found[found.limit] = found.qps
+    seats, rates = {}, {}
+    for name, n_held in held.items():
+        rows = limits[name].rows if name in limits else ()
+        most = min((row.amount for row in rows if row.kind.counts == "in flight"), default=None)
+        most = seats_found.get(name, most)
+        if most is not None:
+            seats[name] = Use(n_held, most)
+        declared = [row.amount / row.kind.window_s for row in rows if row.kind.is_spaced]
+        per_s = rates_found.get(name, min(declared, default=None))
+        if per_s is not None and span_s > 0:
+            rates[name] = Use(gone[name] / span_s, per_s)
+    return seats, rates
+
+
+def _fullest(lane: Lane, uses: Mapping[str, Use]) -> Use | None:
+    """Of the limits on its path; of those that are equally full the innermost."""
+    own = [uses[name] for name in reversed(lane.limits) if name in uses]
+    return max(own, key=lambda use: use.share, default=None)
+
+
+def _waits_for(now: LaneStatus, before: LaneStatus | None, span_s: float) -> str:
+    earlier = {} if before is None else before.waited_s
+    waited = {name: s - earlier.get(name, 0.0) for name, s in now.waited_s.items()}
+    name = max(waited, key=waited.__getitem__, default="")
+    return name if name and waited[name] >= _WAITING * span_s > 0 else ""
+
+
+class ModelRow(NamedTuple):
+    """How a model does so far.
+
+    Attributes:
+        n_done: Its cases that are over.
+        n_planned: All of them.
+        n_graded: Those whose answers were graded.
+        n_solved: Of these.
+        interval: Of the share solved, 95 %, cases taken for independent; None while none is graded.
+    """
+
+    model: str
+    n_done: int
+    n_planned: int
+    n_graded: int
+    n_solved: int
+    interval: tuple[float, float] | None
+
+
+def model_rows(planned: Mapping[str, int], counts: Mapping[tuple[str, str], int]) -> list[ModelRow]:
+    """A row for each model; those whose cases are all over come last.
+
+    Args:
+        planned: Cases by model, in the order of the pool.
+        counts: Cases that are over, by model and outcome.
+    """
+    done, graded = dict.fromkeys(planned, 0), dict.fromkeys(planned, 0)
+    for (model, outcome), n in counts.items():
+        if model in done:
+            done[model] += n
+            graded[model] += n if outcome in GRADED else 0
+    rows = []
+    for model, n_planned in planned.items():
+        n_solved = counts.get((model, "solved"), 0)
+        interval = wilson_interval(n_solved, graded[model]) if graded[model] else None
+        rows.append(ModelRow(model, done[model], n_planned, graded[model], n_solved, interval))
+    return sorted(rows, key=lambda row: row.n_done >= row.n_planned)
+
+
+class Failure(NamedTuple):
+    """A case that came to nothing.
+
+    Attributes:
+        case: pytest's id of its test.
+        outcome: `infra`, `error`, or `failed` for an assertion that did not hold.
+        reason: One line.
+    """
+
+    case: str
+    outcome: str
+    reason: str
+
+
+class Spent(NamedTuple):
+    """What the cases so far have cost.
+
+    Attributes:
+        amount: In the pool's currency.
+        projected: What all cases will cost if the others are as dear as those of their model.
+    """
+
+    amount: float
+    projected: float
+    currency: str
+
+
+def projected(
+    spent: Mapping[str, float], done: Mapping[str, int], planned: Mapping[str, int]
+) -> float:
+    """What all cases cost, if those to come cost on the mean what those of their model did.
+
+    Args:
+        spent: By model; models of which no case is over cost as the others do on the mean.
+        done: Cases that are over, by model; at least one of any.
+        planned: All cases, by model.
+    """
+    everyone = sum(spent.values()) / sum(done.values())
+    return sum(
+        spent.get(model, 0.0) / done[model] * n if done.get(model) else everyone * n
+        for model, n in planned.items()
+    )
+
+
+class LiveView(NamedTuple):
+    """All that is shown.
+
+    Attributes:
+        progress: How far the run is.
+        now_s: The time of it, monotonic seconds.
+        waiting: Requests that wait to be sent.
+        spent: None where no price is known.
+        is_simulated: Whether any answer comes from the simulated provider.
+    """
+
+    progress: ProgressState
+    now_s: float
+    waiting: int
+    lanes: Sequence[LaneRow]
+    models: Sequence[ModelRow]
+    failures: Sequence[Failure]
+    spent: Spent | None
+    is_simulated: bool
+
+
+class Room(NamedTuple):
+    """Lines for each part, its heading and the line `+ 212 more` included; 0 leaves it out."""
+
+    lanes: int
+    models: int
+    failures: int
+
+
+_TURNS = ("lanes", "models", "lanes", "failures")
+"""In which order parts get their lines: of a small terminal lanes have half."""
+
+
+def room(view: LiveView, n_lines: int) -> Room:
+    """How `n_lines` are divided: nobody gets more than there is to say, or a heading alone."""
+    wanted = {
+        name: len(rows) + 1
+        for name, rows in zip(Room._fields, (view.lanes, view.models, view.failures), strict=True)
+        if rows
+    }
+    given = dict.fromkeys(Room._fields, 0)
+    while True:
+        before = n_lines
+        for name in _TURNS:
+            # The heading comes with the first row.
+            needs = 1 if given[name] else 2
+            if given[name] < wanted.get(name, 0) and needs <= n_lines:
+                given[name] += needs
+                n_lines -= needs
+        if n_lines == before:
+            return Room(**given)
+
+
+def shown(rows: Sequence[T], n_lines: int) -> tuple[Sequence[T], int]:
+    """The rows that fit below a heading, and how many more there are.
+
+    Args:
+        rows: All of them.
+        n_lines: Those of the part, see `Room`; the last one is for saying how many more there are,
+            unless that is the only one.
+    """
+    n_rows = max(0, n_lines - 1)
+    if len(rows) > n_rows > 1:
+        n_rows -= 1
+    return rows[:n_rows], max(0, len(rows) - n_rows)

@@ -1,0 +1,110 @@
+"""A live view as lines of text: what fits, what is left out, and texts of others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from pytest_ultrapar.report.live_screen import LiveScreen
+from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Spent, Use
+from tests.unit.test_report_progress import after
+
+PLAIN = LiveScreen(colour=False, encoding="utf-8")
+COLOURED = LiveScreen(colour=True, encoding="utf-8")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def lane(name, waits_for="", trouble="", *, is_removed=False):
+    seats, rate = Use(4, 5), Use(9.8, 10)
+    return LaneRow(name, 4, seats, 3.1, rate, waits_for, trouble, is_removed)
+
+
+LANES = [
+    lane("lab/a/key0", trouble="lane lab/a/key0 was rate limited: paused 3.00 s"),
+    lane("lab/b/key0", trouble="key lab/key1 was refused: removed", is_removed=True),
+    lane("lab/c/key2", waits_for="lab/key2 (qps)"),
+    *(lane(f"lab/d{n}/key3") for n in range(297)),
+]
+MODELS = [
+    ModelRow("llama", 17, 70, 16, 12, (0.505, 0.898)),
+    *(ModelRow(f"qwen{n}", 0, 70, 0, 0, None) for n in range(7)),
+]
+FAILURES = [Failure(f"tests/test_it.py::test_it[{n}]", "infra", f"reason {n}") for n in range(5)]
+
+
+def view(lanes=LANES, models=MODELS, failures=FAILURES, spent=None, waiting=41):
+    state = after((0.0, 0), (10.0, 40), counts={"solved": 20, "infra": 2})
+    return LiveView(state, 10.0, waiting, lanes, models, failures, spent, is_simulated=True)
+
+
+def test_screen_of_80_columns_shows_every_part():
+    lines = PLAIN.lines(view(spent=Spent(0.5, 2.25, "USD")), 79, 16)
+    said = "\n".join(lines)
+    assert lines[0].startswith("asking: 22/100 graded, ETA 15.0 s  ███")
+    assert lines[0].endswith("░  SIMULATED")
+    assert lines[1] == "15 in flight, 41 waiting, 2 infra, 4.0/s, slowest: lab/key0 (qps)"
+    assert lines[2] == "0.500 USD spent, about 2.25 USD in all"
+    assert lines[4] == "lab/a/key0    was rate limited: paused 3.00 s"
+    assert lines[5] == "lab/b/key0    key lab/key1 was refused: removed"
+    assert re.fullmatch(r"lab/c/key2 +████████░░ +4/5 +9.8/10  lab/key2 \(qps\)", lines[6])
+    assert "+ 296 more" in said
+    assert re.search(r"^llama +17/70  75.0 %, 50.5 to 89.8 %$", said, re.MULTILINE)
+    assert "+ 6 more" in said
+    assert "infra  tests/test_it.py::test_it[0]: reason 0" in said
+
+
+def test_large_terminal_shows_everything_and_no_more():
+    lines = PLAIN.lines(view(), 200, 1000)
+    assert len(lines) == 2 + 301 + 9 + 6
+    assert not any("more" in line for line in lines)
+
+
+@given(st.integers(1, 300), st.integers(0, 60), st.booleans())
+def test_lines_fit_any_terminal(width, n_lines, colour):
+    names = ["模型/" * 20, "x" * 90]
+    lanes = [lane(name, waits_for=name) for name in names] + [lane(names[0], trouble=names[1])]
+    models = [ModelRow(name, 1, 1, 1, 1, (0.2, 1.0)) for name in names]
+    failures = [Failure(name, "error", name) for name in names]
+    shown = view(lanes, models, failures, Spent(1.0, 2.0, "USD"))
+    lines = (COLOURED if colour else PLAIN).lines(shown, width, n_lines)
+    assert len(lines) <= n_lines
+    assert all(cell_len(COLOUR.sub("", line)) <= width for line in lines)
+
+
+def test_lines_without_colour_hold_no_control_sequence_and_say_the_same():
+    plain, coloured = PLAIN.lines(view(), 100, 30), COLOURED.lines(view(), 100, 30)
+    assert not any("\x1b" in line for line in plain)
+    assert any("\x1b" in line for line in coloured)
+    assert [COLOUR.sub("", line) for line in coloured] == plain
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J\x1b]0;title\x07", "a\nb\r\tc", "[bold red]x[/]", ":boom:"]
+)
+@pytest.mark.parametrize("screen", [PLAIN, COLOURED], ids=["plain", "coloured"])
+def test_text_of_others_steers_nothing(screen, text):
+    """Models are named by whoever writes the pool, cases by parameters, reasons by providers."""
+    lanes = [lane(text, waits_for=text), lane("l", trouble=text)]
+    models = [ModelRow(text, 1, 1, 1, 1, (0.2, 1.0))]
+    lines = screen.lines(view(lanes, models, [Failure(text, "infra", text)]), 200, 40)
+    said = COLOUR.sub("", "\n".join(lines))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said)
+    harmless = {"\x1b[2J\x1b]0;title\x07": r"\x1b[2J\x1b]0;title\x07", "a\nb\r\tc": r"a b\x0d c"}
+    assert said.count(harmless.get(text, text)) == 6
+
+
+def test_bars_are_made_of_what_the_terminal_can_show():
+    lines = LiveScreen(colour=False, encoding="ascii").lines(view(), 79, 16)
+    "\n".join(lines).encode("ascii")
+    assert "########.." in lines[5]
+
+
+def test_grading_waits_for_nothing_that_is_sent():
+    state = after((0.0, 0, 0), (10.0, 40, 20), total=40, all_answered=True)
+    head = PLAIN.lines(view()._replace(progress=state), 79, 2)
+    assert head[0].startswith("grading: 20/40 graded, ETA 10.0 s")
+    assert head[1] == "2.0/s"
