@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,7 +68,9 @@ class Coordinator:
             return
         self.run.collecting_since_s = time.monotonic()
         collects_here = not self.config.pluginmanager.hasplugin("dsession")
-        self._live = LiveProgress(reporter, counts_items=collects_here)
+        if self.run.options.live == "off":
+            return
+        self._live = LiveProgress(reporter, counts_items=collects_here, live=self.run.options.live)
         self._live.collecting(self.run.collected_before())
 
     def plan_nothing(self) -> None:
@@ -121,7 +124,13 @@ class Coordinator:
             for line in header.warnings(self.run, workers, cases):
                 reporter.write_line(f"ultrapar: WARNING: {line}")
         if self._live is not None:
-            self._live.asking(self.run.to_ask(cases), len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
+            assert self.run.manifest is not None
+            self._live.asking(
+                self.run.to_ask(cases),
+                Counter(case.model for case in cases),
+                lambda: self.status_source(),  # noqa: PLW0108 - it is set after this
+                is_simulated=self.run.manifest.simulated,
+            )
 
     def prepare_end(self) -> None:
         """Load what only the end needs. Called when the first requests are on their way."""
@@ -131,7 +140,7 @@ class Coordinator:
         """Count a case's outcome."""
         outcome = reports.outcome_of(report)
         if outcome is not None and self._live is not None:
-            self._live.count(outcome)
+            self._live.count(outcome, report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(

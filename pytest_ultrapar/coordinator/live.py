@@ -1,14 +1,27 @@
-"""Progress while a run goes on: one line, redrawn on a terminal, now and then elsewhere."""
+"""How far a run is, while it goes on: a view on a terminal, now and then a line elsewhere."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.coordinator.terminal import SharedTerminal
 from pytest_ultrapar.plan.eta import Looks, estimate
+from pytest_ultrapar.report.live_view import (
+    MOST_FAILURES,
+    Failure,
+    LiveView,
+    Spent,
+    lane_rows,
+    lately,
+    model_rows,
+    projected,
+)
 from pytest_ultrapar.report.progress import (
     ProgressState,
     collecting_line,
@@ -19,52 +32,64 @@ from pytest_ultrapar.report.progress import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     import pytest
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.plan.eta import ToAsk
+    from pytest_ultrapar.pool.settings import Live
+    from pytest_ultrapar.report.live_screen import LiveScreen
 
 
 _LOOK_S = 0.5
 """Also between lines that stay: an estimate goes by how the second half of a run went."""
 _WIDE = 160
 """Characters of a line without a terminal, where nothing is drawn over."""
+_MOST_LINES = 24
+_PYTESTS_LINES = 6
+"""Of a terminal, left to what pytest writes."""
 _ESTIMATE_S = 1.0
 _ESTIMATE_SHARE = 0.05
 """Of this thread's time: an estimate for 300 lanes that all differ takes 0.5 s."""
-_CLEAR = "\r\x1b[2K"
 
 
 class LiveProgress:
     """Shows progress from its own thread: under xdist nothing calls us while workers are silent.
 
-    Each step of a run has its line: collecting, asking and grading, writing tables.
+    Each step of a run has its line: collecting, asking and grading, writing tables. On a terminal
+    the second one is a view of lanes, models and failures.
     """
 
-    def __init__(self, reporter: pytest.TerminalReporter, *, counts_items: bool) -> None:
+    def __init__(
+        self, reporter: pytest.TerminalReporter, *, counts_items: bool, live: Live = "auto"
+    ) -> None:
         """Nothing is shown before the first step.
 
         Args:
             reporter: Pytest's.
             counts_items: Whether pytest collects in this process; on a terminal it then shows so
                 itself.
+            live: What was asked for.
         """
-        self._writer = reporter.config.get_terminal_writer()
-        self._counts: Counter[str] = Counter()
+        self._terminal = SharedTerminal(reporter.config.get_terminal_writer())
+        self._tally = Tally()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
-        self._on_terminal = bool(reporter.hasmarkup and reporter.isatty)
+        self._on_terminal = _can_draw(reporter)
+        self._has_view = live == "auto" and _has_room_for_a_view(reporter)
+        self._colour = bool(reporter.hasmarkup)
         self._counts_items = counts_items
         self._began_s = time.monotonic()
         self._line: Callable[[float, int], str | None] = lambda _now_s, _width: None
         self._look: Callable[[float], None] = lambda _now_s: None
+        self._view: Callable[[float], LiveView | None] | None = None
+        self._screen: LiveScreen | None = None
         self._tables = (0, 0)
 
     @property
     def replaces_letters(self) -> bool:
-        """Whether the line is redrawn in place, where letters would be drawn over."""
+        """Whether lines are drawn over, and say more than letters."""
         return self._on_terminal
 
     def collecting(self, before: tuple[float, int] | None) -> None:
@@ -79,24 +104,32 @@ class LiveProgress:
         self._thread.start()
 
     def asking(
-        self, to_ask: ToAsk, n_planned: int, status: Callable[[], BrokerStatus | None]
+        self,
+        to_ask: ToAsk,
+        planned: Mapping[str, int],
+        status: Callable[[], BrokerStatus | None],
+        *,
+        is_simulated: bool,
     ) -> None:
         """Cases are known and about to be asked and graded.
 
         Args:
             to_ask: What there is to ask.
-            n_planned: All cases, those that need no episode among them.
+            planned: All cases by model, those that need no episode among them.
             status: The broker's words; called in this object's thread.
+            is_simulated: Whether any answer comes from the simulated provider.
         """
-        self._clear()
-        asking = _Asking(to_ask, n_planned, status, self._counts)
+        self._terminal.clear()
+        asking = _Asking(to_ask, planned, status, self._tally, is_simulated=is_simulated)
         # The thread may come in between: before its first look the new line says nothing.
         self._line, self._look = asking.line, asking.look
+        if self._has_view:
+            self._view = asking.view
 
     def writing_tables(self) -> None:
         """All is over but the tables."""
         began_s = time.monotonic()
-        self._look = lambda _now_s: None
+        self._look, self._view = lambda _now_s: None, None
         self._line = lambda now_s, width: (
             tables_line(*self._tables, now_s - began_s, width) if self._tables[1] else None
         )
@@ -105,22 +138,18 @@ class LiveProgress:
         """So many cases are in the tables."""
         self._tables = (done, total)
 
-    def count(self, outcome: str) -> None:
+    def count(self, outcome: str, report: pytest.TestReport) -> None:
         """Count a graded case. Main thread."""
-        self._counts[outcome] += 1
+        self._tally.count(outcome, report)
 
     def stop(self) -> None:
-        """End, with a last clean line. Idempotent."""
+        """End, and leave the terminal to pytest. Idempotent."""
         if self._stopped.is_set():
             return
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._clear()
-
-    def _clear(self) -> None:
-        if self._on_terminal:
-            self._writer.write(_CLEAR, flush=True)
+        self._terminal.close()
 
     def _tick(self) -> None:
         next_s = 0.0 if self._on_terminal else time.monotonic() + next_line_s(0.0)
@@ -129,16 +158,97 @@ class LiveProgress:
             self._look(now_s)
             if now_s < next_s:
                 continue
-            next_s = now_s + (_LOOK_S if self._on_terminal else next_line_s(now_s - self._began_s))
-            line = self._line(now_s, self._writer.fullwidth - 1 if self._on_terminal else _WIDE)
-            if line is None:
-                continue
             if self._on_terminal:
-                self._writer.write(_CLEAR + line, flush=True)
-            else:
-                # Not `ensure_newline`, which knows of files' lines only: xdist's letters have none.
-                begun = "\n" if self._writer.width_of_current_line else ""
-                self._writer.write(f"{begun}{line}\n", flush=True)
+                next_s = now_s + _LOOK_S
+                self._terminal.draw(self._drawn(now_s))
+                continue
+            next_s = now_s + next_line_s(now_s - self._began_s)
+            line = self._line(now_s, _WIDE)
+            if line is not None:
+                self._terminal.line(line)
+
+    def _drawn(self, now_s: float) -> list[str]:
+        columns, lines = self._terminal.size
+        view = self._view(now_s) if self._view is not None else None
+        n_lines = min(lines - _PYTESTS_LINES, _MOST_LINES)
+        if view is not None and n_lines > 1:
+            return self._draw_with().lines(view, columns - 1, n_lines)
+        line = self._line(now_s, columns - 1)
+        return [] if line is None else [line]
+
+    def _draw_with(self) -> LiveScreen:
+        if self._screen is None:
+            from pytest_ultrapar.report.live_screen import LiveScreen  # noqa: PLC0415 - rich
+
+            self._screen = LiveScreen(colour=self._colour, encoding=self._terminal.encoding)
+        return self._screen
+
+
+def _can_draw(reporter: pytest.TerminalReporter) -> bool:
+    """Whether lines can be drawn over, and nobody else writes between them."""
+    return (
+        bool(reporter.isatty)
+        and os.environ.get("TERM", "dumb") != "dumb"
+        # What tests print goes straight to the terminal.
+        and reporter.config.getoption("capture", "fd") != "no"
+        # It redraws lines of its own.
+        and not reporter.config.pluginmanager.hasplugin("sugar")
+    )
+
+
+def _has_room_for_a_view(reporter: pytest.TerminalReporter) -> bool:
+    """Whether it was not asked to be short, and what draws it is installed."""
+    return reporter.config.get_verbosity() >= 0 and find_spec("rich") is not None
+
+
+class Tally:
+    """Counts the cases that are over. Written by the main thread, read by the other.
+
+    Attributes:
+        counts: By outcome.
+        by_model: By model and outcome.
+        failures: The last ones, newest first.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.by_model: Counter[tuple[str, str]] = Counter()
+        self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self._costs: defaultdict[str, float] = defaultdict(float)
+        self._currency: str | None = None
+
+    def count(self, outcome: str, report: pytest.TestReport) -> None:
+        """Take in the report that decides what became of a case."""
+        own = dict(report.user_properties)
+        model = str(own.get("ultrapar.model", ""))
+        self.counts[outcome] += 1
+        self.by_model[model, outcome] += 1
+        cost = own.get("ultrapar.cost")
+        if isinstance(cost, float):
+            self._costs[model] += cost
+            self._currency = str(own.get("ultrapar.currency", ""))
+        if report.failed or outcome in {"infra", "error"}:
+            shown = outcome if outcome in {"infra", "error"} else "failed"
+            self.failures.appendleft(Failure(report.nodeid, shown, _reason(report)))
+
+    def spent(self, planned: Mapping[str, int]) -> Spent | None:
+        """What the cases so far have cost; None where no price is known."""
+        if self._currency is None:
+            return None
+        costs = self._costs.copy()
+        done: Counter[str] = Counter()
+        for (model, _), n in self.by_model.copy().items():
+            done[model] += n
+        whole = projected(costs, done, planned)
+        return Spent(sum(costs.values()), whole, self._currency)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2]
+    crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
+    lines = (crash or report.longreprtext).strip().splitlines()
+    return lines[0] if lines else ""
 
 
 class _Asking:
@@ -147,15 +257,21 @@ class _Asking:
     def __init__(
         self,
         to_ask: ToAsk,
-        n_planned: int,
+        planned: Mapping[str, int],
         status: Callable[[], BrokerStatus | None],
-        counts: Counter[str],
+        tally: Tally,
+        *,
+        is_simulated: bool,
     ) -> None:
         self._to_ask = to_ask
+        self._limits = {limit.name: limit for limit in to_ask.limits}
+        self._planned = planned
+        self._tally = tally
+        self._is_simulated = is_simulated
+        self._kept: Sequence[BrokerStatus] = ()
         self._n_to_answer = sum(to_ask.cases.values()) + to_ask.n_recovered
         self._status = status
-        self._counts = counts
-        self._state = ProgressState(n_planned)
+        self._state = ProgressState(sum(planned.values()))
         self._looks = Looks.at(time.monotonic())
         self._seen: BrokerStatus | None = None
         self._next_estimate_s = 0.0
@@ -166,10 +282,11 @@ class _Asking:
         if status is None:
             return
         self._looks = self._looks.then(status)
+        self._kept = lately(self._kept, status)
         self._state = observe(
             self._state,
             answered=status.ended_episodes,
-            counts=self._counts.copy(),
+            counts=self._tally.counts.copy(),
             in_flight=status.in_flight,
             now_s=now_s,
             all_answered=status.ended_episodes >= self._n_to_answer,
@@ -179,10 +296,31 @@ class _Asking:
         """The line of the last look, with an estimate; None when the broker did not answer."""
         if self._seen is None:
             return None
-        if now_s >= self._next_estimate_s:
-            eta = estimate(self._to_ask, self._seen, self._looks.since)
-            self._state = replace(self._state, eta=eta, eta_at_s=now_s)
-            if eta is not None:
-                took_s = time.monotonic() - now_s
-                self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)
+        self._estimate(self._seen, now_s)
         return progress_line(self._state, now_s, width)
+
+    def view(self, now_s: float) -> LiveView | None:
+        """The same with lanes, models and failures."""
+        status = self._seen
+        if status is None:
+            return None
+        self._estimate(status, now_s)
+        return LiveView(
+            self._state,
+            now_s,
+            status.waiting,
+            lane_rows(self._to_ask.lanes, self._limits, self._kept, status),
+            model_rows(self._planned, self._tally.by_model.copy()),
+            [*self._tally.failures],
+            self._tally.spent(self._planned),
+            self._is_simulated,
+        )
+
+    def _estimate(self, status: BrokerStatus, now_s: float) -> None:
+        if now_s < self._next_estimate_s:
+            return
+        eta = estimate(self._to_ask, status, self._looks.since)
+        self._state = replace(self._state, eta=eta, eta_at_s=now_s)
+        if eta is not None:
+            took_s = time.monotonic() - now_s
+            self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)

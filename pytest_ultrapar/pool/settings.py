@@ -28,6 +28,7 @@ RateMode = Literal["fixed", "adaptive"]
 StorageFormat = Literal["parquet", "json"]
 Recording = Literal["full", "text", "none"]
 KeyLock = Literal["wait", "fail"]
+Live = Literal["auto", "line", "off"]
 ReportForm = Literal["html", "off"]
 LaneCheck = Literal["fail", "warn"]
 ReplayMisses = Literal["fail", "ask"]
@@ -406,6 +407,14 @@ class Options:
         default="full",
         choices=get_args(Recording),
         file="record",
+    )
+    live: Setting[Live] = Setting(
+        "--ultrapar-live WHAT",
+        "What is shown while the run goes on: 'auto', on a terminal a view of lanes, models and "
+        "failures (needs the extra 'live'); 'line', one line; 'off', nothing",
+        default="auto",
+        choices=get_args(Live),
+        is_recorded=False,
     )
     report: Setting[ReportForm] = Setting(
         "--ultrapar-report FORM",

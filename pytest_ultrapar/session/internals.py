@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pluggy
+    from _pytest._io import TerminalWriter
 
 
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
@@ -387,3 +388,18 @@ def check() -> None:
                 "pytest-ultrapar relies on; known to work: pytest 9.2"
             )
             raise pytest.UsageError(msg)
+
+
+def file_of(writer: TerminalWriter) -> Any:  # noqa: ANN401 - what has `write`
+    """Where a terminal writer writes (`TerminalWriter._file`)."""
+    return writer._file
+
+
+def set_file(writer: TerminalWriter, file: Any) -> None:  # noqa: ANN401 - what has `write`
+    """Let a terminal writer write elsewhere (`TerminalWriter._file`)."""
+    writer._file = file
+
+
+def begin_line(writer: TerminalWriter) -> None:
+    """Tell a terminal writer that somebody has ended its line (`TerminalWriter._current_line`)."""
+    writer._current_line = ""
