@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,17 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, prefetch
+from pytest_ultrapar.session.collection import parameter
+from pytest_ultrapar.session.consumers import (
+    CaseProperties,
+    is_shown_as_expected,
+    set_properties,
+    show_as_expected,
+)
+from pytest_ultrapar.session.masking import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from pytest_ultrapar.session.prefetch import CaseState
     from pytest_ultrapar.session.prefetcher import Prefetcher
@@ -27,13 +34,22 @@ N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
 _LONGEST_ERROR = 2000
 """Characters of a case's error that are kept in the tables."""
-_ROWS = (list, tuple, set, frozenset)
-_DEEPEST = 20
-"""Data that is nested deeper may hold itself; it is looked at as text."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
 """Of a report that counts; plugins that run a test again give its earlier reports others."""
+ALLURE_LISTENER = "allure_listener"
+"""Name of the plugin of allure-pytest, where it writes results (`allure_pytest.plugin`, 2.16)."""
 _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 """What a test raises when an answer is not as it should be; everything else is its own error."""
+
+
+def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
+    """Register `CaseReports`, and what other plugins need beside it. Once in each process."""
+    reports = CaseReports(prefetcher)
+    config.pluginmanager.register(reports, "ultrapar-reports")
+    if config.pluginmanager.hasplugin(ALLURE_LISTENER):
+        from pytest_ultrapar.session.allure import AllureResults  # noqa: PLC0415 - beside it only
+
+        config.pluginmanager.register(AllureResults(config, reports.shown), "ultrapar-allure")
 
 
 class CaseReports:
@@ -42,6 +58,7 @@ class CaseReports:
     def __init__(self, prefetcher: Prefetcher) -> None:
         self._prefetcher = prefetcher
         self._runtime = prefetcher.runtime
+        self._properties = CaseProperties(prefetcher.runtime.directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -73,7 +90,7 @@ class CaseReports:
             _note_subtest(state, call, report)
         elif state is not None:
             self._judge(item, state, call, report)
-        redact(report, self._runtime.config, self._shown if state else self._runtime.redactor.text)
+        redact(report, self._runtime.config, self.shown if state else self._runtime.redactor.text)
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -99,10 +116,10 @@ class CaseReports:
         is made, and log the first one in between, with an outcome of their own.
         """
         if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
-            text = self._shown if prefetch.state else self._runtime.redactor.text
+            text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 
-    def _shown(self, text: str) -> str:
+    def shown(self, text: str) -> str:
         """Text of a case for people: a model may have written it, and knows of terminals."""
         return harmless(self._runtime.redactor.text(text))
 
@@ -145,28 +162,43 @@ class CaseReports:
             state.test = _test_word(report)
             state.error = self._first_line(report) if report.failed else None
             setattr(report, OUTCOME, state.outcome)
-            # For `--durations` and junit files: in pytest itself the item took next to nothing.
-            if state.ended is not None:
-                report.duration += state.ended.duration_s
+            self._show(item, state, report)
         if report.when == "teardown":
             if report.failed:
                 state.test, state.error = "error", self._first_line(report)
             self._write(item, state)
             setattr(report, N_READY, self._prefetcher.n_ready())
 
+    def _show(self, item: pytest.Item, state: CaseState, report: pytest.TestReport) -> None:
+        """Let pytest and other plugins see what became of a case; it is decided."""
+        ended = state.ended
+        # For `--durations` and junit files: in pytest itself the item took next to nothing.
+        if ended is not None:
+            report.duration += ended.duration_s
+        outcome, kind, scores = state.outcome or "error", _kind(state), _scores(state)
+        show_as_expected(report, outcome, kind, scores)
+        found = self._properties.of(
+            case_id=state.case_id,
+            model=str(parameter(item, "model")),
+            outcome=outcome,
+            kind=kind,
+            scores=scores,
+            attempts=ended.own_attempts if ended is not None else (),
+        )
+        # junit files have those of the teardown's report, which pytest takes from the item.
+        for properties in (item.user_properties, report.user_properties):
+            set_properties(properties, found)
+
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         ended = state.ended
-        kind = state.graded[2] if state.graded is not None else None
-        if ended is not None and ended.ending != "returned":
-            kind = ended.kind
         grade = Grade(
             case_id=state.case_id,
             worker=self._runtime.worker,
             outcome=state.outcome or "error",
             test=state.test or "error",
             at_us=utc_now_us(),
-            kind=kind,
-            scores=state.graded[1] if state.graded is not None else {},
+            kind=_kind(state),
+            scores=_scores(state),
             error=state.error or (ended.detail if ended is not None else None),
         )
         try:
@@ -192,58 +224,6 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
         state.subtest_error = error
 
 
-def redact(
-    report: pytest.TestReport | pytest.CollectReport,
-    config: pytest.Config,
-    text: Callable[[str], str],
-) -> None:
-    """Put all text of a report through `text`, which takes secrets out; it stays whole otherwise.
-
-    To be called before anybody shows or stores it.
-    """
-    if isinstance(report.longrepr, tuple):
-        path, line, reason = report.longrepr
-        report.longrepr = (path, line, text(reason))
-    elif report.longrepr is not None:
-        shown = report.longreprtext
-        if text(shown) != shown:
-            # The only way through all texts of a traceback that pytest offers.
-            data = config.hook.pytest_report_to_serializable(config=config, report=report)
-            plain = config.hook.pytest_report_from_serializable(
-                config=config, data=_redacted(data, text)
-            )
-            report.longrepr = plain.longrepr
-    report.sections = [(title, text(content)) for title, content in report.sections]
-    if isinstance(report, pytest.TestReport):
-        report.user_properties = _redacted(report.user_properties, text)
-        if hasattr(report, "wasxfail"):
-            report.wasxfail = text(report.wasxfail)
-
-
-def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401
-    """Data of any kind with all its texts put through `text`; itself where that changes nothing.
-
-    What is no plain data is what it says of itself: junit files and the terminal show that.
-    """
-    if part is None or isinstance(part, bool | int | float):
-        return part
-    if depth < _DEEPEST and isinstance(part, dict):
-        pairs = [*part.items()]
-        masked = _redacted(pairs, text, depth)
-        return part if masked is pairs else dict(masked)
-    if depth < _DEEPEST and isinstance(part, _ROWS):
-        rows = [_redacted(one, text, depth + 1) for one in part]
-        if all(map(is_, rows, part)):
-            return part
-        return next(kind for kind in _ROWS if isinstance(part, kind))(rows)
-    try:
-        shown = str(part)
-        said = text(shown)
-    except Exception:  # noqa: BLE001 - whoever shows it fails likewise
-        return part
-    return part if said == shown else said
-
-
 def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:
     ended = state.ended
     if ended is not None and ended.ending == "infra":
@@ -260,6 +240,16 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
     if state.graded is not None:
         return state.graded[0]
     return "unsolved" if error is not None else "solved"
+
+
+def _kind(state: CaseState) -> str | None:
+    if state.ended is not None and state.ended.ending != "returned":
+        return state.ended.kind
+    return state.graded[2] if state.graded is not None else None
+
+
+def _scores(state: CaseState) -> dict[str, float]:
+    return state.graded[1] if state.graded is not None else {}
 
 
 def _is_wrong_answer(error: BaseException) -> bool:
@@ -288,7 +278,7 @@ def status_of(
     Called in the controller (or the one process) for every report.
     """
     outcome = outcome_of(report)
-    if outcome is None or hasattr(report, "wasxfail"):
+    if outcome is None or (hasattr(report, "wasxfail") and not is_shown_as_expected(report)):
         return None
     if report.failed:
         # An exception that is no assertion is an error of the suite, also when it came in the
