@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from pathlib import Path
 
 import junitparser
 import pytest
@@ -40,6 +41,7 @@ def test_error(answer, grade):
 
 @pytest.mark.parametrize("prompt", ["say no"])
 def test_asserted(answer):
+    print(os.environ["TEST_KEY_0"])
     assert answer == "yes", os.environ["TEST_KEY_0"]
 
 @pytest.mark.parametrize("prompt", ["say no"])
@@ -135,6 +137,29 @@ SHOWN = {
     "expected": ("skipped: known", "XFailed", "xfailed", "skipped", "skipped"),
     "skipped": ("skipped: by mark", "Skipped", "skipped", "skipped", "skipped"),
 }
+
+
+ROWS = {
+    "solved": "solved",
+    "partial": "`partial`, `unsolved`",
+    "unsolved": "`partial`, `unsolved`",
+    "infra": "infra",
+    "error": "error",
+    "asserted": "a failed assert",
+    "skipped": "skipped",
+}
+"""The row of the reference, by case."""
+
+
+def test_reference_has_what_is_shown():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "suites.md"
+    section = page.read_text(encoding="utf-8").split("## What other plugins and files show")[1]
+    table = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    found = {cells[0].strip(): [cell.strip() for cell in cells[1:6]] for cells in table}
+    for name, row in ROWS.items():
+        junit, *words = SHOWN[name]
+        own = row if row in found else f"`{row}`"
+        assert found[own] == [junit.partition(":")[0], *words], name
 
 
 def test_files_of_other_plugins_show_what_became_of_each_case(run, project, workers):
