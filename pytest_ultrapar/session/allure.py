@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_ultrapar.session.consumers import is_shown_as_expected
-from pytest_ultrapar.session.masking import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
+
+    import pytest
 
 
 class AllureResults:
@@ -28,7 +27,6 @@ class AllureResults:
     def __init__(self, config: pytest.Config, text: Callable[[str], str]) -> None:
         import allure_commons  # noqa: PLC0415 - there where its listener is
 
-        self._config = config
         self._text = text
         self._reason: str | None = None
 
@@ -42,13 +40,6 @@ class AllureResults:
 
         allure_commons.plugin_manager.register(Hooks)
         config.add_cleanup(lambda: allure_commons.plugin_manager.unregister(Hooks))
-
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Mask what its listener attaches. Innermost; main thread, three times per item."""
-        report = yield
-        redact(report, self._config, self._text)
-        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note why an answer is shown as an expected failure."""

@@ -22,7 +22,7 @@ from pytest_ultrapar.session.consumers import (
 from pytest_ultrapar.session.masking import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from pytest_ultrapar.session.prefetch import CaseState
     from pytest_ultrapar.session.prefetcher import Prefetcher
@@ -84,13 +84,15 @@ class CaseReports:
 
         Called on the main thread, three times per item.
         """
+        # First: plugins take what a test printed from the item, and not from the report.
+        internals.mask_sections(item, self._text_of(item))
         report = yield
         state = self._prefetcher.state_of(item)
         if state is not None and state.calling:
             _note_subtest(state, call, report)
         elif state is not None:
             self._judge(item, state, call, report)
-        redact(report, self._runtime.config, self.shown if state else self._runtime.redactor.text)
+        redact(report, self._runtime.config, self._text_of(item))
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -118,6 +120,10 @@ class CaseReports:
         if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
             text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
+
+    def _text_of(self, item: pytest.Item) -> Callable[[str], str]:
+        is_case = self._prefetcher.state_of(item) is not None
+        return self.shown if is_case else self._runtime.redactor.text
 
     def shown(self, text: str) -> str:
         """Text of a case for people: a model may have written it, and knows of terminals."""
