@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 
 _UNUSED = (
-    "anyio", "benchmark", "cacheprovider", "hypothesispytest", "repeat", "rerunfailures", "respx"
+    "anyio", "benchmark", "cacheprovider", "hypothesispytest", "repeat", "rerunfailures", "respx",
+    "allure_pytest", "ctrf", "html", "html_fixtures", "metadata", "pytest_jsonreport", "sugar",
 )  # fmt: skip
 LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 PYTEST = (sys.executable, "-m", "pytest", *LIGHT)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,7 @@ from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import garbage, reports
+from pytest_ultrapar.session.consumers import use_words_of_pytest
 from pytest_ultrapar.session.ctrl_c import CtrlC
 
 if TYPE_CHECKING:
@@ -154,6 +155,11 @@ class Coordinator:
                 return category, "", ""
             return category, status[1], word
         return status
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
+        """Called by pytest-json-report before it writes its file."""
+        use_words_of_pytest(json_report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, bool | None, bool | None]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.records import EpisodeEnded, Grade
+from pytest_ultrapar.session.consumers import CaseProperties
 from pytest_ultrapar.session.runtime import read_assignment
+from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex, find_finished, find_started_not_ended
 
@@ -139,8 +141,11 @@ class LostCases:
         self._coordinator = coordinator
         self._journal: JournalWriter | None = None
 
-    def report(self, nodeid: str, case_id: str, worker: str) -> pytest.TestReport:
-        """Record the case as `infra` and return the report that shows it."""
+    def reports(self, nodeid: str, case_id: str, worker: str) -> list[pytest.TestReport]:
+        """Record the case as `infra`; returns the report that shows it, and that of its teardown.
+
+        With the second one pytest takes the case's properties into a junit file.
+        """
         run = self._coordinator.run
         if self._journal is None:
             self._journal = JournalWriter(run.directory.journal, "controller", run.redactor.bytes)
@@ -162,14 +167,21 @@ class LostCases:
             Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)
         )
         path = nodeid.split("::", maxsplit=1)[0]
-        return pytest.TestReport(
-            nodeid=nodeid,
-            location=(path, None, nodeid),
-            keywords={},
-            outcome="skipped",
-            longrepr=(path, 0, f"infra: {detail}"),
-            when="setup",
+        models = {case.case_id: case.model for case in read_cases(run.directory.path)}
+        properties = CaseProperties(run.directory.path).of(
+            case_id=case_id, model=models[case_id], outcome="infra", kind=KIND
         )
+        shown: dict[str, Any] = {
+            "nodeid": nodeid,
+            "location": (path, None, nodeid),
+            "keywords": {},
+            "user_properties": properties,
+        }
+        reason = (path, 0, f"infra: {detail}")
+        return [
+            pytest.TestReport(**shown, outcome="skipped", longrepr=reason, when="setup"),
+            pytest.TestReport(**shown, outcome="passed", longrepr=None, when="teardown"),
+        ]
 
     def group_of(self, case_id: str) -> str:
         """The assignment's group of a case, empty for none."""

@@ -267,6 +267,12 @@ def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
             entry.lines[:] = map(change, entry.lines)
 
 
+def mask_sections(item: pytest.Item, change: Callable[[str], str]) -> None:
+    """Change what an item printed and logged so far, where pytest keeps it (`Item`)."""
+    sections = item._report_sections
+    sections[:] = [(when, title, change(content)) for when, title, content in sections]
+
+
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
     """What is equal in items that share their module and its parametrised fixtures.
 

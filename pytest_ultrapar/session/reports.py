@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +13,13 @@ from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, prefetch
 from pytest_ultrapar.session.collection import parameter
+from pytest_ultrapar.session.consumers import (
+    CaseProperties,
+    is_shown_as_expected,
+    set_properties,
+    show_as_expected,
+)
+from pytest_ultrapar.session.masking import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -26,17 +32,24 @@ OUTCOME = "ultrapar_outcome"
 """Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
-_PROPERTY = "ultrapar."
-"""What the names of a case's properties begin with."""
 _LONGEST_ERROR = 2000
 """Characters of a case's error that are kept in the tables."""
-_ROWS = (list, tuple, set, frozenset)
-_DEEPEST = 20
-"""Data that is nested deeper may hold itself; it is looked at as text."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
 """Of a report that counts; plugins that run a test again give its earlier reports others."""
+ALLURE_LISTENER = "allure_listener"
+"""Name of the plugin of allure-pytest, where it writes results (`allure_pytest.plugin`, 2.16)."""
 _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 """What a test raises when an answer is not as it should be; everything else is its own error."""
+
+
+def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
+    """Register `CaseReports`, and what other plugins need beside it. Once in each process."""
+    reports = CaseReports(prefetcher)
+    config.pluginmanager.register(reports, "ultrapar-reports")
+    if config.pluginmanager.hasplugin(ALLURE_LISTENER):
+        from pytest_ultrapar.session.allure import AllureResults  # noqa: PLC0415 - beside it only
+
+        config.pluginmanager.register(AllureResults(config, reports.shown), "ultrapar-allure")
 
 
 class CaseReports:
@@ -45,6 +58,7 @@ class CaseReports:
     def __init__(self, prefetcher: Prefetcher) -> None:
         self._prefetcher = prefetcher
         self._runtime = prefetcher.runtime
+        self._properties = CaseProperties(prefetcher.runtime.directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -70,13 +84,15 @@ class CaseReports:
 
         Called on the main thread, three times per item.
         """
+        # First: plugins take what a test printed from the item, and not from the report.
+        internals.mask_sections(item, self._text_of(item))
         report = yield
         state = self._prefetcher.state_of(item)
         if state is not None and state.calling:
             _note_subtest(state, call, report)
         elif state is not None:
             self._judge(item, state, call, report)
-        redact(report, self._runtime.config, self._shown if state else self._runtime.redactor.text)
+        redact(report, self._runtime.config, self._text_of(item))
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -102,10 +118,14 @@ class CaseReports:
         is made, and log the first one in between, with an outcome of their own.
         """
         if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
-            text = self._shown if prefetch.state else self._runtime.redactor.text
+            text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 
-    def _shown(self, text: str) -> str:
+    def _text_of(self, item: pytest.Item) -> Callable[[str], str]:
+        is_case = self._prefetcher.state_of(item) is not None
+        return self.shown if is_case else self._runtime.redactor.text
+
+    def shown(self, text: str) -> str:
         """Text of a case for people: a model may have written it, and knows of terminals."""
         return harmless(self._runtime.redactor.text(text))
 
@@ -148,37 +168,32 @@ class CaseReports:
             state.test = _test_word(report)
             state.error = self._first_line(report) if report.failed else None
             setattr(report, OUTCOME, state.outcome)
-            self._note_properties(item, state, report)
-            # For `--durations` and junit files: in pytest itself the item took next to nothing.
-            if state.ended is not None:
-                report.duration += state.ended.duration_s
+            self._show(item, state, report)
         if report.when == "teardown":
             if report.failed:
                 state.test, state.error = "error", self._first_line(report)
             self._write(item, state)
             setattr(report, N_READY, self._prefetcher.n_ready())
 
-    def _note_properties(
-        self, item: pytest.Item, state: CaseState, report: pytest.TestReport
-    ) -> None:
-        """Say what a case is and became in properties, as `record_property` does.
-
-        JUnit files have those of the last report, which takes them from the item; CTRF and JSON
-        reports those of this one.
-        """
-        scores = state.graded[1] if state.graded is not None else {}
-        told = {
-            "run": self._runtime.directory.name,
-            "case": state.case_id,
-            "model": parameter(item, "model"),
-            "outcome": state.outcome,
-            "kind": _kind(state),
-            **{f"score.{name}": value for name, value in scores.items()},
-        }
-        own = [(_PROPERTY + name, value) for name, value in told.items() if value is not None]
-        # A plugin may run a test again: the last time counts.
-        others = [one for one in item.user_properties if not one[0].startswith(_PROPERTY)]
-        item.user_properties[:] = report.user_properties = [*others, *own]
+    def _show(self, item: pytest.Item, state: CaseState, report: pytest.TestReport) -> None:
+        """Let pytest and other plugins see what became of a case; it is decided."""
+        ended = state.ended
+        # For `--durations` and junit files: in pytest itself the item took next to nothing.
+        if ended is not None:
+            report.duration += ended.duration_s
+        outcome, kind, scores = state.outcome or "error", _kind(state), _scores(state)
+        show_as_expected(report, outcome, kind, scores)
+        found = self._properties.of(
+            case_id=state.case_id,
+            model=str(parameter(item, "model")),
+            outcome=outcome,
+            kind=kind,
+            scores=scores,
+            attempts=ended.own_attempts if ended is not None else (),
+        )
+        # junit files have those of the teardown's report, which pytest takes from the item.
+        for properties in (item.user_properties, report.user_properties):
+            set_properties(properties, found)
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         ended = state.ended
@@ -189,7 +204,7 @@ class CaseReports:
             test=state.test or "error",
             at_us=utc_now_us(),
             kind=_kind(state),
-            scores=state.graded[1] if state.graded is not None else {},
+            scores=_scores(state),
             error=state.error or (ended.detail if ended is not None else None),
         )
         try:
@@ -206,12 +221,6 @@ class CaseReports:
         prefetch.state = None
 
 
-def _kind(state: CaseState) -> str | None:
-    if state.ended is not None and state.ended.ending != "returned":
-        return state.ended.kind
-    return state.graded[2] if state.graded is not None else None
-
-
 def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     if not report.failed or call.excinfo is None:
         return
@@ -219,58 +228,6 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
     error = call.excinfo.value
     if state.subtest_error is None or isinstance(state.subtest_error, _WRONG_ANSWERS):
         state.subtest_error = error
-
-
-def redact(
-    report: pytest.TestReport | pytest.CollectReport,
-    config: pytest.Config,
-    text: Callable[[str], str],
-) -> None:
-    """Put all text of a report through `text`, which takes secrets out; it stays whole otherwise.
-
-    To be called before anybody shows or stores it.
-    """
-    if isinstance(report.longrepr, tuple):
-        path, line, reason = report.longrepr
-        report.longrepr = (path, line, text(reason))
-    elif report.longrepr is not None:
-        shown = report.longreprtext
-        if text(shown) != shown:
-            # The only way through all texts of a traceback that pytest offers.
-            data = config.hook.pytest_report_to_serializable(config=config, report=report)
-            plain = config.hook.pytest_report_from_serializable(
-                config=config, data=_redacted(data, text)
-            )
-            report.longrepr = plain.longrepr
-    report.sections = [(title, text(content)) for title, content in report.sections]
-    if isinstance(report, pytest.TestReport):
-        report.user_properties = _redacted(report.user_properties, text)
-        if hasattr(report, "wasxfail"):
-            report.wasxfail = text(report.wasxfail)
-
-
-def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401
-    """Data of any kind with all its texts put through `text`; itself where that changes nothing.
-
-    What is no plain data is what it says of itself: junit files and the terminal show that.
-    """
-    if part is None or isinstance(part, bool | int | float):
-        return part
-    if depth < _DEEPEST and isinstance(part, dict):
-        pairs = [*part.items()]
-        masked = _redacted(pairs, text, depth)
-        return part if masked is pairs else dict(masked)
-    if depth < _DEEPEST and isinstance(part, _ROWS):
-        rows = [_redacted(one, text, depth + 1) for one in part]
-        if all(map(is_, rows, part)):
-            return part
-        return next(kind for kind in _ROWS if isinstance(part, kind))(rows)
-    try:
-        shown = str(part)
-        said = text(shown)
-    except Exception:  # noqa: BLE001 - whoever shows it fails likewise
-        return part
-    return part if said == shown else said
 
 
 def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:
@@ -289,6 +246,16 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
     if state.graded is not None:
         return state.graded[0]
     return "unsolved" if error is not None else "solved"
+
+
+def _kind(state: CaseState) -> str | None:
+    if state.ended is not None and state.ended.ending != "returned":
+        return state.ended.kind
+    return state.graded[2] if state.graded is not None else None
+
+
+def _scores(state: CaseState) -> dict[str, float]:
+    return state.graded[1] if state.graded is not None else {}
 
 
 def _is_wrong_answer(error: BaseException) -> bool:
@@ -317,7 +284,7 @@ def status_of(
     Called in the controller (or the one process) for every report.
     """
     outcome = outcome_of(report)
-    if outcome is None or hasattr(report, "wasxfail"):
+    if outcome is None or (hasattr(report, "wasxfail") and not is_shown_as_expected(report)):
         return None
     if report.failed:
         # An exception that is no assertion is an error of the suite, also when it came in the

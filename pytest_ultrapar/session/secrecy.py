@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ultrapar.report.text import harmless, visible
 from pytest_ultrapar.session import internals, process
-from pytest_ultrapar.session.reports import redact
+from pytest_ultrapar.session.masking import redact
 
 if TYPE_CHECKING:
     import warnings

@@ -213,9 +213,10 @@ class ControllerSession:
         nodeid = self._scheduling.collection[index]
         case_id = self.case_ids[index]
         with self.stopping_on_lost_journal():
-            report = self._lost.report(nodeid, case_id, worker)
-        setattr(report, OUTCOME, "infra")
-        self._coordinator.config.hook.pytest_runtest_logreport(report=report)
+            reports = self._lost.reports(nodeid, case_id, worker)
+        setattr(reports[0], OUTCOME, "infra")
+        for report in reports:
+            self._coordinator.config.hook.pytest_runtest_logreport(report=report)
         if self._client is not None:
             self._client.episode_ended(case_id, self._lost.group_of(case_id))
 

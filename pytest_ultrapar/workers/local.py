@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.session import collection, garbage, process, selection
-from pytest_ultrapar.session.reports import CaseReports
+from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
 from pytest_ultrapar.store.replayed import read_replayed
@@ -72,7 +72,7 @@ class LocalSession:
                 connect=self._connect,
                 replayed=replayed,
             )
-        config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
+        register_reports(config, self._prefetcher)
 
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""

@@ -15,7 +15,7 @@ from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
-from pytest_ultrapar.session.reports import CaseReports
+from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
 from pytest_ultrapar.store.replayed import read_replayed
@@ -97,7 +97,7 @@ class WorkerSession:
             alone=given["alone"],
             replayed=replayed,
         )
-        config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
+        register_reports(config, self._prefetcher)
         interactor = _interactor(config)
         self._outbox = Outbox(interactor.sendevent)
         interactor.sendevent = self._outbox.sendevent

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.session.reports import redact
+from pytest_ultrapar.session.masking import redact
 
 CANARY = "sk-canary"
 

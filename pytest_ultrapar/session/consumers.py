@@ -1,0 +1,136 @@
+"""Cases as other plugins and readers of their files know them: properties, and outcomes of pytest.
+
+They know passed, failed and skipped tests, and failures that were expected. A wrong answer must not
+fail the session, and nobody should count it as passed: so it is shown as an expected failure, as
+pytest has it for `xfail`. Only what others read is so; tables have the measurement and pytest's own
+result as they are.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.pool.money import amount_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_ultrapar.records import Attempt, Outcome
+    from pytest_ultrapar.store.cost import Prices
+
+PREFIX = "ultrapar."
+"""Of the names of all properties."""
+_EXPECTED = "ultrapar_expected"
+"""Attribute of a report that is shown as an expected failure by us and by no mark."""
+_PASSED: dict[str, str] = {
+    "solved": "passed",
+    "partial": "xfailed",
+    "unsolved": "xfailed",
+    "infra": "skipped",
+}
+"""pytest's word for what is no failure, by ours."""
+Property = tuple[str, str | float]
+
+
+class CaseProperties:
+    """Makes the properties of cases, for junit files and all who show `user_properties`.
+
+    Args:
+        directory: Of the run; its manifest is read when the first case ends.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._run: list[Property] | None = None
+        self._prices: Prices | None = None
+        self._currency = ""
+
+    def of(
+        self,
+        *,
+        case_id: str,
+        model: str,
+        outcome: Outcome,
+        kind: str | None,
+        scores: Mapping[str, float] = MappingProxyType({}),
+        attempts: Iterable[Attempt] = (),
+    ) -> list[Property]:
+        """What `results` has of a case, by name; what is null there is left out.
+
+        Args:
+            case_id: The case.
+            model: As in the pool.
+            outcome: The measurement.
+            kind: One word more.
+            scores: By name.
+            attempts: Of its episode, to its own model.
+        """
+        if self._run is None:
+            self._run = self._read()
+        named: dict[str, str | float | None] = {
+            "case": case_id,
+            "model": model,
+            "outcome": outcome,
+            "kind": kind,
+            **{f"score.{name}": float(value) for name, value in scores.items()},
+        }
+        units = None if self._prices is None else self._prices.of_all(attempts)
+        if units is not None:
+            named |= {"cost": amount_of(units), "currency": self._currency}
+        own = [(PREFIX + name, value) for name, value in named.items() if value is not None]
+        return [*self._run, *own]
+
+    def _read(self) -> list[Property]:
+        # Structs of a whole run: what is light in a process without cases stays so.
+        from pytest_ultrapar.store.cost import Prices  # noqa: PLC0415
+        from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
+
+        try:
+            manifest = read_manifest(self._directory)
+        except ResultsError:
+            return []
+        if manifest.prices:
+            self._prices, self._currency = Prices(manifest), manifest.currency
+        return [(f"{PREFIX}run", manifest.run_id)]
+
+
+def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> None:
+    """Let properties of a case take the place of those that it had when it ran before."""
+    found[:] = [one for one in found if not one[0].startswith(PREFIX)]
+    found.extend(new)
+
+
+def show_as_expected(
+    report: pytest.TestReport, outcome: Outcome, kind: str | None, scores: Mapping[str, float]
+) -> None:
+    """Let others see a wrong answer as an expected failure; a report that failed stays as it is."""
+    if outcome not in {"partial", "unsolved"} or report.failed or hasattr(report, "wasxfail"):
+        return
+    shown = ", ".join(f"{name} {value:g}" for name, value in scores.items())
+    named = f"{outcome}/{kind}" if kind else outcome
+    report.outcome = "skipped"
+    report.wasxfail = f"{named} ({shown})" if shown else named
+    setattr(report, _EXPECTED, True)
+
+
+def is_shown_as_expected(report: pytest.TestReport) -> bool:
+    """Whether it is `show_as_expected` that has changed this report, and nobody since."""
+    return hasattr(report, _EXPECTED) and report.skipped and hasattr(report, "wasxfail")
+
+
+def use_words_of_pytest(json_report: dict[str, Any]) -> None:
+    """Let a file of pytest-json-report have outcomes that its readers know.
+
+    That plugin writes the words by which pytest's terminal counts, and those are ours.
+    """
+    for test in json_report.get("tests", ()):
+        test["outcome"] = _PASSED.get(test.get("outcome"), test.get("outcome"))
+    summary = json_report.get("summary", {})
+    for word, known in _PASSED.items():
+        if word in summary:
+            summary[known] = summary.get(known, 0) + summary.pop(word)

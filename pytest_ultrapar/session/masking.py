@@ -1,0 +1,67 @@
+"""Reports of pytest without secrets."""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ROWS = (list, tuple, set, frozenset)
+_DEEPEST = 20
+"""Data that is nested deeper may hold itself; it is looked at as text."""
+
+
+def redact(
+    report: pytest.TestReport | pytest.CollectReport,
+    config: pytest.Config,
+    text: Callable[[str], str],
+) -> None:
+    """Put all text of a report through `text`, which takes secrets out; it stays whole otherwise.
+
+    To be called before anybody shows or stores it.
+    """
+    if isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        report.longrepr = (path, line, text(reason))
+    elif report.longrepr is not None:
+        shown = report.longreprtext
+        if text(shown) != shown:
+            # The only way through all texts of a traceback that pytest offers.
+            data = config.hook.pytest_report_to_serializable(config=config, report=report)
+            plain = config.hook.pytest_report_from_serializable(
+                config=config, data=_redacted(data, text)
+            )
+            report.longrepr = plain.longrepr
+    report.sections = [(title, text(content)) for title, content in report.sections]
+    if isinstance(report, pytest.TestReport):
+        report.user_properties = _redacted(report.user_properties, text)
+        if hasattr(report, "wasxfail"):
+            report.wasxfail = text(report.wasxfail)
+
+
+def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401
+    """Data of any kind with all its texts put through `text`; itself where that changes nothing.
+
+    What is no plain data is what it says of itself: junit files and the terminal show that.
+    """
+    if part is None or isinstance(part, bool | int | float):
+        return part
+    if depth < _DEEPEST and isinstance(part, dict):
+        pairs = [*part.items()]
+        masked = _redacted(pairs, text, depth)
+        return part if masked is pairs else dict(masked)
+    if depth < _DEEPEST and isinstance(part, _ROWS):
+        rows = [_redacted(one, text, depth + 1) for one in part]
+        if all(map(is_, rows, part)):
+            return part
+        return next(kind for kind in _ROWS if isinstance(part, kind))(rows)
+    try:
+        shown = str(part)
+        said = text(shown)
+    except Exception:  # noqa: BLE001 - whoever shows it fails likewise
+        return part
+    return part if said == shown else said
