@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
-from pytest_ultrapar.plan.eta import Looks, estimate
+from pytest_ultrapar.plan.eta import Ends, Looks, estimate
 from pytest_ultrapar.report.live_view import (
     MOST_FAILURES,
     Failure,
@@ -77,7 +77,7 @@ class LiveProgress:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
         self._on_terminal = _can_draw(reporter)
-        self._has_view = live == "auto" and _has_room_for_a_view(reporter)
+        self._has_view = self._on_terminal and live == "auto" and _has_room_for_a_view(reporter)
         self._colour = bool(reporter.hasmarkup)
         self._counts_items = counts_items
         self._began_s = time.monotonic()
@@ -274,6 +274,8 @@ class _Asking:
         self._state = ProgressState(sum(planned.values()))
         self._looks = Looks.at(time.monotonic())
         self._seen: BrokerStatus | None = None
+        self._ends = Ends()
+        self._interval: tuple[float, float] | None = None
         self._next_estimate_s = 0.0
 
     def look(self, now_s: float) -> None:
@@ -307,6 +309,7 @@ class _Asking:
         self._estimate(status, now_s)
         return LiveView(
             self._state,
+            self._interval,
             now_s,
             status.waiting,
             lane_rows(self._to_ask.lanes, self._limits, self._kept, status),
@@ -321,6 +324,9 @@ class _Asking:
             return
         eta = estimate(self._to_ask, status, self._looks.since)
         self._state = replace(self._state, eta=eta, eta_at_s=now_s)
+        self._interval = None
         if eta is not None:
+            self._ends.note(now_s, eta)
+            self._interval = self._ends.interval(now_s, eta, status.ended_episodes)
             took_s = time.monotonic() - now_s
             self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)

@@ -83,11 +83,11 @@ class SharedTerminal:
         """
         with self._lock:
             column = self._column % max(1, self.size.columns)
-            n_up = len(lines) - (0 if column else 1)
-            back = (f"\x1b[{n_up}A" if n_up > 0 else "") + "\r"
-            back += f"\x1b[{column}C" if column else ""
-            begin = "\r\n" if column else ""
-            self._out(_ERASE_BELOW + begin + "\r\n".join(lines) + back)
+            if not lines or (self._column and not column):
+                # On a line that is full the cursor is neither there nor on the next.
+                self.clear()
+                return
+            self._below("\r\n".join(lines), len(lines))
             self._is_drawn = True
 
     def clear(self) -> None:
@@ -95,7 +95,16 @@ class SharedTerminal:
         with self._lock:
             if self._is_drawn:
                 self._is_drawn = False
-                self._out(_ERASE_BELOW)
+                self._below("", 1)
+
+    def _below(self, text: str, n_lines: int) -> None:
+        """Write lines in the place of all that stands below the cursor, and return there."""
+        column = self._column % max(1, self.size.columns)
+        n_up = n_lines - (0 if column else 1)
+        back = (f"\x1b[{n_up}A" if n_up else "") + "\r"
+        back += f"\x1b[{column}C" if column else ""
+        begin = "\r\n" if column else ""
+        self._out(begin + _ERASE_BELOW + text + back)
 
     def line(self, text: str) -> None:
         """Write a line that stays, below one that pytest may have begun."""

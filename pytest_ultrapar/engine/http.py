@@ -20,10 +20,9 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-import httpx
-
 from pytest_ultrapar.apis.failure import Failure, beginning
 from pytest_ultrapar.engine.answers import Answer, Pieces
+from pytest_ultrapar.engine.lean_httpx import httpx
 from pytest_ultrapar.engine.transport import (
     Address,
     Body,

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import aiohttp
-import httpx
 from aiohttp.http import HttpProcessingError
 
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.lean_httpx import httpx
 
 if TYPE_CHECKING:
     import asyncio

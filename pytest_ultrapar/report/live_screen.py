@@ -16,7 +16,7 @@ from rich.text import Text
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.live_view import room, shown
 from pytest_ultrapar.report.progress import said
-from pytest_ultrapar.report.text import GAP, percent, shorten, visible
+from pytest_ultrapar.report.text import GAP, duration, percent, shorten, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +63,12 @@ class LiveScreen:
     def _head(self, view: LiveView, width: int) -> Iterator[Text]:
         state = view.progress
         facts = said(state, view.now_s)
-        line = Text(", ".join(facts.pop(name) for name in ("step", "ETA") if name in facts), "bold")
+        first = [facts.pop(name) for name in ("step", "ETA") if name in facts]
+        if len(first) > 1 and view.eta_s is not None and not state.all_answered:
+            since_s = view.now_s - state.eta_at_s
+            low, high = (duration(max(0.0, end_s - since_s)) for end_s in view.eta_s)
+            first[-1] += f" ({low} to {high})"
+        line = Text(", ".join(first), "bold")
         mark = f"{GAP}SIMULATED" if view.is_simulated else ""
         n_bar = min(width - cell_len(line.plain) - len(mark) - len(GAP), 4 * _BAR)
         if n_bar >= _BAR and state.total:

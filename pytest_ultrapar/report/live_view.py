@@ -269,6 +269,8 @@ class LiveView(NamedTuple):
 
     Attributes:
         progress: How far the run is.
+        eta_s: Between which times after `progress.eta_at_s` it probably has asked all, in seconds;
+            None while nobody knows.
         now_s: The time of it, monotonic seconds.
         waiting: Requests that wait to be sent.
         spent: None where no price is known.
@@ -276,6 +278,7 @@ class LiveView(NamedTuple):
     """
 
     progress: ProgressState
+    eta_s: tuple[float, float] | None
     now_s: float
     waiting: int
     lanes: Sequence[LaneRow]

@@ -241,9 +241,7 @@ def test_end_of_a_run_says_what_the_day_has_left_for_the_next(project, workers, 
     first.stdout.no_fnmatch_line("*in a day*")
     second = project.run(workers)
     second.stdout.fnmatch_lines([f"ultrapar: requests per day of p/key0: 1 of 3 left; {more_at}"])
-    project.report.fnmatch_lines(
-        ["infra: *: daily limit of p/key0 (rpd = 3) used up; " + more_at]
-    )
+    project.report.fnmatch_lines(["infra: *: daily limit of p/key0 (rpd = 3) used up; " + more_at])
     second.stdout.fnmatch_lines(
         [
             f"requests per day of p/key0: 0 of 3 left (1 sent by this run); {more_at}",

@@ -38,13 +38,15 @@ FAILURES = [Failure(f"tests/test_it.py::test_it[{n}]", "infra", f"reason {n}") f
 
 def view(lanes=LANES, models=MODELS, failures=FAILURES, spent=None, waiting=41):
     state = after((0.0, 0), (10.0, 40), counts={"solved": 20, "infra": 2})
-    return LiveView(state, 10.0, waiting, lanes, models, failures, spent, is_simulated=True)
+    return LiveView(
+        state, (12.0, 130.0), 10.0, waiting, lanes, models, failures, spent, is_simulated=True
+    )
 
 
 def test_screen_of_80_columns_shows_every_part():
     lines = PLAIN.lines(view(spent=Spent(0.5, 2.25, "USD")), 79, 16)
     said = "\n".join(lines)
-    assert lines[0].startswith("asking: 22/100 graded, ETA 15.0 s  ███")
+    assert lines[0].startswith("asking: 22/100 graded, ETA 15.0 s (12.0 s to 2 min 10 s)  ██")
     assert lines[0].endswith("░  SIMULATED")
     assert lines[1] == "15 in flight, 41 waiting, 2 infra, 4.0/s, slowest: lab/key0 (qps)"
     assert lines[2] == "0.500 USD spent, about 2.25 USD in all"

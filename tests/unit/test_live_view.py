@@ -142,7 +142,7 @@ def view(n_lanes, n_models, n_failures):
     model = ModelRow("m", 0, 1, 0, 0, None)
     failure = Failure("test_it", "infra", "because")
     parts = [one] * n_lanes, [model] * n_models, [failure] * n_failures
-    return LiveView(ProgressState(1), 0.0, 0, *parts, None, is_simulated=False)
+    return LiveView(ProgressState(1), None, 0.0, 0, *parts, None, is_simulated=False)
 
 
 @given(st.integers(0, 300), st.integers(0, 40), st.integers(0, 5), st.integers(0, 60))

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections import Counter
 
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.bound import RequestClass, certify
-from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, Survival, ToAsk, Used, estimate, rough_bound
+from pytest_ultrapar.plan.eta import (
+    MOST_LOOKS,
+    Ends,
+    Eta,
+    Looks,
+    Survival,
+    ToAsk,
+    Used,
+    estimate,
+    rough_bound,
+)
 from pytest_ultrapar.plan.forecast import Course, Step, _Play
 from pytest_ultrapar.plan.lower_bound import lower_bound
 from tests.unit.test_plan_bound import random_pool
@@ -167,6 +178,90 @@ def test_no_limit_but_tokens(pool):
     found = pool(provider("p", "per_key = { tpm = 6000 }", "m"))
     cases = [Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)]
     assert_true(estimates(found, cases))
+
+
+def shapes(pool, seed):
+    """Runs of ten shapes: their pool, courses and what holds them back."""
+    narrow = provider("wide", "per_key = { workers = 100 }", "fast")
+    fast = courses("fast", 400, 6, 0.8, seed)
+    yield (
+        pool(narrow + provider("narrow", "per_key = { workers = 5, qps = 4 }", "slow")),
+        mixed(fast, courses("slow", 150, 6, 0.9, seed)),
+        {},
+    )
+    yield (
+        pool(narrow + provider("narrow", "per_key = { workers = 8 }", "slow")),
+        mixed(courses("fast", 300, 2, 1.0, seed), courses("slow", 120, 5, 4.0, seed)),
+        {},
+    )
+    keys = '[{ name = "key0" }, { name = "key1" }, { name = "key2" }]'
+    shared = provider("p", "per_key = { workers = 5 }", "a", "b", keys=keys)
+    yield (
+        pool(f'{shared}[[provider.model]]\nname = "c"\nkeys = ["key2"]\n'),
+        mixed(
+            courses("a", 100, 2, 1.0, seed),
+            courses("b", 60, 4, 2.0, seed),
+            courses("c", 90, 3, 3.0, seed),
+        ),
+        {},
+    )
+    one = {
+        "workers = 60": (courses("m", 600, 6, 2.0, seed), {}),
+        "workers = 4": (courses("m", 40, 8, 3.0, seed), {}),
+        "rpm = 30": (courses("m", 120, 2, 1.0, seed), {}),
+        "tpm = 6000": ([Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)], {}),
+        "workers = 50": (courses("m", 300, 6, 0.5, seed), {"most_open": 10, "between_s": 0.5}),
+        "workers = 51": (courses("m", 200, 3, 0.5, seed), {"most_open": 1, "between_s": 0.2}),
+        "qps = 3": (courses("m", 100, 3, 2.0, seed), {}),
+    }
+    for limit, (cases, held) in one.items():
+        yield pool(provider("p", f"per_key = {{ {limit} }}", "m")), cases, held
+
+
+@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])
+def test_at_half_time_the_estimate_is_near_and_its_interval_holds_the_end(pool, seed):
+    errors, n_held = [], 0
+    for found, cases, held in shapes(pool, seed):
+        play = Watched(found, cases, **held)
+        looks, ends = Looks.at(0.0), Ends()
+        end_s = play.run().makespan_s
+        to_ask = ToAsk(
+            Counter(course.model for course in cases),
+            0,
+            found.lanes,
+            tuple(found.limits.values()),
+            held.get("most_open", 1_000_000) == 1,
+        )
+        next_s = 0.0
+        for status in play.seen:
+            looks = looks.then(status)
+            if status.now_s > end_s / 2:
+                break
+            if status.now_s < next_s:
+                continue
+            next_s = status.now_s + end_s / 40
+            eta = estimate(to_ask, status, looks.since)
+            if eta is not None:
+                ends.note(status.now_s, eta)
+                low_s, high_s = ends.interval(status.now_s, eta, status.ended_episodes)
+                left_s = end_s - status.now_s
+        errors.append(abs(eta.seconds / left_s - 1))
+        n_held += low_s <= left_s <= high_s
+        assert high_s - low_s < 2 * left_s, "an interval that says nothing"
+    assert len(errors) == 10
+    assert statistics.median(errors) <= 0.15, errors
+    assert n_held >= 9
+
+
+def test_interval_narrows_as_cases_end_and_grows_with_what_was_said():
+    ends = Ends()
+    ends.note(0.0, Eta(100.0, ""))
+    assert ends.interval(0.0, Eta(100.0, ""), 0) == (0.0, 250.0)
+    ends.note(10.0, Eta(100.0, ""))
+    low_s, high_s = ends.interval(10.0, Eta(100.0, ""), 10_000)
+    assert (low_s, high_s) == (98.5, 101.5), "what was said before half time is forgotten"
+    ends.note(11.0, Eta(50.0, ""))
+    assert ends.interval(11.0, Eta(50.0, ""), 10_000) == (49.25, 99.75)
 
 
 def test_nothing_is_said_before_anything_is_known(pool):

@@ -1,0 +1,146 @@
+"""What a run shows on a terminal while it goes on, as an emulator of one reads it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.light import PYTEST
+from tests.terminals import Terminal
+
+SUITE = """
+import sys
+
+@pytest.mark.parametrize("prompt", [f"slow 0.3 yes {n}" for n in range(12)])
+def test_it(answer, prompt):
+    print(f"printed {prompt} printed")
+    assert not prompt.endswith(" 3"), "an answer that was wrong"
+"""
+HEAD = "in flight"
+
+
+@pytest.fixture
+def terminal(project):
+    """Runs the suite in a terminal with these options."""
+    opened = []
+
+    def run(*options, columns=80, lines=30, n_cases=12, **environ):
+        project.suite(SUITE.replace("range(12)", f"range({n_cases})"))
+        command = [*PYTEST, "--ultrapar-pool=pool.toml", "--ultrapar-report=off", *options]
+        found = Terminal(
+            command, project.pytester.path, columns=columns, lines=lines, environ=environ
+        )
+        opened.append(found)
+        return found
+
+    yield run
+    for each in opened:
+        each.__exit__()
+
+
+def heads(lines):
+    """Lines that begin the view's part on lanes."""
+    return [line for line in lines if line.startswith("lane ") and HEAD in line]
+
+
+def is_view(lines):
+    return bool(heads(lines)) and any("ETA" in line for line in lines)
+
+
+@pytest.mark.parametrize("n", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal, n):
+    shown = terminal(n, n_cases=24)
+    lines = shown.until(lambda lines: is_view(lines) and any("failed" in line for line in lines))
+    text = "\n".join(lines)
+    assert re.search(r"^asking: \d+/24 graded, ETA ", text, re.MULTILINE)
+    assert re.search(r"^p/m/key0 +\S+ +\d/4 ", text, re.MULTILINE)
+    assert re.search(r"^m +\d+/24 +\d+\.\d %, \d+\.\d to ", text, re.MULTILINE)
+    assert re.search(r"^failed  .*AssertionError: an answer that", text, re.MULTILINE)
+    assert max(map(len, lines)) <= 80
+    last = "\n".join(shown.end())
+    assert HEAD not in last.replace("in flight at most", "")
+    assert "24 cases: 23 solved, 1 unsolved" in last
+    assert re.search(r"^=+ .*23 solved.* in .*=$", last, re.MULTILINE)
+
+
+def test_output_of_a_test_is_its_own(terminal):
+    shown = terminal("-n0", columns=120, lines=100)
+    text = "\n".join(shown.end())
+    (printed,) = re.findall(r"-+ Captured stdout call -+\n(.*?)\n[=-]{9}", text, re.DOTALL)
+    assert printed == "printed slow 0.3 yes 3 printed"
+
+
+@pytest.mark.slow
+def test_resized_terminal_has_one_view(terminal):
+    shown = terminal("-n0", n_cases=60)
+    shown.until(is_view)
+    for columns, lines in ((60, 20), (132, 40), (40, 12), (80, 24)):
+        shown.resize(columns, lines)
+        mark = len(shown.raw)
+        found = shown.until(lambda found, mark=mark: is_view(found) and len(shown.raw) > mark + 500)
+        assert len(heads(found)) == 1
+        assert max(map(len, found)) <= columns
+    assert "59 solved" in "\n".join(shown.end())
+
+
+@pytest.mark.slow
+def test_what_pytest_writes_stands_whole_above_the_view(terminal):
+    shown = terminal("-n0", "-v", columns=100, lines=90)
+    shown.until(is_view)
+    text = "\n".join(shown.end())
+    raw = shown.raw.decode()
+    for number in range(12):
+        assert f"test_it[m-slow 0.3 yes {number}-r0]" in raw
+    written = re.findall(
+        r"^test_suite.py::test_it\[m-slow 0\.3 yes (\d+)-r0\] (\w+) +\[ *\d+%\]$",
+        text,
+        re.MULTILINE,
+    )
+    assert len(written) >= 5
+    assert set(written) <= {(str(n), "FAILED" if n == 3 else "SOLVED") for n in range(12)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "environ", "has_view", "has_colour"),
+    [
+        ((), {"NO_COLOR": "1"}, True, False),
+        (("--color=no",), {}, True, False),
+        ((), {"TERM": "dumb"}, False, False),
+        (("--ultrapar-live=off",), {}, False, True),
+        (("--ultrapar-live=line",), {}, False, True),
+        (("-q",), {}, False, True),
+        (("-s",), {}, False, True),
+    ],
+)
+def test_view_is_as_it_was_asked_for(terminal, options, environ, has_view, has_colour):
+    shown = terminal("-n0", *options, **environ)
+    shown.end()
+    raw = shown.raw.decode()
+    assert ("lane  " in raw) == has_view
+    assert bool(re.search(r"\x1b\[[0-9;]*m", raw)) == has_colour
+    draws = bool(re.search(r"\x1b\[\d*[JAK]", raw))
+    one_line = "--ultrapar-live=line" in options or "-q" in options
+    assert draws == (has_view or one_line)
+    assert ("asking: " in raw) == (has_view or one_line)
+    if "-s" in options:
+        assert all(f"printed slow 0.3 yes {n} printed" in raw for n in range(12))
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_the_terminal_to_the_shell(terminal):
+    shown = terminal("-n0")
+    shown.until(is_view)
+    shown.press(b"\x03")
+    last = "\n".join(shown.end())
+    assert shown.process.returncode == 2
+    assert HEAD not in last.replace("in flight at most", "")
+    assert "stopped early" in last
+    assert "go on with" in last
+
+
+def test_file_holds_lines_alone(project):
+    project.suite(SUITE)
+    text = project.run_apart("-n0", "--color=yes").stdout.str()
+    assert not re.search(r"\x1b\[\d*[JAK]", text)

@@ -1,0 +1,113 @@
+"""What pytest and a view below it leave on a screen, as an emulator of a terminal reads it."""
+
+from __future__ import annotations
+
+import os
+
+import pyte
+import pytest
+from _pytest._io import TerminalWriter
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.coordinator.terminal import SharedTerminal
+
+COLUMNS, LINES = 24, 10
+
+
+class Screens:
+    """One on which both write, and one that only pytest writes to."""
+
+    def __init__(self):
+        self._read, write = os.pipe()
+        self.file = os.fdopen(write, "w", encoding="utf-8")
+        writer = TerminalWriter(self.file)
+        writer.fullwidth = COLUMNS
+        self.writer = writer
+        self.shared = SharedTerminal(writer)
+        self.both, self.pytests = (pyte.Screen(COLUMNS, LINES) for _ in range(2))
+        self._streams = pyte.ByteStream(self.both), pyte.ByteStream(self.pytests)
+        for screen in (self.both, self.pytests):
+            # As the driver of a terminal does it.
+            screen.set_mode(pyte.modes.LNM)
+
+    def see(self):
+        os.write(self.file.fileno(), b"\0")  # something to read
+        self._streams[0].feed(os.read(self._read, 1 << 20))
+
+    def write(self, text):
+        self.writer.write(text)
+        self._streams[1].feed(text.encode())
+        self.see()
+
+    def draw(self, lines):
+        self.shared.draw(lines)
+        self.see()
+
+    def close(self):
+        self.shared.close()
+        self.see()
+        self.file.close()
+        os.close(self._read)
+
+
+@pytest.fixture
+def screens():
+    made = Screens()
+    yield made
+    if not made.file.closed:
+        made.close()
+
+
+PIECES = [".", "F", "é", "e\u0301", "\n", "\rcollecting", "x" * 11, "\x1b[31mred\x1b[0m"]
+WRITTEN = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join)
+DRAWN = st.lists(st.text("view ", max_size=COLUMNS - 1), max_size=LINES - 2)
+
+
+def assert_pytests_alone(screens):
+    """What pytest wrote is all there is; its first lines may have scrolled away with a view."""
+    shown, wanted = (
+        [line for line in screen.display if line.strip()]
+        for screen in (screens.both, screens.pytests)
+    )
+    assert shown == (wanted[-len(shown) :] if shown else [])
+    assert screens.both.cursor.x == screens.pytests.cursor.x
+
+
+@given(st.lists(st.tuples(WRITTEN, DRAWN), max_size=8))
+def test_what_pytest_writes_stands_as_if_nobody_else_wrote(steps):
+    screens = Screens()
+    for written, drawn in steps:
+        screens.write(written)
+        assert_pytests_alone(screens)
+        screens.draw(drawn)
+    screens.close()
+    assert_pytests_alone(screens)
+
+
+def test_view_stands_below_a_line_that_is_not_over(screens):
+    screens.write("test_it.py ..")
+    screens.draw(["asking", "lane"])
+    assert [line.rstrip() for line in screens.both.display[:3]] == [
+        "test_it.py ..",
+        "asking",
+        "lane",
+    ]
+    screens.draw(["asking more"])
+    screens.write("F")
+    assert [line.rstrip() for line in screens.both.display[:3]] == ["test_it.py ..F", "", ""]
+
+
+def test_lines_that_stay_end_what_was_begun(screens):
+    screens.writer.write("..")
+    screens.shared.line("asking")
+    screens.writer.write(".")
+    screens.see()
+    assert [line.rstrip() for line in screens.both.display[:3]] == ["..", "asking", "."]
+    assert screens.writer.width_of_current_line == 1
+
+
+def test_writer_has_its_file_again_at_the_end(screens):
+    screens.shared.close()
+    screens.shared.close()
+    assert screens.writer._file is screens.file
