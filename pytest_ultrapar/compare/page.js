@@ -33,6 +33,7 @@
   };
 
   listed(data.flips, {
+    noun: "flips",
     fields: { turn: (flip) => flip.turn, model: (flip) => flip.model, against: (flip) => flip.against },
     head,
     fill,

@@ -18,7 +18,6 @@ from pytest_ultrapar.report.text import duration, percent, rate, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_ultrapar.analysis.equivalence import Look
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.comparison import Comparison
     from pytest_ultrapar.compare.drift import Drift
@@ -94,6 +93,8 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Compari
 def _beside(found: Comparison, flips: Sequence[Flip], call: str) -> Beside:
     pairing = found.pairing
     (verdict, *_) = comparison_sections(pairing.base, [found])
+    dimensions = changed_dimensions(pairing)
+    own = [flip for flip in flips if flip.against == pairing.base.run_id]
     return Beside(
         pairing.base.run_id,
         f"{call}{pairing.base.run_id}",
@@ -102,43 +103,46 @@ def _beside(found: Comparison, flips: Sequence[Flip], call: str) -> Beside:
             *(f"left out: {each}" for each in pairing.left_out),
             *(f"different: {each}" for each in pairing.conditions),
         ],
-        [visible(note) for note in verdict.notes],
-        list(_tiles(found, [one for one in flips if one.against == pairing.base.run_id])),
-        changed_dimensions(pairing),
+        list(verdict.notes),
+        [*_tiles_of_answers(dimensions, own), *_tiles_of_speed(found)],
+        dimensions,
     )
 
 
-def _tiles(found: Comparison, flips: Sequence[Flip]) -> Iterator[Tile]:
-    whole: Look = next(look for look in found.answers.looks if look.figure == "solved_rate")
-    # The interval of the answers' own look holds for all looks together: that of the row is plain.
-    plain = next(one for one in found.looks if (one.model, one.figure) == _rate_of(found))
-    interval = interval_text(plain.figure, plain.low, plain.high, "difference")
-    yield Tile(
-        "solved",
-        f"{(whole.new - whole.base) * 100:+.1f} points",
-        f"{percent(whole.base)} → {percent(whole.new)}; interval {interval}; n = {whole.n:,}",
-        "results: outcome of both runs",
-    )
-    for turn in (LOST, GAINED):
-        n = sum(one.turn == turn for one in flips)
-        yield Tile(turn, f"{n:,}", f"of {whole.n:,} graded in both", "results: outcome")
-    n_apart = len(flips) - sum(one.turn in {LOST, GAINED} for one in flips)
-    yield Tile("graded in one run only", f"{n_apart:,}", "infra, error or skipped", "results")
+def _tiles_of_answers(
+    dimensions: Sequence[ChangedDimension], flips: Sequence[Flip]
+) -> Iterator[Tile]:
+    all_cases = dimensions[-1]
+    look = all_cases.look(all_cases.models[0], "")
+    if look is not None:
+        interval = "unknown"
+        if look.low is not None and look.high is not None:
+            interval = f"{look.low * 100:+.1f} to {look.high * 100:+.1f}"
+        yield Tile(
+            "solved",
+            f"{(look.new - look.base) * 100:+.1f} points",
+            f"{percent(look.base)} → {percent(look.new)}; interval {interval}; n = {look.n:,}",
+            "results: outcome of both runs",
+        )
+        for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)):
+            yield Tile(turn, f"{n:,}", f"of {look.n:,} graded in both", "results: outcome")
+    n_apart = sum(flip.turn not in {LOST, GAINED} for flip in flips)
+    note = "infra, error or skipped in the other"
+    yield Tile("graded in one run only", f"{n_apart:,}", note, "results: outcome")
+
+
+def _tiles_of_speed(found: Comparison) -> Iterator[Tile]:
+    held_up = found.pairing.base.summary.client_bound or found.pairing.new.summary.client_bound
     for metric in ("throughput", "service"):
         figure = found.figures.get(metric)
         if figure is not None and figure.interval is not None:
+            interval = interval_text(metric, *figure.interval.known, "relative")
             yield Tile(
                 metric,
                 figure_text(metric, figure.value, "relative"),
-                interval_text(metric, *figure.interval.known, "relative"),
+                f"{interval}{'; undecided: the client itself was the limit' if held_up else ''}",
                 "results: started_at, ended_at, service_s of both runs",
             )
-
-
-def _rate_of(found: Comparison) -> tuple[str, str]:
-    """Of which model the rate of all is: its own, where there is but one."""
-    models = {look.model for look in found.looks}
-    return ("" if "" in models else next(iter(models)), "solved_rate")
 
 
 def _runs(series: Drift) -> Section:

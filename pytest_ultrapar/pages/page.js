@@ -138,9 +138,10 @@ const page = (() => {
     return made;
   };
 
-  // Pages of what is found. `fields` are ids of the filters and what a line has of each; `head` and `fill` show
-  // a line; `near` is what a search looks into first, `conversations` what was said, if it may look there, too.
-  const listed = (lines, { fields, head, fill, near, conversations }) => {
+  // Pages of what is found, by its `noun`. `fields` are ids of the filters and what a line has of
+  // each; `head` and `fill` show a line; `near` is what a search looks into first, `conversations`
+  // what was said, if it may look there, too.
+  const listed = (lines, { noun, fields, head, fill, near, conversations }) => {
     const chosen = { page: 0, name: "", value: "" };
     let found = lines;
 
@@ -153,7 +154,7 @@ const page = (() => {
         ...shown.map((line, at) => item(start + at, head(line), (place) => fill(line, place))),
       );
       const what = chosen.name || chosen.value ? `, ${chosen.name} = ${chosen.value}` : "";
-      byId("count").textContent = `${found.length} of ${lines.length} cases${what}`;
+      byId("count").textContent = `${found.length} of ${lines.length} ${noun}${what}`;
       byId("page").textContent = `page ${chosen.page + 1} of ${n_pages}`;
       byId("back").disabled = chosen.page === 0;
       byId("next").disabled = chosen.page === n_pages - 1;
@@ -199,7 +200,7 @@ const page = (() => {
     for (const cell of document.querySelectorAll(".cell")) {
       cell.addEventListener("click", () => {
         byId("filters").reset();
-        for (const id of Object.keys(fields)) if (cell.dataset[id]) byId(id).value = cell.dataset[id];
+        for (const id of Object.keys(fields)) if (cell.dataset[id] && byId(id)) byId(id).value = cell.dataset[id];
         chosen.name = cell.dataset.name;
         chosen.value = cell.dataset.name ? cell.dataset.value : "";
         filter().then(() => byId("cases").scrollIntoView());

@@ -25,6 +25,7 @@
   };
 
   listed(data.cases, {
+    noun: "cases",
     fields: { outcome: (line) => line.outcome, model: (line) => line.model },
     head,
     fill,

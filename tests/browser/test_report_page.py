@@ -6,7 +6,6 @@ import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.pages.page import PAGE, write_page
@@ -56,16 +55,6 @@ def page_of(directory, texts, *, n_cases=None):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     return page_of(tmp_path_factory.mktemp("hostile"), HOSTILE, n_cases=2 * len(HOSTILE))
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
