@@ -84,7 +84,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Compari
         named=named,
         runs=_runs(series),
         plots=drawn,
-        sections=sections,
+        sections=[_visible(one) for one in sections],
         models=sorted({flip.model for flip in flips.lines}),
         turns=[turn for turn in TURNS if any(flip.turn == turn for flip in flips.lines)],
     )
@@ -99,11 +99,11 @@ def _beside(found: Comparison, flips: Sequence[Flip], call: str) -> Beside:
         pairing.base.run_id,
         f"{call}{pairing.base.run_id}",
         [
-            *(f"different: {each}" for each in pairing.questions),
-            *(f"left out: {each}" for each in pairing.left_out),
-            *(f"different: {each}" for each in pairing.conditions),
+            *(visible(f"different: {each}") for each in pairing.questions),
+            *(visible(f"left out: {each}") for each in pairing.left_out),
+            *(visible(f"different: {each}") for each in pairing.conditions),
         ],
-        list(verdict.notes),
+        [visible(note) for note in verdict.notes],
         [*_tiles_of_answers(dimensions, own), *_tiles_of_speed(found)],
         dimensions,
     )
@@ -162,6 +162,17 @@ def _runs(series: Drift) -> Section:
     )
     header = ("", "run", "started, UTC", "mode", "graded", "speed", "time", "efficiency", "cost")
     return Section("Runs", header, rows, n_names=4)
+
+
+def _visible(section: Section) -> Section:
+    """The section as a terminal shows it: names of models and of data are foreign text."""
+    return Section(
+        visible(section.title),
+        tuple(map(visible, section.header)),
+        tuple(tuple(map(visible, row)) for row in section.rows),
+        section.n_names,
+        tuple(map(visible, section.notes)),
+    )
 
 
 def _or_none(value: float | None, shown: Callable[[float], str]) -> str:

@@ -92,7 +92,11 @@ def forest_plot(key: str, dimensions: Sequence[ChangedDimension], earlier: str) 
             },
         ],
     }
-    more = f" {len(every) - len(rows)} more stand in the table above." if every[MOST_ROWS:] else ""
+    more = (
+        f" {len(every) - len(rows)} more stand in the tables of models."
+        if every[MOST_ROWS:]
+        else ""
+    )
     return Plot(
         key,
         f"Changes against {earlier}",
