@@ -266,6 +266,14 @@ def test_nothing_that_a_run_holds_is_markup(tmp_path):
     assert "\u202e" not in plots
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_runs_that_are_the_same_have_a_page(tmp_path, n):
+    runs = [write_run(tmp_path / name, {"alpha": ["solved"] * n}) for name in ("one", "two")]
+    page = page_of(*runs)
+    assert data_of(page)["flips"] == []
+    assert "have the same grades in both runs" in page or "has the same grades" in page
+
+
 def test_command_writes_the_page_and_says_where(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.html").write_text("an earlier page")
