@@ -9,7 +9,7 @@ from pytest_ultrapar.compare.drift import drift
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.plots import cost_text, drift_plots, forest_plot
-from pytest_ultrapar.compare.report import comparison_sections, every_look
+from pytest_ultrapar.compare.report import comparison_sections, differences, every_look
 from pytest_ultrapar.pages.frame import Tile, framed
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
@@ -98,11 +98,7 @@ def _beside(found: Comparison, flips: Sequence[Flip], call: str) -> Beside:
     return Beside(
         pairing.base.run_id,
         f"{call}{pairing.base.run_id}",
-        [
-            *(visible(f"different: {each}") for each in pairing.questions),
-            *(visible(f"left out: {each}") for each in pairing.left_out),
-            *(visible(f"different: {each}") for each in pairing.conditions),
-        ],
+        [visible(each) for each in differences(pairing)],
         [visible(note) for note in verdict.notes],
         [*_tiles_of_answers(dimensions, own), *_tiles_of_speed(found)],
         dimensions,
