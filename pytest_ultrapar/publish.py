@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 M = TypeVar("M")
 TEMPORARY_SUFFIX = ".tmp"
+NOT_THAT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no JSON of the wanted form: too deep, or no text, too."""
 
 
 def temporary_for(path: Path) -> Path:
@@ -109,7 +111,7 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
+    except NOT_THAT_JSON as error:
         msg = f"{path} {wrong}: {error}"
         raise ResultsError(msg) from error
 

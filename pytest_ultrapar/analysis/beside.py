@@ -1,4 +1,6 @@
-"""The process that compacts a run when it is over: `python -m pytest_ultrapar.analysis.beside DIR`.
+"""The process that compacts a run when it is over.
+
+    python -m pytest_ultrapar.analysis.beside RUN [MODULE]
 
 It starts with the run, which needs the CPU more, and does ahead of the end what it can: imports
 first of all, then what the journal says as it grows. Until somebody waits for it, it leaves the CPU
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.parent import line_from_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_ultrapar.analysis.intake import Intake
 
@@ -45,30 +47,34 @@ _LOWEST = 19
 
 
 def main() -> int:
-    """Compact the run that the command line names.
+    """Compact the run that the command line names, then call `at_end` of the module named there.
 
     At the line `follow` on the standard input it begins to read the journal as it grows, at the
-    next line it prints as JSON how far it is ([cases, of cases]) and at the end the summary. The
-    input's end without one means: never.
+    next line it prints as JSON how far it is ([cases, of cases]) and at the end the summary, for
+    which somebody waits; what comes then, such as a page, needs nobody. The input's end without one
+    means: never.
 
     Returns:
         0, or 4 after a message on standard error.
     """
-    run_dir = sys.argv[1]
-    begun = work_ahead(run_dir, Breaks(line_from_parent))
+    run_dir, *then = sys.argv[1:]
+    begun = work_ahead(run_dir, Breaks(line_from_parent), then)
     from pathlib import Path  # noqa: PLC0415 - imported with breaks, if there was time
 
     import msgspec  # noqa: PLC0415
 
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
-    from pytest_ultrapar.errors import EXIT_UNUSABLE, ResultsError  # noqa: PLC0415
+    from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError  # noqa: PLC0415
 
     try:
         summary = compact(Path(run_dir), _Saying(), begun)
-    except ResultsError as error:
+        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+        sys.stdout.buffer.flush()
+        for module in then:
+            import_module(module).at_end(Path(run_dir))
+    except UltraparError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_UNUSABLE
-    sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
     return 0
 
 
@@ -188,8 +194,13 @@ def break_s(step_s: float, cpu_s: float, worked_s: float) -> float:
     return min(_BREAK * worked_s, _LONGEST_BREAK_S)
 
 
-def work_ahead(run_dir: str, breaks: Breaks) -> Intake | None:
+def work_ahead(run_dir: str, breaks: Breaks, then: Sequence[str] = ()) -> Intake | None:
     """Load what the end needs and take up the journal as it grows, until somebody waits.
+
+    Args:
+        run_dir: The run directory.
+        breaks: When to leave the CPU to others.
+        then: Modules that are needed when the tables are made.
 
     Returns:
         What was taken up; None where nothing was or anything went wrong.
@@ -200,7 +211,7 @@ def work_ahead(run_dir: str, breaks: Breaks) -> Intake | None:
     with breaks.at_imports():
         _ask_machine()
         breaks.rest(0.0)  # the time went by in other programs
-        for module in _LOADED:
+        for module in (*_LOADED, *then):
             if breaks.take():
                 return None
             import_module(module)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +14,7 @@ from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -45,13 +47,16 @@ class CompactionProcess:
     and as long again of waiting for other programs; a run that mostly waits has them for nothing,
     where they were 0.4 s at the end of every command.
 
-    It ends with `compact` or `stop`, and by itself when the process that started it is gone.
+    It ends with `compact`, `rest` or `stop`, and by itself when the process that started it is
+    gone.
     """
 
-    def __init__(self, run_dir: Path, child: Child, cwd: Path | None) -> None:
+    def __init__(self, run_dir: Path, child: Child, cwd: Path | None, then: Sequence[str]) -> None:
         self._run_dir = run_dir
         self._child = child
         self._cwd = cwd
+        self._then = then
+        self._is_here = False
 
     @property
     def pid(self) -> int:
@@ -59,14 +64,18 @@ class CompactionProcess:
         return self._child.pid
 
     @classmethod
-    def start(cls, run_dir: Path, *, cwd: Path | None = None) -> CompactionProcess:
+    def start(
+        cls, run_dir: Path, *, cwd: Path | None = None, then: Sequence[str] = ()
+    ) -> CompactionProcess:
         """Start the process; returns at once.
 
         Args:
             run_dir: The run directory.
             cwd: Where the suite stands, since the benchmark JSON names the commit found there.
+            then: Full names of modules whose `at_end(run_dir)` it calls when the tables are made,
+                while `compact` returns already; `rest` waits for them.
         """
-        return cls(run_dir, _spawn(run_dir, cwd), cwd)
+        return cls(run_dir, _spawn(run_dir, cwd, then), cwd, then)
 
     def follow(self) -> None:
         """Have it read the journal while the run goes on; the manifest stands as planned.
@@ -97,47 +106,103 @@ class CompactionProcess:
         if not self._child.is_alive:
             # Whatever ended it while it waited has nothing to do with this run's tables.
             self._child.stop()
-            self._child = _spawn(self._run_dir, self._cwd)
+            self._child = _spawn(self._run_dir, self._cwd, self._then)
         child = self._child
         try:
             child.tell(_GO)
             meanwhile()
-            line = self._last_line(written, said)
-            code = child.wait() if line is not None else 0
-        finally:
+            line = self._summary_line(written, said)
+        except _StuckError:
+            said(f"process {self.pid} has still not moved and is killed{_HERE}")
             self.stop()
-        if line is None or code < 0:
-            if line is not None:
-                said(f"process {child.pid}, which made the tables, ended by signal {-code}{_HERE}")
             return self._compact_here(written)
-        if code != 0:
-            raise self._failed(child.said() or f"python -m {_MODULE} ended with exit code {code}")
+        except BaseException:
+            self.stop()
+            raise
         from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
 
-        return msgspec.json.decode(line, type=RunSummary)
+        with suppress(msgspec.DecodeError):  # a line that is torn is of a process that was killed
+            if line:
+                return msgspec.json.decode(line, type=RunSummary)
+        code = child.wait()
+        self.stop()
+        if code < 0:
+            said(f"process {child.pid}, which made the tables, ended by signal {-code}{_HERE}")
+            return self._compact_here(written)
+        raise self._failed(child.said() or f"python -m {_MODULE} ended with exit code {code}")
 
-    def _last_line(
+    def _summary_line(
         self, written: Callable[[int, int], None], said: Callable[[str], None]
-    ) -> bytes | None:
-        """What the process prints last, the summary if all went well; None if it does not move."""
-        stillness, last = Stillness(time.monotonic()), b""
-        for line in self._child.lines(_LOOK_S):
+    ) -> bytes:
+        """The summary as the process prints it; empty where it ends without one.
+
+        Raises:
+            _StuckError: It does not move.
+        """
+
+        def late() -> None:
+            said(
+                f"waiting for process {self.pid}, which makes the tables and has not moved for "
+                f"{SAY_S:g} s: was it stopped? `kill -CONT {self.pid}` lets it go on; after "
+                f"{MOST_S:g} s this process makes them"
+            )
+
+        for line in self._lines(late):
             if line.startswith(b"["):
                 written(*msgspec.json.decode(line, type=tuple[int, int]))
+            elif line:
+                return line
+        return b""
+
+    def _lines(self, late: Callable[[], None]) -> Iterator[bytes]:
+        """The lines that the process prints until its end, and empty ones between them.
+
+        Args:
+            late: Called once when it has not moved for `SAY_S`.
+
+        Raises:
+            _StuckError: It has not moved for `MOST_S`.
+        """
+        stillness, last = Stillness(time.monotonic()), b""
+        for line in self._child.lines(_LOOK_S):
+            yield line
             last = line or last
             still_s, is_new = stillness.look((last, self._child.cpu_ticks()), time.monotonic())
             if still_s >= MOST_S:
-                said(f"process {self.pid} has still not moved and is killed{_HERE}")
-                return None
+                raise _StuckError
             if is_new:
-                said(
-                    f"waiting for process {self.pid}, which makes the tables and has not moved for "
-                    f"{SAY_S:g} s: was it stopped? `kill -CONT {self.pid}` lets it go on; after "
-                    f"{MOST_S:g} s this process makes them"
-                )
-        return last
+                late()
+
+    def rest(self) -> str | None:
+        """Wait for what comes after the tables; a sentence that says why it failed, else None.
+
+        Only after `compact`, and once.
+        """
+        if self._is_here:
+            return self._rest_here()
+        child = self._child
+        try:
+            for _ in self._lines(lambda: None):
+                pass
+            code = child.wait()
+        except _StuckError:
+            return f"process {child.pid} has not moved for {MOST_S:g} s"
+        finally:
+            self.stop()
+        if code < 0:
+            return f"process {child.pid} ended by signal {-code}"
+        return (child.said() or f"exit code {code}").splitlines()[-1] if code else None
+
+    def _rest_here(self) -> str | None:
+        for name in self._then:
+            try:
+                import_module(name).at_end(self._run_dir)
+            except Exception as error:  # noqa: BLE001 - no run fails for what comes after it
+                return str(error) or type(error).__name__
+        return None
 
     def _compact_here(self, written: Callable[[int, int], None]) -> RunSummary:
+        self._is_here = True
         # 50 MB of pyarrow that this process otherwise does without.
         from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
@@ -162,8 +227,12 @@ class CompactionProcess:
         self._child.stop()
 
 
-def _spawn(run_dir: Path, cwd: Path | None) -> Child:
-    return Child.start(_MODULE, str(run_dir.absolute()), cwd=cwd, own_session=False)
+def _spawn(run_dir: Path, cwd: Path | None, then: Sequence[str]) -> Child:
+    return Child.start(_MODULE, str(run_dir.absolute()), *then, cwd=cwd, own_session=False)
+
+
+class _StuckError(Exception):
+    """A process has not moved for `MOST_S`."""
 
 
 class Stillness:

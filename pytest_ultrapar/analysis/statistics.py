@@ -611,9 +611,16 @@ def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
             values.setdefault(name, []).append(score)
     ordered = sorted(given, key=lambda names: (-len(names), names))
     return {
-        name: MeanScore(math.fsum(values[name]) / len(values[name]), len(values[name]))
+        name: MeanScore(_mean(values[name]), len(values[name]))
         for name in dict.fromkeys(name for names in ordered for name in names)
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # the sum is no number any more, and the mean is
+        return math.fsum(value / len(values) for value in values)
 
 
 def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:

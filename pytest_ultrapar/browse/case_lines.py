@@ -147,7 +147,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
         if text:
             yield ""
             yield f"== {name}"
-            yield from visible(text.rstrip("\n")).split("\n")
+            yield from _said(text.rstrip("\n"))
     messages = conversation(run.directory, episode)
     if not messages:
         yield ""
@@ -262,14 +262,14 @@ def _message_lines(message: TurnMessage) -> Iterator[str]:
     yield f"== turn {message.turn}: {', '.join(who)}"
     if message.reasoning:
         yield "-- reasoning"
-        yield from visible(message.reasoning).split("\n")
+        yield from _said(message.reasoning)
         if message.content:
             yield "-- answer"
     if message.content:
-        yield from visible(message.content).split("\n")
+        yield from _said(message.content)
     if message.refusal and message.refusal != message.content:
         yield "-- refusal"
-        yield from visible(message.refusal).split("\n")
+        yield from _said(message.refusal)
     if message.tool_calls:
         yield "-- tool calls"
         yield from _call_lines(message.tool_calls)
@@ -280,7 +280,12 @@ def _call_lines(tool_calls: str) -> Iterator[str]:
         calls = msgspec.json.decode(tool_calls, type=list[_Call])
     except msgspec.DecodeError:
         # Of a message that a suite's own code or an earlier version has written.
-        yield from visible(tool_calls).split("\n")
+        yield from _said(tool_calls)
         return
     for call in calls:
-        yield from visible(f"{call.name}({call.arguments})").split("\n")
+        yield from _said(f"{call.name}({call.arguments})")
+
+
+def _said(text: str) -> Iterator[str]:
+    """Lines of somebody else, indented: none can be taken for a heading of ours."""
+    return (f"  {line}" for line in visible(text).split("\n"))

@@ -19,8 +19,8 @@ SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
 DESCRIPTION = """\
 Show which runs of a folder would be removed, and what they take; --yes removes them. A run goes
 where it meets all rules that are given. Never removed are runs that are in use, the benches of the
-folder, what is no run, and anything that a symbolic link leads to. To remove runs of a bench, name
-the bench as the folder.
+folder, what is no run, runs that hold other runs, and anything that a symbolic link in the folder
+leads to. To remove runs of a bench, name the bench as the folder.
 
     ultrapar clean --keep 10
     ultrapar clean --older-than 30d --keep 3 --yes
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     removed = []
     for one in going:
         try:
-            remove_run(Path(one.directory))
+            remove_run(Path(one.directory), now)
         except UltraparError as error:
             sys.stderr.write(f"ultrapar {NAME}: {one_line(str(error))}\n")
             continue

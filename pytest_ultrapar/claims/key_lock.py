@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.publish import NOT_THAT_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -195,7 +196,7 @@ def _lock(fd: int, path: Path) -> bool:
 def _read(fd: int) -> Holder | None:
     try:
         return msgspec.json.decode(os.pread(fd, 65_536, 0), type=Holder)
-    except msgspec.DecodeError:  # nobody had it yet, or somebody is writing now
+    except NOT_THAT_JSON:  # nobody had it yet, or somebody is writing now
         return None
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
-from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.pages.figures import labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class RatePoint(msgspec.Struct, frozen=True):
     """The solved rate of one model in one run, on the cases that all runs have.
 
     Attributes:
-        model: Its name; `ALL_MODELS` for all together.
+        model: As it is shown, no two alike; `ALL_MODELS` for all together.
         n: Graded cases.
         low: Of its interval at 95 %.
     """
@@ -113,12 +113,13 @@ def _rates(number: int, run: MeasuredRun, rows: Sequence[CaseRow]) -> list[RateP
     groups = {model: [row for row in rows if row.model == model] for model in models}
     if len(groups) > 1:
         groups = {ALL_MODELS: list(rows), **groups}
+    names = {ALL_MODELS: ALL_MODELS, **dict(zip(models, labels(models), strict=True))}
     points = []
     for model, own in groups.items():
         found = _figure("solved_rate", run, own)
         if found is not None:
             low, high = found.interval.known if found.interval is not None else (None, None)
-            points.append(RatePoint(number, visible(model), found.value, found.n, low, high))
+            points.append(RatePoint(number, names[model], found.value, found.n, low, high))
     return points
 
 

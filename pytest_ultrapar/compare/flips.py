@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.analysis.statistics import cell_value
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pages.transcripts import Packed, pack
-from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.report.text import shortened, visible
 from pytest_ultrapar.store.table_rows import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
+    from pytest_ultrapar.compare.changes import Grid
     from pytest_ultrapar.compare.pairing import Pairing
 
 LOST = "solved before, not now"
@@ -24,7 +24,8 @@ NO_GRADE_NOW = "no grade now"
 NO_GRADE_BEFORE = "no grade before"
 TURNS = (LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE)
 """Those first that somebody wants to know of; what was not graded is no answer, and apart."""
-_LONGEST_ERROR = 2_000
+_LONGEST_NAME = 300
+_LONGEST_ERROR = 4_000
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -45,16 +46,19 @@ class Flip(msgspec.Struct, frozen=True):
     """A case with another end.
 
     Attributes:
-        turn: One of `TURNS`.
-        against: Id of the earlier run.
+        model: Which of the grid's models.
+        at: For each of the grid's parameters, which of its values; None where it has none.
+        turn: Which of `TURNS`.
+        against: Which of the pairs.
     """
 
     case_id: str
     name: str
-    model: str
+    model: int
     params: dict[str, str]
-    turn: str
-    against: str
+    at: list[int | None]
+    turn: int
+    against: int
     before: Side
     now: Side
 
@@ -90,11 +94,12 @@ def turn_of(base: CaseRow, new: CaseRow) -> str | None:
     return NO_GRADE_NOW if base.graded else NO_GRADE_BEFORE
 
 
-def read_flips(pairings: Sequence[Pairing]) -> Flips:
+def read_flips(pairings: Sequence[Pairing], grid: Grid) -> Flips:
     """The cases that flipped between the two runs of each pair.
 
     Args:
         pairings: Of pairs that end with the same run.
+        grid: Of these pairs.
 
     Raises:
         ConfigError: A table of a run cannot be read.
@@ -112,10 +117,10 @@ def read_flips(pairings: Sequence[Pairing]) -> Flips:
         parts += told[run_id].packed.parts
     lines = [
         flip
-        for pairing, ids in zip(pairings, flipped, strict=True)
-        for flip in _lines(pairing, ids, told)
+        for against, (pairing, ids) in enumerate(zip(pairings, flipped, strict=True))
+        for flip in _lines(against, pairing, ids, told, grid)
     ]
-    lines.sort(key=lambda flip: TURNS.index(flip.turn))
+    lines.sort(key=lambda flip: flip.turn)
     return Flips(lines, parts, sum(one.packed.n_left_out for one in told.values()))
 
 
@@ -140,18 +145,27 @@ def _told(run: MeasuredRun, case_ids: list[str], first: int, n_runs: int) -> _To
 
 
 def _lines(
-    pairing: Pairing, ids: Sequence[tuple[str, str]], told: dict[str, _Told]
+    against: int,
+    pairing: Pairing,
+    ids: Sequence[tuple[str, str]],
+    told: dict[str, _Told],
+    grid: Grid,
 ) -> Iterator[Flip]:
     cases = {case.case_id: case for case in pairing.cases}
     for case_id, turn in ids:
         case = cases[case_id]
         yield Flip(
             case_id,
-            visible(case.nodeid),
-            visible(case.model),
-            {visible(name): visible(cell_value(case, name)) for name in case.params},
-            turn,
-            pairing.base.run_id,
+            shortened(case.nodeid, _LONGEST_NAME, "results"),
+            grid.models.index(case.model),
+            {
+                visible(name): shortened(str(value), _LONGEST_NAME, "results")
+                for name, value in case.params.items()
+                if value is not None
+            },
+            grid.at(case),
+            TURNS.index(turn),
+            against,
             _side(pairing.base_rows[case_id], told[pairing.base.run_id]),
             _side(pairing.new_rows[case_id], told[pairing.new.run_id]),
         )
@@ -162,8 +176,8 @@ def _side(row: CaseRow, told: _Told) -> Side:
     shard = told.packed.of_case.get(row.case_id)
     return Side(
         row.outcome,
-        visible(end["kind"] or ""),
-        visible(end["error"] or "", _LONGEST_ERROR),
+        shortened(end["kind"] or "", _LONGEST_NAME, "results"),
+        shortened(end["error"] or "", _LONGEST_ERROR, "results"),
         row.duration_s,
         None if shard is None else told.first + shard,
     )

@@ -1,11 +1,11 @@
 "use strict";
 (() => {
-  const { data, element, seconds, told, talked, wrote, listed } = page;
+  const { data, element, duration, told, talked, wrote, listed } = page;
 
   const side = async (title, one, caseId) => {
     const made = element("section");
     made.append(element("h3", "", title));
-    const facts = [`${one.outcome}${one.kind ? ` (${one.kind})` : ""}`, seconds(one.duration_s)];
+    const facts = [`${one.outcome}${one.kind ? ` (${one.kind})` : ""}`, duration(one.duration_s)];
     made.append(element("p", "quiet", facts.join("; ")));
     if (one.error) made.append(wrote(one.error));
     made.append(...talked(await told(one.shard, caseId)));
@@ -15,9 +15,9 @@
   const fill = async (flip, place) => {
     const params = Object.entries(flip.params).map(([name, value]) => `${name} = ${value}`);
     const both = element("div", "both");
-    place.append(element("p", "quiet", [`model ${flip.model}`, ...params, flip.turn].join("; ")), both);
+    place.append(element("p", "quiet", [`model ${data.models[flip.model]}`, ...params, data.turns[flip.turn]].join("; ")), both);
     both.append(
-      await side(`before, ${flip.against}`, flip.before, flip.case_id),
+      await side(`before, ${data.against[flip.against]}`, flip.before, flip.case_id),
       await side("now", flip.now, flip.case_id),
     );
   };
@@ -29,7 +29,7 @@
       " → ",
       element("span", `outcome ${flip.now.outcome}`, flip.now.outcome),
     );
-    return [turn, element("span", "name", flip.name), element("span", "took", flip.model)];
+    return [turn, element("span", "name", flip.name), element("span", "took", data.models[flip.model])];
   };
 
   listed(data.flips, {

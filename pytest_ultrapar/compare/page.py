@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.compare.changes import ChangedDimension, changed_dimensions
+from pytest_ultrapar.compare.changes import ChangedDimension, Grid, changed_dimensions, grid_of
 from pytest_ultrapar.compare.drift import drift
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.plots import cost_text, drift_plots, forest_plot
 from pytest_ultrapar.compare.report import comparison_sections, differences, every_look
+from pytest_ultrapar.pages.figures import labels
 from pytest_ultrapar.pages.frame import Tile, framed
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
@@ -28,13 +29,11 @@ class Beside(NamedTuple):
     """The newest run beside an earlier one, as the page shows it.
 
     Attributes:
-        against: Id of the earlier run.
-        earlier: How to call it, with its id.
+        earlier: How to call the earlier run, with its id.
         cautions: What may make the change one of something else, a sentence each.
         verdict: As `ultrapar compare` prints it.
     """
 
-    against: str
     earlier: str
     cautions: list[str]
     verdict: list[str]
@@ -55,13 +54,18 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Compari
     """
     newest = comparisons[-1].pairing.new
     shown = [comparisons[-1], *([before] if before is not None else [])]
-    flips = read_flips([one.pairing for one in shown])
+    pairings = [one.pairing for one in shown]
+    grid = grid_of(pairings)
+    flips = read_flips(pairings, grid)
     series = drift(base, comparisons)
     calls = ["the first run, ", "the run before, "] if before is not None else [""]
-    named = [_beside(one, flips.lines, call) for one, call in zip(shown, calls, strict=True)]
+    named = [
+        _beside(f"{call}{one.pairing.base.run_id}", one, grid, _apart(number, flips.lines))
+        for number, (call, one) in enumerate(zip(calls, shown, strict=True))
+    ]
     plots = [
         *(
-            forest_plot(f"forest-{number}", one.dimensions, one.earlier)
+            forest_plot(f"forest-{number}", grid.names, one.dimensions, one.earlier)
             for number, one in enumerate(named)
         ),
         *(drift_plots(series) if before is not None else ()),
@@ -71,7 +75,15 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Compari
     if before is not None:
         sections += comparison_sections(before.pairing.base, [before], every_look)
     runs = [base, *(one.pairing.new for one in comparisons)]
-    data = {"flips": flips.lines, "plots": {plot.key: plot.spec for plot in drawn}}
+    models = labels(grid.models)
+    data = {
+        "flips": flips.lines,
+        "models": models,
+        "turns": TURNS,
+        "against": [visible(one.base.run_id) for one in pairings],
+        "dimensions": [{"name": one.name, "values": one.values} for one in named[0].dimensions],
+        "plots": {plot.key: plot.spec for plot in drawn},
+    }
     return framed(
         "compare/page.html.j2",
         "compare/page.js",
@@ -85,31 +97,33 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Compari
         runs=_runs(series),
         plots=drawn,
         sections=[_visible(one) for one in sections],
-        models=sorted({flip.model for flip in flips.lines}),
-        turns=[turn for turn in TURNS if any(flip.turn == turn for flip in flips.lines)],
+        models=models,
+        rows=grid.names,
+        turns=TURNS,
     )
 
 
-def _beside(found: Comparison, flips: Sequence[Flip], call: str) -> Beside:
+def _apart(against: int, flips: Sequence[Flip]) -> int:
+    """Cases that only one run of a pair graded."""
+    answers = {TURNS.index(LOST), TURNS.index(GAINED)}
+    return sum(flip.against == against and flip.turn not in answers for flip in flips)
+
+
+def _beside(earlier: str, found: Comparison, grid: Grid, n_apart: int) -> Beside:
     pairing = found.pairing
     (verdict, *_) = comparison_sections(pairing.base, [found])
-    dimensions = changed_dimensions(pairing)
-    own = [flip for flip in flips if flip.against == pairing.base.run_id]
+    dimensions = changed_dimensions(pairing, grid)
     return Beside(
-        pairing.base.run_id,
-        f"{call}{pairing.base.run_id}",
+        visible(earlier),
         [visible(each) for each in differences(pairing)],
         [visible(note) for note in verdict.notes],
-        [*_tiles_of_answers(dimensions, own), *_tiles_of_speed(found)],
+        [*_tiles_of_answers(dimensions[-1], n_apart), *_tiles_of_speed(found)],
         dimensions,
     )
 
 
-def _tiles_of_answers(
-    dimensions: Sequence[ChangedDimension], flips: Sequence[Flip]
-) -> Iterator[Tile]:
-    all_cases = dimensions[-1]
-    look = all_cases.look(all_cases.models[0], "")
+def _tiles_of_answers(every: ChangedDimension, n_apart: int) -> Iterator[Tile]:
+    look = every.looks[0][0]
     if look is not None:
         interval = "unknown"
         if look.low is not None and look.high is not None:
@@ -122,7 +136,6 @@ def _tiles_of_answers(
         )
         for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)):
             yield Tile(turn, f"{n:,}", f"of {look.n:,} graded in both", "results: outcome")
-    n_apart = sum(flip.turn not in {LOST, GAINED} for flip in flips)
     note = "infra, error or skipped in the other"
     yield Tile("graded in one run only", f"{n_apart:,}", note, "results: outcome")
 

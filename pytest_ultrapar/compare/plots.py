@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.pages.plots import SCHEMA, Plot
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import duration, percent, visible
 
 if TYPE_CHECKING:
@@ -26,15 +27,18 @@ _EVERY_MODEL = "all models"
 _RATE = "solved_rate"
 
 
-def forest_plot(key: str, dimensions: Sequence[ChangedDimension], earlier: str) -> Plot | None:
+def forest_plot(
+    key: str, names: Sequence[str], dimensions: Sequence[ChangedDimension], earlier: str
+) -> Plot | None:
     """The change of the solved rate of each model and each value; None where none has an interval.
 
     Args:
         key: Its id on the page.
+        names: Of the rows of each dimension.
         dimensions: As `changed_dimensions` has them.
         earlier: How to call the earlier run.
     """
-    every = [(name, look) for name, look in _rows(dimensions) if look.low is not None]
+    every = [(name, look) for name, look in _rows(names, dimensions) if look.low is not None]
     if not every:
         return None
     rows = every[:MOST_ROWS]
@@ -110,17 +114,17 @@ def forest_plot(key: str, dimensions: Sequence[ChangedDimension], earlier: str) 
     )
 
 
-def _rows(dimensions: Sequence[ChangedDimension]) -> Iterator[tuple[str, Look]]:
+def _rows(
+    names: Sequence[str], dimensions: Sequence[ChangedDimension]
+) -> Iterator[tuple[str, Look]]:
     """Models first, then the values of each parameter, of all models together."""
-    for model in dimensions[-1].models:
-        look = dimensions[-1].look(model, "")
+    for name, (look,) in zip(names, dimensions[-1].looks, strict=True):
         if look is not None:
-            yield model or _EVERY_MODEL, look
+            yield name, look
     for one in dimensions[:-1]:
-        for value in one.values:
-            look = one.look(one.models[0], value)
-            if look is not None:
-                yield f"{one.name} = {value}", look
+        for value, found in zip(one.values, one.looks[0], strict=True):
+            if found is not None:
+                yield f"{one.name} = {value}", found
 
 
 def _forest_row(name: str, look: Look) -> tuple[str, ...]:
@@ -163,7 +167,7 @@ def cost_text(run: RunLine) -> str:
     if run.cost is None:
         return NONE
     least = "at least " if run.n_unknown else ""
-    return f"{least}{run.cost:.4g} {run.currency}"
+    return f"{least}{money(run.cost, run.currency)}"
 
 
 def _rates_plot(found: Drift) -> Plot:

@@ -83,8 +83,10 @@ class Coordinator:
             self._run = Run(self.config)
             try:
                 # It loads pyarrow and scipy while pytest collects.
-                self.run.services.start_compactor(self.config.invocation_params.dir)
                 options = self.run.options
+                self.run.services.start_compactor(
+                    self.config.invocation_params.dir, page=options.report == "html"
+                )
                 if self.run.source.sends:
                     self.run.services.start_simulator(options.simulator, options.faults)
             except BaseException:
@@ -159,6 +161,8 @@ class Coordinator:
 
     def _end_at_once(self) -> None:
         """Leave without tables. The other processes end when this one is gone."""
+        if self._run is not None and self._run.services.leave_page():
+            return
         if self._run is not None:
             if self._run.services.compaction is not None:
                 self._run.services.compaction.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,7 @@ def show(
             finished.manifest.lanes,
             directory=str(finished.directory),
             width=writer.fullwidth,
+            has_page=finished.has_page,
             paint=lambda text, share: writer.markup(text, **{_colour(share): True}),
         )
         for line in lines:
@@ -98,6 +99,7 @@ class FinishedRun:
         failures: Why the run as a whole failed, one sentence each; empty when it did not, and when
             it was stopped.
         gate: The judgement by --ultrapar-gate; None without one, and where it could not be made.
+        has_page: Whether `report.html` was written.
         stopped: How to go on after Ctrl-C, `-x` or `--maxfail`; None when it was not stopped.
     """
 
@@ -107,6 +109,7 @@ class FinishedRun:
     failures: tuple[str, ...]
     stopped: str | None = None
     gate: Judgement | None = None
+    has_page: bool = False
 
 
 def finish(
@@ -119,7 +122,7 @@ def finish(
     meanwhile: Callable[[], None],
     tell: Callable[[str], None],
 ) -> FinishedRun:
-    """Write manifest and results, and judge them. Controller, once, when workers are gone.
+    """Write manifest, results and page, and judge them. Controller, once, when workers are gone.
 
     Args:
         run: The run.
@@ -128,8 +131,33 @@ def finish(
         at_failure: Whether it was `-x` or `--maxfail` that ended it.
         written: Called now and then with how many cases are in the tables, and of how many.
         meanwhile: Called once, while another process makes them.
-        tell: Called with a sentence when that process does not move or is gone.
+        tell: Called with a sentence when that process does not move, fails or is gone.
     """
+    finished = _judged(
+        run,
+        gate,
+        stopped=stopped,
+        at_failure=at_failure,
+        written=written,
+        meanwhile=meanwhile,
+        tell=tell,
+    )
+    if finished.summary is None:
+        return finished
+    return replace(finished, has_page=run.services.wait_for_page(tell))
+
+
+def _judged(
+    run: Run,
+    gate: RunGate | None,
+    *,
+    stopped: bool,
+    at_failure: bool,
+    written: Callable[[int, int], None],
+    meanwhile: Callable[[], None],
+    tell: Callable[[str], None],
+) -> FinishedRun:
+    """`finish`, while the process that has made the tables writes the page."""
     with contextlib.ExitStack() as stack:
         judge = None
         if gate is not None:

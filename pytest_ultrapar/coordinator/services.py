@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 SERVER_LOG = "simulator.jsonl"
+_PAGE_MODULE = "pytest_ultrapar.pages.at_end"
+"""Named and not imported: this process does without pyarrow and templates."""
 
 
 class Services:
@@ -44,6 +46,7 @@ class Services:
         self._broker_directory: BrokerDirectory | None = None
         self.compaction: CompactionProcess | None = None
         self.faults: FaultScript | None = None
+        self._has_page = self._is_writing_page = False
         self._server_log: Path | None = None
         self._running: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
@@ -109,13 +112,16 @@ class Services:
         simulated = (each.name for each in self._pool.providers if each.is_simulated)
         return {name: server.base_url(name) for name in simulated}
 
-    def start_compactor(self, cwd: Path) -> None:
+    def start_compactor(self, cwd: Path, *, page: bool) -> None:
         """Have a process that is ready to compact the run when it is over.
 
         Args:
             cwd: Where the suite stands.
+            page: Whether it writes the run's page then.
         """
-        self.compaction = CompactionProcess.start(self._directory, cwd=cwd)
+        self._has_page = page
+        then = [_PAGE_MODULE] if page else []
+        self.compaction = CompactionProcess.start(self._directory, cwd=cwd, then=then)
 
     def compact(
         self,
@@ -135,6 +141,25 @@ class Services:
         """
         assert self.compaction is not None
         return self.compaction.compact(written, meanwhile, said)
+
+    def wait_for_page(self, said: Callable[[str], None]) -> bool:
+        """Whether the run's page is there; after `compact`, once.
+
+        Args:
+            said: Called with a sentence where it could not be written. No run fails because of it.
+        """
+        assert self.compaction is not None
+        self._is_writing_page = True
+        trouble = self.compaction.rest()
+        if trouble is not None:
+            said(f"the run has no report.html: {trouble}; ultrapar report makes it")
+        return self._has_page and trouble is None
+
+    def leave_page(self) -> bool:
+        """Do without the page where only that is waited for; whether it was so."""
+        if self._is_writing_page and self.compaction is not None:
+            self.compaction.kill()
+        return self._is_writing_page
 
     @property
     def broker_directory(self) -> BrokerDirectory:

@@ -219,7 +219,7 @@ class Serving:
             ResultsError: The run cannot be written.
         """
         pool, services = self._pool, self._services
-        services.start_compactor(Path.cwd())
+        services.start_compactor(Path.cwd(), page=True)
         services.start_simulator(None)
         self._keys = keep_keys(
             locked_keys(pool, pool.lanes, os.environ, None),
@@ -317,7 +317,9 @@ class Serving:
         width = shutil.get_terminal_size().columns
         path = str(self._directory.path)
         write_report(self._directory.path, summary, manifest)
-        for line in brief_lines(summary, manifest.lanes, directory=path, width=width):
+        has_page = self._services.wait_for_page(_say)
+        lines = brief_lines(summary, manifest.lanes, directory=path, width=width, has_page=has_page)
+        for line in lines:
             _say(line)
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
     from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
+    from pytest_ultrapar.pages.out_file import out_file  # noqa: PLC0415
     from pytest_ultrapar.pages.page import PAGE, write_page  # noqa: PLC0415
     from pytest_ultrapar.publish import write_whole  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
@@ -49,10 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
     directory = resolve_run(arguments.run).resolve()
-    path = Path(arguments.out) if arguments.out else None
-    if path is not None and not path.parent.is_dir():
-        msg = f"--out {path}: there is no directory {path.parent}"
-        raise ConfigError(msg)
+    path = None if arguments.out is None else out_file(arguments.out)
     if arguments.markdown:
         manifest, summary = read_manifest(directory), read_summary(directory)
         if summary is None:
@@ -67,5 +64,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         path = path or directory / PAGE
         write_page(directory, path)
-    sys.stdout.write(f"{path}\n")
+    sys.stdout.write(f"{arguments.out or path}\n")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -10,20 +11,25 @@ import msgspec
 from pytest_ultrapar.analysis.repetitions import cells_of, share_of
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pages.lanes import LaneUse, lane_uses
-from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.text import one_line, shortened, visible
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.table_rows import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.records import Outcome
+    from pytest_ultrapar.records import Outcome, Scalar
     from pytest_ultrapar.store.manifest import Manifest
 
 MOST_VALUES = 40
 """Values of a dimension beyond which a table of it says nothing."""
 QUANTILES = 50
+_LONGEST_LABEL = 60
+_LONGEST_NAME = 300
+_LONGEST_PARAM = 500
+_LONGEST_ERROR = 4_000
 _PARAM = "param."
 _GRADED = frozenset({"solved", "partial", "unsolved"})
 _ORDER = ("error", "infra", "unsolved", "partial", "skipped", "solved")
@@ -55,20 +61,23 @@ class CaseLine(msgspec.Struct, frozen=True):
     """A case as the list of cases has it.
 
     Attributes:
+        model: Which of `Figures.models`.
+        at: For each of `Figures.dimensions`, which of its values; None where it has none.
         shard: Which part of the transcripts has its own; None where they were left out.
     """
 
     case_id: str
     name: str
-    model: str
+    model: int
     outcome: str
     kind: str
     error: str
     params: dict[str, str]
+    at: list[int | None]
     duration_s: float | None
     n_attempts: int
     tokens: int
-    cost: float | None
+    cost: str | None
     lane: str
     waits: dict[str, float]
     shard: int | None = None
@@ -81,8 +90,6 @@ class Square(msgspec.Struct, frozen=True):
         low: Of the interval of the solved share at 95 %; None where nothing was graded.
     """
 
-    model: str
-    value: str
     n: int
     n_solved: int
     low: float | None
@@ -90,16 +97,17 @@ class Square(msgspec.Struct, frozen=True):
 
 
 class Dimension(msgspec.Struct, frozen=True):
-    """Models by the values of one parameter."""
+    """Models by the values of one parameter.
+
+    Attributes:
+        name: The parameter; empty where all cases are one value.
+        values: As they are shown, no two alike.
+        squares: For each model one for each value.
+    """
 
     name: str
     values: list[str]
-    models: list[str]
-    squares: dict[str, Square]
-
-    def square(self, model: str, value: str) -> Square:
-        """That of a model and a value, perhaps empty."""
-        return self.squares.get(f"{model}\n{value}") or Square(model, value, 0, 0, None, None)
+    squares: list[list[Square]]
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -115,6 +123,8 @@ class Figures(msgspec.Struct, frozen=True):
     """All that the page shows beside what the run says of itself."""
 
     cases: list[CaseLine]
+    models: list[str]
+    """As they are shown, no two alike."""
     dimensions: list[Dimension]
     curves: list[Curve]
     lanes: list[LaneUse]
@@ -160,16 +170,27 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
         )
         for row in results
     }
+    models = sorted({row["model"] for row in results})
+    values = dict(_values(results))
+    places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
+    money_of = partial(money, currency=manifest.currency)
+    lines = [_line(row, models.index(row["model"]), places, money_of) for row in results]
     return Figures(
-        [_line(row) for row in results],
-        list(_dimensions(results, rows)),
+        lines,
+        labels(models),
+        [_dimension(name, those, models, results, rows) for name, those in values.items()],
         _curves(results),
         lane_uses(attempts, manifest),
         _kinds(results),
     )
 
 
-def _line(row: dict[str, Any]) -> CaseLine:
+def _line(
+    row: dict[str, Any],
+    model: int,
+    places: Mapping[str, Mapping[Scalar, int]],
+    money_of: Callable[[float], str],
+) -> CaseLine:
     waits = {
         said: row[name] or 0.0
         for name, said in (
@@ -181,16 +202,20 @@ def _line(row: dict[str, Any]) -> CaseLine:
     }
     return CaseLine(
         row["case_id"],
-        visible(row["nodeid"]),
-        visible(row["model"]),
+        shortened(row["nodeid"], _LONGEST_NAME, "results"),
+        model,
         row["outcome"],
-        visible(row["kind"] or ""),
-        visible(row["error"] or "", 2_000),
-        {name: visible(value) for name, value in _params(row)},
+        shortened(row["kind"] or "", _LONGEST_NAME, "results"),
+        shortened(row["error"] or "", _LONGEST_ERROR, "results"),
+        {
+            visible(name): shortened(str(value), _LONGEST_PARAM, "results")
+            for name, value in _params(row)
+        },
+        [at.get(row.get(_PARAM + name, "")) for name, at in places.items()],
         row["duration_s"],
         row["n_attempts"] or 0,
         (row["tokens_in"] or 0) + (row["tokens_out"] or 0),
-        row.get("cost"),
+        None if row.get("cost") is None else money_of(row["cost"]),
         _lane(row),
         {said: seconds for said, seconds in waits.items() if seconds},
     )
@@ -200,49 +225,60 @@ def _lane(row: dict[str, Any]) -> str:
     return visible("/".join(row[name] or "" for name in ("provider", "instance", "key")).strip("/"))
 
 
-def _params(row: dict[str, Any]) -> Iterable[tuple[str, str]]:
+def _params(row: dict[str, Any]) -> Iterable[tuple[str, Scalar]]:
     return (
-        (name.removeprefix(_PARAM), str(value))
+        (name.removeprefix(_PARAM), value)
         for name, value in row.items()
         if name.startswith(_PARAM) and value is not None
     )
 
 
-def _dimensions(results: Sequence[dict[str, Any]], rows: dict[str, _Row]) -> Iterable[Dimension]:
-    values: dict[str, dict[str, None]] = defaultdict(dict)
+def _values(results: Sequence[dict[str, Any]]) -> Iterable[tuple[str, list[Scalar]]]:
+    """Parameters by which models can be compared, with their values in order; last all cases."""
+    found: dict[str, set[Scalar]] = defaultdict(set)
     for row in results:
         for name, value in _params(row):
-            values[name][value] = None
-    models = sorted({row["model"] for row in results})
-    for name, found in values.items():
-        if 1 < len(found) <= MOST_VALUES:
-            yield _dimension(name, sorted(found), models, results, rows)
-    yield _dimension("", [""], models, results, rows)
+            found[name].add(value)
+    for name, values in found.items():
+        if 1 < len(values) <= MOST_VALUES:
+            # A column's values are of one type.
+            yield name, sorted(values, key=lambda value: (str(type(value)), value))
+    yield "", [""]
+
+
+def labels(values: Iterable[Scalar]) -> list[str]:
+    """Values as they are shown: short, and no two alike."""
+    seen: Counter[str] = Counter()
+    shown = []
+    for value in values:
+        label = one_line(str(value)) or '""'
+        if len(label) > _LONGEST_LABEL:
+            label = f"{label[:_LONGEST_LABEL]}..."
+        seen[label] += 1
+        shown.append(f"{label} ({seen[label]})" if seen[label] > 1 else label)
+    return shown
 
 
 def _dimension(
     name: str,
-    values: list[str],
+    values: list[Scalar],
     models: list[str],
     results: Sequence[dict[str, Any]],
     rows: dict[str, _Row],
 ) -> Dimension:
-    own: dict[tuple[str, str], list[_Row]] = defaultdict(list)
+    own: dict[tuple[str, Scalar], list[_Row]] = defaultdict(list)
     for row in results:
         if row["outcome"] in _GRADED:
-            value = row.get(_PARAM + name)
-            shown = "" if not name or value is None else str(value)
-            own[row["model"], shown].append(rows[row["case_id"]])
-    squares = {}
-    for (model, value), those in own.items():
-        hits = [row.outcome == "solved" for row in those]
-        share = share_of(those, hits)
-        low, high = (share.low, share.high) if share is not None else (None, None)
-        square = Square(visible(model), visible(value), len(those), sum(hits), low, high)
-        squares[f"{square.model}\n{square.value}"] = square
-    return Dimension(
-        visible(name), [visible(one) for one in values], [visible(one) for one in models], squares
-    )
+            own[row["model"], row.get(_PARAM + name, "")].append(rows[row["case_id"]])
+    squares = [[_square(own[model, value]) for value in values] for model in models]
+    return Dimension(visible(name), labels(values) if name else [""], squares)
+
+
+def _square(those: list[_Row]) -> Square:
+    hits = [row.outcome == "solved" for row in those]
+    share = share_of(those, hits)
+    low, high = (share.low, share.high) if share is not None else (None, None)
+    return Square(len(those), sum(hits), low, high)
 
 
 def _curves(results: Sequence[dict[str, Any]]) -> list[Curve]:

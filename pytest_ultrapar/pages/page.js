@@ -52,7 +52,15 @@ const page = (() => {
     return made;
   };
 
-  const seconds = (s) => (s == null ? "" : `${s.toPrecision(3)} s`);
+  // As `duration` in the package has it.
+  const two = (n) => String(n).padStart(2, "0");
+  const duration = (s) => {
+    if (s == null) return "";
+    if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
+    const [minutes, hours, days] = [60, 3600, 86400].map((unit) => Math.floor(Math.round(s) / unit));
+    if (hours < 2) return `${minutes} min ${two(Math.round(s) % 60)} s`;
+    return days < 2 ? `${hours} h ${two(minutes % 60)} min` : `${days} d ${two(hours % 24)} h`;
+  };
 
   // -- conversations -------------------------------------------------------------------------------
 
@@ -95,7 +103,7 @@ const page = (() => {
     for (const one of attempts) {
       const row = body.insertRow();
       one.forEach((value, at) => {
-        row.insertCell().textContent = at === 5 || at === 6 ? seconds(value) : (value ?? "");
+        row.insertCell().textContent = at === 5 || at === 6 ? duration(value) : (value ?? "");
       });
     }
     const scroll = element("div", "scroll");
@@ -138,12 +146,13 @@ const page = (() => {
     return made;
   };
 
-  // Pages of what is found, by its `noun`. `fields` are ids of the filters and what a line has of
-  // each; `head` and `fill` show a line; `near` is what a search looks into first, `conversations`
+  // Pages of what is found, by its `noun`. `fields` are ids of the filters and which of a filter's
+  // names a line has, as a number; `head` and `fill` show a line; `near` is what a search looks into first, `conversations`
   // what was said, if it may look there, too.
   const listed = (lines, { noun, fields, head, fill, near, conversations }) => {
-    const chosen = { page: 0, name: "", value: "" };
+    const chosen = { page: 0, dimension: null, value: null };
     let found = lines;
+    let n_unseen = 0;
 
     const show = () => {
       const n_pages = Math.max(1, Math.ceil(found.length / ON_A_PAGE));
@@ -153,33 +162,44 @@ const page = (() => {
       byId("list").replaceChildren(
         ...shown.map((line, at) => item(start + at, head(line), (place) => fill(line, place))),
       );
-      const what = chosen.name || chosen.value ? `, ${chosen.name} = ${chosen.value}` : "";
-      byId("count").textContent = `${found.length} of ${lines.length} ${noun}${what}`;
+      const by = data.dimensions[chosen.dimension];
+      const what = by?.name ? `, ${by.name} = ${by.values[chosen.value]}` : "";
+      const unseen = n_unseen ? `; ${n_unseen} conversations are not in this page and were not searched` : "";
+      byId("count").textContent = `${found.length} of ${lines.length} ${noun}${what}${unseen}`;
       byId("page").textContent = `page ${chosen.page + 1} of ${n_pages}`;
       byId("back").disabled = chosen.page === 0;
       byId("next").disabled = chosen.page === n_pages - 1;
     };
 
-    const says = async (line, words) => {
-      const all = await conversations(line);
-      return all.some((one) => one !== null && JSON.stringify(one.messages).toLowerCase().includes(words));
-    };
+    const isSaid = (all, words) =>
+      all.messages
+        .flatMap((said) => Object.values(said).map(String))
+        .some((text) => text.toLowerCase().replace(/\s+/g, " ").includes(words));
 
     let asked = 0;
     const filter = async () => {
       const number = ++asked;
-      const words = byId("search").value.trim().toLowerCase();
+      const words = byId("search").value.trim().toLowerCase().replace(/\s+/g, " ");
+      const deep = byId("deep").checked;
       const wanted = Object.entries(fields).filter(([id]) => byId(id)?.value);
       const kept = [];
+      let n_left_out = 0;
       for (const line of lines) {
-        if (wanted.some(([id, of]) => of(line) !== byId(id).value)) continue;
-        if (chosen.name && line.params[chosen.name] !== chosen.value) continue;
-        const fits = !words || near(line).toLowerCase().includes(words);
-        if (fits || (byId("deep").checked && (await says(line, words)))) kept.push(line);
+        if (wanted.some(([id, of]) => of(line) !== Number(byId(id).value))) continue;
+        if (chosen.dimension !== null && line.at[chosen.dimension] !== chosen.value) continue;
+        let fits = !words || near(line).toLowerCase().includes(words);
+        if (!fits && deep) {
+          const all = await conversations(line);
+          const here = all.filter((one) => one !== null);
+          fits = here.some((one) => isSaid(one, words));
+          if (!fits) n_left_out += all.length - here.length;
+        }
+        if (fits) kept.push(line);
         // Somebody has typed on meanwhile.
         if (number !== asked) return;
       }
       found = kept;
+      n_unseen = n_left_out;
       chosen.page = 0;
       show();
     };
@@ -188,7 +208,7 @@ const page = (() => {
     for (const id of ["search", "deep", ...Object.keys(fields)]) byId(id)?.addEventListener("input", filter);
     byId("clear").addEventListener("click", () => {
       byId("filters").reset();
-      chosen.name = chosen.value = "";
+      chosen.dimension = chosen.value = null;
       filter();
     });
     for (const [id, by] of [["back", -1], ["next", 1]]) {
@@ -201,8 +221,8 @@ const page = (() => {
       cell.addEventListener("click", () => {
         byId("filters").reset();
         for (const id of Object.keys(fields)) if (cell.dataset[id] && byId(id)) byId(id).value = cell.dataset[id];
-        chosen.name = cell.dataset.name;
-        chosen.value = cell.dataset.name ? cell.dataset.value : "";
+        chosen.dimension = Number(cell.dataset.dimension);
+        chosen.value = Number(cell.dataset.value);
         filter().then(() => byId("cases").scrollIntoView());
       });
     }
@@ -230,5 +250,5 @@ const page = (() => {
   });
   draw();
 
-  return { data, element, seconds, told, talked, wrote, listed };
+  return { data, element, duration, told, talked, wrote, listed };
 })();

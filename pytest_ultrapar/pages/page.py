@@ -12,6 +12,7 @@ from pytest_ultrapar.pages.figures import read_figures
 from pytest_ultrapar.pages.frame import Tile, framed
 from pytest_ultrapar.pages.plots import curves_plot, lanes_plot, time_plot
 from pytest_ultrapar.pages.transcripts import pack
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, summary_sections
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
+TEMPLATE = "pages/report.html.j2"
 
 
 def write_page(run_dir: Path, path: Path) -> None:
@@ -69,15 +71,19 @@ def render(run_dir: Path) -> str:
         )
         if plot is not None
     ]
+    outcomes = list(dict.fromkeys(case.outcome for case in figures.cases))
     data = {
         "cases": [
             msgspec.structs.replace(case, shard=packed.of_case.get(case.case_id))
             for case in figures.cases
         ],
+        "models": figures.models,
+        "outcomes": outcomes,
+        "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
         "plots": {plot.key: plot.spec for plot in plots},
     }
     return framed(
-        "pages/report.html.j2",
+        TEMPLATE,
         "pages/report.js",
         data,
         parts=packed.parts,
@@ -90,8 +96,7 @@ def render(run_dir: Path) -> str:
         plots=plots,
         sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
         settings=_settings(manifest),
-        models=sorted({case.model for case in figures.cases}),
-        outcomes=list(dict.fromkeys(case.outcome for case in figures.cases)),
+        outcomes=outcomes,
     )
 
 
@@ -119,8 +124,9 @@ def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:
     yield Tile("requests", f"{summary.n_requests:,}", "", "attempts: rows")
     if summary.cost is not None:
         solved = counts["solved"]
-        each = f"{summary.cost.total / solved:.4g} per solved case" if solved else ""
-        value = f"{summary.cost.total:.4g} {summary.cost.currency}"
+        currency = summary.cost.currency
+        each = f"{money(summary.cost.total / solved, currency)} per solved case" if solved else ""
+        value = money(summary.cost.total, currency)
         yield Tile("cost", value, each, "attempts: cost")
 
 

@@ -1,13 +1,13 @@
 "use strict";
 (() => {
-  const { data, element, seconds, told, talked, wrote, listed } = page;
+  const { data, element, duration, told, talked, wrote, listed } = page;
 
   const fill = async (line, place) => {
     const params = Object.entries(line.params).map(([name, value]) => `${name} = ${value}`);
-    const waits = Object.entries(line.waits).map(([name, s]) => `${name} ${seconds(s)}`);
+    const waits = Object.entries(line.waits).map(([name, s]) => `${name} ${duration(s)}`);
     const facts = [
-      `model ${line.model}`, ...params, `lane ${line.lane || "none"}`, `${line.n_attempts} requests`,
-      `${line.tokens} tokens`, ...(line.cost == null ? [] : [`cost ${line.cost.toPrecision(3)}`]),
+      `model ${data.models[line.model]}`, ...params, `lane ${line.lane || "none"}`, `${line.n_attempts} requests`,
+      `${line.tokens} tokens`, ...(line.cost == null ? [] : [`cost ${line.cost}`]),
     ];
     place.append(element("p", "quiet", facts.join("; ")));
     if (waits.length) place.append(element("p", "quiet", `where its time went: ${waits.join(", ")}`));
@@ -20,13 +20,13 @@
     return [
       element("span", `outcome ${line.outcome}`, line.outcome),
       element("span", "name", `${line.name}${kind}`),
-      element("span", "took", seconds(line.duration_s)),
+      element("span", "took", duration(line.duration_s)),
     ];
   };
 
   listed(data.cases, {
     noun: "cases",
-    fields: { outcome: (line) => line.outcome, model: (line) => line.model },
+    fields: { outcome: (line) => data.outcomes.indexOf(line.outcome), model: (line) => line.model },
     head,
     fill,
     near: (line) => `${line.name} ${line.kind} ${line.error}`,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.report.text import shortened, visible
 from pytest_ultrapar.store.table_rows import read_rows
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 CASES_OF_A_PART = 50
 MOST_BYTES = 8_000_000
 """Of all parts as the page holds them; beyond that it would open slowly."""
+MOST_CHARACTERS = 200_000_000
+"""Of all parts unpacked: what says the same all the time packs a thousandfold."""
 _LONGEST_TEXT = 100_000
+_MOST_OF_A_CASE = 1_000_000
 _MESSAGE = (
     "case_id",
     "turn",
@@ -76,20 +79,22 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
     attempts = _by_case(run_dir, "attempts", _ATTEMPT)
     parts: list[str] = []
     of_case: dict[str, int] = {}
-    room = MOST_BYTES // n_runs
+    room, characters = MOST_BYTES // n_runs, MOST_CHARACTERS // n_runs
     for start in range(0, len(case_ids), CASES_OF_A_PART):
         some = case_ids[start : start + CASES_OF_A_PART]
         content = {
             case_id: {
-                "messages": [_said(row) for row in messages.get(case_id, ())],
+                "messages": _conversation(messages.get(case_id, ())),
                 "attempts": [_tried(row) for row in attempts.get(case_id, ())],
             }
             for case_id in some
         }
-        packed = base64.b64encode(gzip.compress(msgspec.json.encode(content), 6, mtime=0)).decode()
-        if len(packed) > room:
+        text = msgspec.json.encode(content)
+        packed = base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
+        if len(packed) > room or len(text) > characters:
             return Packed(parts, of_case, len(case_ids) - len(of_case))
         room -= len(packed)
+        characters -= len(text)
         of_case |= dict.fromkeys(some, len(parts))
         parts.append(packed)
     return Packed(parts, of_case, 0)
@@ -104,21 +109,20 @@ def _by_case(
     return found
 
 
-def _said(row: dict[str, Any]) -> dict[str, Any]:
-    who = f"{row['pool_role']}: {row['role']}" if row["pool_role"] else row["role"]
-    texts = {
-        name: _text(row[name])
-        for name in ("reasoning", "content", "refusal", "tool_calls")
-        if row[name]
-    }
-    return {"turn": row["turn"], "who": visible(who), "name": visible(row["name"] or ""), **texts}
-
-
-def _text(text: str) -> str:
-    if len(text) > _LONGEST_TEXT:
-        n_more = len(text) - _LONGEST_TEXT
-        text = f"{text[:_LONGEST_TEXT]}\n[{n_more:,} more characters in transcripts]"
-    return visible(text)
+def _conversation(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages whose texts have a bound, each and together."""
+    messages = []
+    room = _MOST_OF_A_CASE
+    for row in rows:
+        who = f"{row['pool_role']}: {row['role']}" if row["pool_role"] else row["role"]
+        message = {"turn": row["turn"], "who": visible(who), "name": visible(row["name"] or "")}
+        for name in ("reasoning", "content", "refusal", "tool_calls"):
+            text = row[name]
+            if text:
+                message[name] = shortened(text, min(room, _LONGEST_TEXT), "transcripts")
+                room -= min(room, len(text), _LONGEST_TEXT)
+        messages.append(message)
+    return messages
 
 
 def _tried(row: dict[str, Any]) -> list[Any]:

@@ -28,6 +28,7 @@ RateMode = Literal["fixed", "adaptive"]
 StorageFormat = Literal["parquet", "json"]
 Recording = Literal["full", "text", "none"]
 KeyLock = Literal["wait", "fail"]
+ReportForm = Literal["html", "off"]
 LaneCheck = Literal["fail", "warn"]
 ReplayMisses = Literal["fail", "ask"]
 """What becomes of requests that a replay has no answer to."""
@@ -405,6 +406,14 @@ class Options:
         default="full",
         choices=get_args(Recording),
         file="record",
+    )
+    report: Setting[ReportForm] = Setting(
+        "--ultrapar-report FORM",
+        "Whether a page that shows the run is written into its directory at its end: 'html', which "
+        "is report.html, or 'off'",
+        default="html",
+        choices=get_args(ReportForm),
+        is_recorded=False,
     )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",

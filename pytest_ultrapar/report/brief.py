@@ -54,12 +54,17 @@ def plain(text: str, share: float) -> str:
     return text
 
 
+_SHOWN = f"open report.html, or read {REPORT}"
+_NOT_SHOWN = f"{REPORT} tells more, ultrapar report shows it"
+
+
 def brief_lines(
     summary: RunSummary,
     lanes: Sequence[LaneStatus],
     *,
     directory: str,
     width: int,
+    has_page: bool = False,
     paint: Callable[[str, float], str] = plain,
 ) -> list[str]:
     """At most `MOST_LINES` lines of at most `MOST_WIDTH` characters, safe for a terminal.
@@ -69,6 +74,7 @@ def brief_lines(
         lanes: What became of each lane.
         directory: Where the results are, as it should be shown.
         width: Of the terminal, in characters.
+        has_page: Whether `report.html` stands there, too.
         paint: Colours a share of solved cases, 0 to 1, that is written out already.
     """
     width = min(width, MOST_WIDTH)
@@ -79,7 +85,7 @@ def brief_lines(
         *_first(lane_lines(lanes), width, 1),
         *_first(trouble_lines(summary), width, _MOST_FOLDS),
         # A path is copied: it is never folded.
-        f"results in {visible(directory)}: {REPORT} tells more, ultrapar report shows it",
+        f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}",
     ]
     room = MOST_LINES - len(head) - len(rest) - 2
     table = _table(summary, width, max(_LEAST_ROWS, room), paint) if summary.cells else []

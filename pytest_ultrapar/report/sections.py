@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.text import in_markdown, markdown_table, text_table, visible
+from pytest_ultrapar.report.text import markdown_table, text_table, unmarked, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +19,14 @@ MOST_OF_A_COMMENT = 65_536
 Source: GitHub's REST API refuses longer bodies of issue comments.
 """
 _SIZE_OF_A_NOTE = 4_000
+_LONGEST_NAME = 300
+_LONGEST_NOTE = 1_000
+_MOST_COLUMNS = 24
+_FEWEST_NOTES = 2
+"""Of the first section: whether it is simulated, and the verdict."""
 _FEWEST_ROWS = 8
+_CLOSING = re.compile(r"(?<!\\)#$")
+_BLOCK = re.compile(r"^(\d*)([-+#>=:.)\[])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,8 @@ def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
 def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
     """Markdown of at most so many bytes, as GitHub takes a comment or a summary.
 
-    Of a table that is too long the last rows are left out, else whole sections; both is said.
+    Of a table that is too long the last rows are left out, and columns of one that is too wide;
+    long texts are cut, and whole sections left out in the end. All of it is said.
 
     Args:
         sections: The report.
@@ -72,7 +80,7 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
     """
     parts, left_out = [], []
     room = most_bytes - _SIZE_OF_A_NOTE
-    for section in sections:
+    for section in map(_bounded, sections):
         text = _fitted(section, room)
         if text is None:
             left_out.append(section.title)
@@ -86,21 +94,46 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
     return "\n".join(parts)
 
 
+def _bounded(section: Section) -> Section:
+    """A section whose texts and columns have a bound."""
+    n_more = len(section.header) - _MOST_COLUMNS
+    more = (f"{n_more:,} more columns are left out for their size",) if n_more > 0 else ()
+    return replace(
+        section,
+        title=_cut(section.title, _LONGEST_NAME),
+        header=_names(section.header),
+        rows=tuple(_names(row) for row in section.rows),
+        notes=(*more, *(_cut(note, _LONGEST_NOTE) for note in section.notes)),
+    )
+
+
+def _names(row: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_cut(text, _LONGEST_NAME) for text in row[:_MOST_COLUMNS])
+
+
+def _cut(text: str, most: int) -> str:
+    return visible(text.replace("\n", " "), most)
+
+
 def _fitted(section: Section, most_bytes: int) -> str | None:
     """A section with as many of its rows as fit; None where not even some do."""
-    n_rows = len(section.rows)
+    n_rows, n_notes = len(section.rows), len(section.notes)
     while True:
-        n_hidden = len(section.rows) - n_rows
-        more = (f"{n_hidden:,} more rows are left out for their size",) if n_hidden else ()
-        shown = replace(section, rows=section.rows[:n_rows], notes=(*more, *section.notes))
+        hidden = (
+            (len(section.rows) - n_rows, "rows"),
+            (len(section.notes) - n_notes, "sentences"),
+        )
+        more = [f"{n:,} more {what} are left out for their size" for n, what in hidden if n]
+        notes = (*section.notes[:n_notes], *more)
+        shown = replace(section, rows=section.rows[:n_rows], notes=notes)
         text = "".join(f"{line}\n" for line in _markdown(shown))
         if len(text.encode()) <= most_bytes:
             return text
         if n_rows >= _FEWEST_ROWS:
             n_rows //= 2
-        elif len(section.notes) > _FEWEST_ROWS:
-            # So many sentences: the first of them say most.
-            return _fitted(replace(section, notes=section.notes[:_FEWEST_ROWS]), most_bytes)
+        elif n_notes > _FEWEST_NOTES:
+            # The first sentences say most.
+            n_notes = max(_FEWEST_NOTES, min(_FEWEST_ROWS, n_notes - 1))
         else:
             return None
 
@@ -116,8 +149,5 @@ def _markdown(section: Section) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    r"""Text that Markdown shows as it is: names of models and parameters hold `_`, `*` and `<`."""
-    shown = in_markdown(visible(text))
-    # `&` before a name would be a letter of another name.
-    shown = re.sub(r"&(?=#?\w+;)", "&amp;", shown)
-    return "".join(f"\\{letter}" if letter in r"\`*_<>[]|~" else letter for letter in shown)
+    """A paragraph that shows a text as it is: nothing at its beginning makes a list or the like."""
+    return _CLOSING.sub(r"\\#", _BLOCK.sub(r"\1\\\2", unmarked(text).strip()))

@@ -90,6 +90,13 @@ def visible(text: str, max_line: int | None = None) -> str:
     return "\n".join(_cut(line, max_line) for line in text.split("\n"))
 
 
+def shortened(text: str, most: int, where: str) -> str:
+    """`visible` of as many characters from the beginning; of the rest it says where it stands."""
+    if len(text) <= most:
+        return visible(text)
+    return f"{visible(text[:most])}\n[{len(text) - most:,} more characters in {where}]"
+
+
 def one_line(text: str) -> str:
     r"""`visible`, with line feeds and tabs as `\n` and `\t`, too: for names and cells."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
@@ -126,7 +133,13 @@ def n_cells(text: str) -> int:
 
 
 GAP = "  "
-_LINKED = re.compile(r"(?<!\w)@(?=\w)|://|\bwww(?=\.)|(?<=\w)@(?=\w+\.)|#(?=\d)", re.IGNORECASE)
+_LINKED = re.compile(
+    r"(?<!\w)@(?=\w)|:(?=//)|www(?=\.)|(?<=[\w.+-])@(?=[\w.-]*\.)|#(?=\d)|\bGH-(?=\d)",
+    re.IGNORECASE,
+)
+"""Mentions, addresses and references, up to where a zero-width space parts them."""
+_MARKUP = re.compile(r"[`*|~$]|<(?=[A-Za-z/!?])|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 """One that would escape what follows: Markdown knows escapes of ASCII punctuation only."""
 _LEAST_NAME = 8
@@ -215,17 +228,12 @@ def markdown_table(
 
 
 def unmarked(text: str) -> str:
-    """A cell of a Markdown table that shows a text as it is.
+    """A cell of a Markdown table that shows a text as it is, calls nobody and links nothing.
 
     Only what would be markup there is escaped: files are read as they stand, too.
-    """
-    shown = in_markdown(_LITERAL_BACKSLASH.sub(r"\\\\", visible(text)))
-    return re.sub(r"[`*|]|<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", shown)
-
-
-def in_markdown(text: str) -> str:
-    """One line of Markdown that calls nobody and links nothing: zero-width spaces part such names.
 
     Source: GitHub Flavored Markdown 6.9 (extended autolinks) and GitHub's mentions and references.
     """
-    return _LINKED.sub("\\g<0>\u200b", text.replace("\n", " "))
+    shown = _LITERAL_BACKSLASH.sub(r"\\\\", visible(text).replace("\n", " "))
+    shown = _ENTITY.sub("&amp;", _LINKED.sub("\\g<0>\u200b", shown))
+    return _MARKUP.sub(r"\\\g<0>", shown)

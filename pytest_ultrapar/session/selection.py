@@ -16,7 +16,7 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.options import INPUT
-from pytest_ultrapar.publish import write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
 from pytest_ultrapar.session import internals, process
 from pytest_ultrapar.session.collection import (
     CLUSTER,
@@ -404,6 +404,6 @@ def read_reused(directory: Path) -> dict[Question, str]:
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
+    except NOT_THAT_JSON as error:
         msg = f"{path} does not hold what an earlier run answered: {error}"
         raise ResultsError(msg) from error

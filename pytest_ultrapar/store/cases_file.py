@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import read_whole, write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_whole, write_whole
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.journal import without_surrogates
 
@@ -217,7 +217,7 @@ def read_cases(directory: Path) -> list[Case]:
     except OSError as error:
         msg = f"cannot read the planned cases in {path}: {error.strerror}"
         raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
+    except NOT_THAT_JSON as error:
         msg = f"{path} does not hold the planned cases of a run: {error}"
         raise ResultsError(msg) from error
 

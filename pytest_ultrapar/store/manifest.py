@@ -6,7 +6,7 @@ import os
 import platform
 from datetime import datetime
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -17,7 +17,7 @@ from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
-from pytest_ultrapar.publish import write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
 from pytest_ultrapar.store.timing import MeasuredPart
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FILE_NAME = "manifest.json"
 SCHEMA = 1
+Aware = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time with its zone: without one, nobody can tell how long ago it was."""
 _PACKAGES = (
     "pytest-ultrapar",
     "pytest",
@@ -99,7 +101,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
-    started_at: datetime
+    started_at: Aware
     pool_path: str
     pool_digest: str
     models: tuple[str, ...]
@@ -126,7 +128,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     replayed: str | None = None
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
-    measured_from: datetime | None = None
+    measured_from: Aware | None = None
     asked_by_others: bool = False
     restricted: bool = False
     collected_s: float | None = None
@@ -139,7 +141,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
     segments: dict[str, int] = {}
-    ended_at: datetime | None = None
+    ended_at: Aware | None = None
 
     @property
     def measured_part(self) -> MeasuredPart:
@@ -196,7 +198,7 @@ def read_manifest(directory: Path) -> Manifest:
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
+    except NOT_THAT_JSON as error:
         msg = f"{path} is not a manifest of this version: {error}"
         raise ResultsError(msg) from error
     if manifest.schema != SCHEMA:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import sweep_temporaries
+from pytest_ultrapar.publish import NOT_THAT_JSON, sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME, COMING_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
@@ -31,6 +31,10 @@ LOCK_NAME = "run.lock"
 COMPACT_LOCK_NAME = "compact.lock"
 """Held by who makes the tables: a process of its own that may outlive the run's."""
 JOURNAL_NAME = "journal"
+
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe that has a lock's name is not waited for."""
 
 
 class _Holder(msgspec.Struct, frozen=True):
@@ -169,7 +173,7 @@ def held(run: Path, option: str) -> Iterator[None]:
     """
     fd = -1
     with suppress(OSError):
-        fd = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(run / LOCK_NAME, _READ)
     try:
         if fd >= 0:
             try:
@@ -203,18 +207,23 @@ def run_id_of(path: Path) -> str | None:
     return None if holder is None else holder.run_id
 
 
-def remove_run(run: Path) -> None:
+def remove_run(run: Path, seen_at: datetime) -> None:
     """Remove the directory of a run and all in it; links are removed, what they lead to is not.
 
     What is left where this is stopped is still known as a run, and may be removed again.
 
+    Args:
+        run: Its directory.
+        seen_at: When it was judged; an aware time.
+
     Raises:
-        ConfigError: It is no run, another process uses it, or it cannot be removed.
+        ConfigError: It is no run, holds another, is used by another process or was since it was
+            judged, or it cannot be removed.
     """
     if run_id_of(run) is None:
         msg = f"{run} is no run directory; it stays"
         raise ConfigError(msg)
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = _READ | os.O_NOFOLLOW
     fds = []
     try:
         # All by this descriptor: nobody can put another directory in its place meanwhile.
@@ -223,6 +232,14 @@ def remove_run(run: Path) -> None:
             with suppress(FileNotFoundError):
                 fds.append(os.open(name, flags, dir_fd=folder))
                 fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Each session writes its process id into the lock.
+        if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
+            msg = f"{run} was used meanwhile; it stays"
+            raise ConfigError(msg)
+        below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
+        if below:
+            msg = f"{run} holds another run, {below[0]}; it stays"
+            raise ConfigError(msg)
         _empty(folder)
         os.unlink(LOCK_NAME, dir_fd=folder)
         run.rmdir()
@@ -364,8 +381,9 @@ def _lock(path: Path, option: str = OUT_OPTION) -> int:
 
 def _read_holder(path: Path) -> _Holder | None:
     try:
-        return msgspec.json.decode((path / LOCK_NAME).read_bytes(), type=_Holder)
-    except (OSError, msgspec.DecodeError):
+        with os.fdopen(os.open(path / LOCK_NAME, _READ), "rb") as file:
+            return msgspec.json.decode(file.read(), type=_Holder)
+    except (OSError, *NOT_THAT_JSON):
         return None
 
 

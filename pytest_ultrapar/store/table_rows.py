@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.store.tables import COLUMNS, Column, Spent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ def read_rows(
         if path.exists():
             return _parquet_rows(path, columns, beginning)
         if lines.exists():
-            return _json_rows(lines, columns, beginning)
+            return _json_rows(lines, _row_type(name, columns), columns, beginning)
     except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
         # The last two are what pyarrow says of a column of a type that it cannot read.
         msg = f"cannot read the {name} of {run_dir}: {str(error) or type(error).__name__}"
@@ -56,10 +57,29 @@ def _parquet_rows(
     return [dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def _json_rows(path: Path, columns: Sequence[str], beginning: str | None) -> list[dict[str, Any]]:
+def _row_type(name: str, columns: Sequence[str]) -> type[msgspec.Struct]:
+    """What these columns of a row must hold: JSON says nothing of it, as Parquet does."""
+    known = {one.name: one for one in COLUMNS[name]}
+    return msgspec.defstruct(name, [(one, _type_of(known[one])) for one in columns])
+
+
+def _type_of(column: Column) -> Any:  # noqa: ANN401 - a type, as a struct's field has it
+    if column.kind == "timestamp":
+        return str | None
+    fields = msgspec.structs.fields(column.record) if column.record is not None else ()
+    (hint,) = (each.type for each in fields if each.name == column.field)
+    # The record of an episode may have been damaged.
+    return hint | None if column.record is Spent else hint
+
+
+def _json_rows(
+    path: Path, row_type: type[msgspec.Struct], columns: Sequence[str], beginning: str | None
+) -> list[dict[str, Any]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     with path.open("rb") as file:
         rows = list(map(decode, file))
+    for row in rows:
+        msgspec.convert(row, row_type)
     return [
         {one: row[one] for one in columns}
         | {one: row[one] for one in row if beginning and one.startswith(beginning)}

@@ -233,6 +233,15 @@ def results_columns(params: Iterable[Column], scores: Iterable[Column]) -> tuple
     return (*_RESULTS_BEFORE, *params, *scores, *_RESULTS_AFTER)
 
 
+COLUMNS = {
+    "results": results_columns((), ()),
+    "attempts": ATTEMPTS_COLUMNS,
+    "transcripts": TRANSCRIPTS_COLUMNS,
+    "limits": LIMITS_COLUMNS,
+}
+"""Of each table, without parameters and scores."""
+
+
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     """A `param.<name>` column for each parameter of the suite, sorted by name.
 

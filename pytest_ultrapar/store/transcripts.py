@@ -18,6 +18,7 @@ from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
 from pytest_ultrapar.apis.spoken import as_chat
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import said, unheard
+from pytest_ultrapar.publish import NOT_THAT_JSON
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.parts import PARTS_NAME, read_part
 
@@ -115,7 +116,7 @@ def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
         return None
     try:
         return _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_THAT_JSON:
         whole = sanitised(body)
         return None if whole is None else _read(whole)
 

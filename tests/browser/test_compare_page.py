@@ -95,7 +95,7 @@ def test_filters_find_what_flipped(opened):
     if opened.n_runs == 3:
         opened.select_option("#against", index=2)
         expect(opened.locator("#count")).to_have_text(re.compile(f"^{FLIPPED['second']} of"))
-    opened.select_option("#turn", "no grade now")
+    opened.select_option("#turn", label="no grade now")
     for text in opened.locator(".case .turn").all_inner_texts():
         assert text.endswith("→ infra")
     opened.click("#clear")
@@ -103,7 +103,13 @@ def test_filters_find_what_flipped(opened):
 
 
 def test_a_press_on_a_cell_shows_what_flipped_there(opened):
-    cell = opened.locator(".heat:visible .cell[data-model=m1][data-value=order]").last
+    row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1")).last
+    (at,) = (
+        opened.locator(".heat:visible")
+        .last.locator("thead th", has_text="order")
+        .evaluate_all("found => found.map((one) => one.cellIndex)")
+    )
+    cell = row.locator("th, td").nth(at).locator(".cell")
     told = re.findall(r"\d+", cell.get_attribute("title"))
     cell.click()
     expect(opened.locator("#count")).to_contain_text("flaw = order")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.pages import transcripts
 from pytest_ultrapar.pages.page import PAGE, write_page
 from pytest_ultrapar.records import TurnMessage
 from tests.unit.finished_run import attempt, case, episode, grade, make_run, write_journal
@@ -88,15 +91,85 @@ def test_every_plot_has_marks(opened):
 
 
 def test_a_press_on_a_cell_shows_its_cases(opened):
-    cell = opened.locator(".heat:visible .cell[data-model=m1][data-value=order]")
+    row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1"))
+    (at,) = opened.locator(".heat:visible thead th", has_text="order").evaluate_all(
+        "found => found.map((one) => one.cellIndex)"
+    )
+    cell = row.locator("th, td").nth(at).locator(".cell")
     n = int(cell.inner_text().split("n = ")[1])
     cell.click()
-    opened.wait_for_function("document.querySelector('#count').innerText.includes('flaw')")
+    expect(opened.locator("#count")).to_contain_text("flaw")
     graded = opened.locator(".case .outcome:not(.infra)")
     assert graded.count() == n
     opened.locator("#clear").click()
-    opened.wait_for_function("!document.getElementById('count').textContent.includes('=')")
+    expect(opened.locator("#count")).not_to_contain_text("=")
     assert n_cases(opened) == 2 * len(HOSTILE)
+
+
+@pytest.fixture
+def odd(chromium, tmp_path):
+    """A page of names that a browser would write in another way, and of long waits."""
+    names = [" lead", "tail ", "a  b", "a b", "tab\there", "nb\xa0sp", "", "\x1b", r"\x1b"]
+    cases = [
+        case(n, model=name, flaw=names[-n - 1], extra=None if n % 2 else "x" * (n % 4))
+        for n, name in enumerate(names)
+    ]
+    run = make_run(tmp_path / "odd", cases, models=tuple(names))
+    for n in range(len(names)):
+        said = [TurnMessage(0, "user", 'say "x" \\ y\nz'), TurnMessage(0, "assistant", f"it {n}")]
+        attempts = [attempt(0.0, 1500.0 * n, tokens_in=1, tokens_out=1)]
+        ended = episode(n, 0.0, 1500.0 * n, messages=said, attempts=attempts)
+        write_journal(run, f"gw{n}", ended, grade(n))
+    compact(run.path)
+    write_page(run.path, run.path / PAGE)
+    page = chromium.new_page()
+    page.goto((run.path / PAGE).as_uri())
+    yield page
+    page.close()
+
+
+def test_each_cell_shows_as_many_cases_as_it_says(odd):
+    for number in range(odd.locator(".dimension option").count()):
+        odd.select_option(".dimension", str(number))
+        for cell in odd.locator(".heat:visible .cell").all():
+            n = int(cell.inner_text().split("n = ")[1])
+            cell.click()
+            expect(odd.locator("#count")).to_have_text(re.compile(f"^{n} of"))
+            odd.select_option(".dimension", str(number))
+
+
+def test_times_are_those_of_people(odd):
+    took = odd.locator(".case .took").all_inner_texts()
+    assert took[:6] == [
+        "0.00 s",
+        "25 min 00 s",
+        "50 min 00 s",
+        "75 min 00 s",
+        "100 min 00 s",
+        "2 h 05 min",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "n"),
+    [("it 3", 1), ('say "x"', 9), ("\\ y", 9), ("content", 0), ("turn", 0), ("y z", 9)],
+)
+def test_search_in_conversations_reads_what_was_said(odd, words, n):
+    odd.check("#deep")
+    odd.fill("#search", words)
+    expect(odd.locator("#count")).to_have_text(re.compile(f"^{n} of"))
+
+
+def test_conversations_that_are_left_out_are_named_by_a_search(chromium, tmp_path, monkeypatch):
+    monkeypatch.setattr(transcripts, "MOST_BYTES", 0)
+    page = chromium.new_page()
+    page.goto(page_of(tmp_path, ["a", "b", "c"]).as_uri())
+    page.check("#deep")
+    page.fill("#search", "nothing of it")
+    expect(page.locator("#count")).to_have_text(
+        "0 of 3 cases; 3 conversations are not in this page and were not searched"
+    )
+    page.close()
 
 
 def test_failures_come_first(opened):
@@ -107,18 +180,16 @@ def test_failures_come_first(opened):
 
 def test_search_finds_names_and_what_was_said(opened):
     opened.fill("#search", "test[3]")
-    opened.wait_for_function("document.getElementById('count').textContent.startsWith('1 of')")
+    expect(opened.locator("#count")).to_have_text(re.compile("^1 of"))
     opened.fill("#search", "example.com")
     opened.check("#deep")
-    opened.wait_for_function("document.getElementById('count').textContent.startsWith('2 of')")
+    expect(opened.locator("#count")).to_have_text(re.compile("^2 of"))
 
 
 def test_what_models_wrote_is_text(opened):
     for number in range(2 * len(HOSTILE)):
         opened.locator(".case").nth(number).click()
-    opened.wait_for_function(
-        "[...document.querySelectorAll('.detail')].every((one) => one.querySelector('.message'))"
-    )
+    expect(opened.locator(".detail:has(.message)")).to_have_count(2 * len(HOSTILE))
     shown = opened.locator(".message.assistant pre").all_inner_texts()
     for text in HOSTILE[:5]:
         assert shown.count(text) == 2

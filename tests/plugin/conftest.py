@@ -23,6 +23,8 @@ from pytest_ultrapar import prefetch
 async def answer(llm, prompt) -> str:
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 """
+OPTIONS = ("--ultrapar-pool=pool.toml", "--ultrapar-report=off")
+"""Most tests look at tables: a page each would be a tenth of a second each."""
 
 
 @pytest.fixture(scope="session")
@@ -81,12 +83,12 @@ class Project:
 
     def run_apart(self, *args: str, pool: bool = True) -> pytest.RunResult:
         """Run pytest as a process of its own."""
-        options = ["--ultrapar-pool", "pool.toml"] if pool else []
+        options = OPTIONS if pool else ()
         return self.pytester.runpytest_subprocess(*LIGHT, *options, *args, timeout=300)
 
     def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
-        options = ["--ultrapar-pool", "pool.toml"] if pool else []
+        options = OPTIONS if pool else ()
         machine_info()  # kept, for children too
         with warm_children():
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)

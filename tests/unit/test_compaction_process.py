@@ -145,6 +145,63 @@ def test_compactor_that_was_stopped_is_named_and_then_its_tables_are_made_here(
     assert not psutil.pid_exists(pid)
 
 
+def later(tmp_path, monkeypatch, body):
+    """A module whose `at_end` does this."""
+    (tmp_path / "later.py").write_text(f"import os, signal, time\ndef at_end(run): {body}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("later", None)
+    return ["later"]
+
+
+def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, monkeypatch):
+    go_on = tmp_path / "go-on"
+    then = later(
+        tmp_path,
+        monkeypatch,
+        f"\n while not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
+        " (run / 'later').write_text('done')",
+    )
+    compaction = CompactionProcess.start(run.path, then=then)
+    assert compaction.compact().run_id == run.run_id
+    assert not (run.path / "later").exists()
+    go_on.touch()
+    assert compaction.rest() is None
+    assert (run.path / "later").read_text() == "done"
+    assert not psutil.pid_exists(compaction.pid)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("raise OSError('no room')", "OSError: no room"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process {pid} ended by signal 9"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "process {pid} has not moved for 0.3 s"),
+    ],
+)
+def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, why):
+    compaction = CompactionProcess.start(run.path, then=later(tmp_path, monkeypatch, body))
+    assert compaction.compact().run_id == run.run_id
+    for name, seconds in {"_LOOK_S": 0.02, "SAY_S": 0.1, "MOST_S": 0.3}.items():
+        monkeypatch.setattr(process, name, seconds)
+    assert compaction.rest() == why.format(pid=compaction.pid)
+    assert not psutil.pid_exists(compaction.pid)
+
+
+def test_tables_made_here_are_followed_by_what_comes_after_them(
+    run, held_up, tmp_path, monkeypatch
+):
+    then = later(tmp_path, monkeypatch, "raise OSError('no room')")
+    compaction = CompactionProcess.start(run.path, then=then)
+
+    def end_it():
+        os.kill(compaction.pid, signal.SIGKILL)
+        held_up.close()
+
+    assert compaction.compact(meanwhile=end_it).run_id == run.run_id
+    assert compaction.rest() == "no room"
+
+
 def test_stillness_is_said_once_and_ends_with_any_sign():
     still = Stillness(0.0)
     looks = [still.look("a", float(now_s)) for now_s in range(1, 8)]

@@ -13,10 +13,17 @@ import pytest
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.compare.changes import changed_dimensions
+from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
 from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.compare.drift import drift
-from pytest_ultrapar.compare.flips import GAINED, LOST, NO_GRADE_BEFORE, NO_GRADE_NOW, read_flips
+from pytest_ultrapar.compare.flips import (
+    GAINED,
+    LOST,
+    NO_GRADE_BEFORE,
+    NO_GRADE_NOW,
+    TURNS,
+    read_flips,
+)
 from pytest_ultrapar.compare.page import render
 from pytest_ultrapar.compare.plots import MOST_ROWS, drift_plots, forest_plot
 from pytest_ultrapar.pages import transcripts
@@ -79,19 +86,19 @@ def test_changes_are_those_of_the_tables(runs):
         for key, row in before.items()
         if row["outcome"] in GRADED and now[key]["outcome"] in GRADED
     ]
-    dimensions = changed_dimensions(found.pairing)
+    grid = grid_of([found.pairing])
+    assert grid.rows == [ALL_MODELS, "alpha", "beta"]
+    dimensions = changed_dimensions(found.pairing, grid)
     assert [one.name for one in dimensions] == ["flaw", "level", ""], "deep has one value"
     for one in dimensions:
-        assert one.models == [ALL_MODELS, "alpha", "beta"]
-        for model in one.models:
-            for value in one.values:
+        for model, looks in zip(grid.rows, one.looks, strict=True):
+            for value, look in zip(one.values, looks, strict=True):
                 own = [
                     (base["outcome"] == "solved", new["outcome"] == "solved")
                     for base, new in pairs
                     if model in {ALL_MODELS, base["model"]}
                     and (not one.name or str(base[f"param.{one.name}"]) == value)
                 ]
-                look = one.look(model, value)
                 if not own:
                     assert look is None, "infra in each odd case of beta"
                     continue
@@ -102,11 +109,30 @@ def test_changes_are_those_of_the_tables(runs):
                 assert look.low <= look.new - look.base <= look.high
 
 
+def test_names_that_look_alike_are_told_apart(tmp_path):
+    models = {"\x1b": ["solved"] * 3, r"\x1b": ["solved"] * 3, "a  b": ["solved"] * 3}
+    base = write_run(tmp_path / "one", models)
+    new = write_run(tmp_path / "two", {**models, "a  b": ["unsolved"] * 3})
+    _, (found,) = compared(base, new)
+    grid = grid_of([found.pairing])
+    assert grid.names == ["all models", r"\x1b", r"\x1b (2)", "a  b"]
+    dimensions = changed_dimensions(found.pairing, grid)
+    lost = [[look.n_lost for look in looks] for looks in dimensions[-1].looks]
+    assert lost == [[3], [0], [0], [3]]
+    flips = read_flips([found.pairing], grid).lines
+    assert {grid.models[flip.model] for flip in flips} == {"a  b"}
+    cases = {case.case_id: case for case in found.pairing.cases}
+    for flip in flips:
+        for at, (name, values) in zip(flip.at[:-1], list(grid.values.items())[:-1], strict=True):
+            assert values[at] == str(cases[flip.case_id].params[name])
+
+
 def test_change_of_a_model_is_the_one_that_the_text_has(runs):
     _, (found,) = compared(runs["first"], runs["third"])
-    whole = changed_dimensions(found.pairing)[-1]
+    grid = grid_of([found.pairing])
+    whole = changed_dimensions(found.pairing, grid)[-1]
     rates = {look.model: look for look in found.looks if look.figure == "solved_rate"}
-    assert {model: whole.look(model, "") for model in whole.models} == rates
+    assert {row: look for row, (look,) in zip(grid.rows, whole.looks, strict=True)} == rates
 
 
 def test_flips_are_those_of_the_tables(runs):
@@ -120,10 +146,10 @@ def test_flips_are_those_of_the_tables(runs):
             wanted[key] = LOST if solved[0] else GAINED
         elif graded[0] != graded[1]:
             wanted[key] = NO_GRADE_NOW if graded[0] else NO_GRADE_BEFORE
-    flips = read_flips([found.pairing])
-    assert {flip.case_id: flip.turn for flip in flips.lines} == wanted
+    flips = read_flips([found.pairing], grid_of([found.pairing]))
+    assert {flip.case_id: TURNS[flip.turn] for flip in flips.lines} == wanted
     assert set(wanted.values()) == {LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE}
-    order = [flip.turn for flip in flips.lines]
+    order = [TURNS[flip.turn] for flip in flips.lines]
     assert order == sorted(order, key=(LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE).index)
     for flip in flips.lines:
         for side, rows in ((flip.before, before), (flip.now, now)):
@@ -134,13 +160,13 @@ def test_flips_are_those_of_the_tables(runs):
 
 def test_conversations_of_both_runs_share_the_room_of_a_page(runs, monkeypatch):
     _, (found,) = compared(runs["first"], runs["third"])
-    whole = read_flips([found.pairing])
+    whole = read_flips([found.pairing], grid_of([found.pairing]))
     assert whole.n_left_out == 0
     assert {flip.now.shard for flip in whole.lines}.isdisjoint(
         flip.before.shard for flip in whole.lines
     )
     monkeypatch.setattr(transcripts, "MOST_BYTES", sum(map(len, whole.parts)) // 2)
-    few = read_flips([found.pairing])
+    few = read_flips([found.pairing], grid_of([found.pairing]))
     assert sum(map(len, few.parts)) <= transcripts.MOST_BYTES
     lacking = [side.shard for flip in few.lines for side in (flip.before, flip.now)].count(None)
     assert few.n_left_out == lacking > 0
@@ -194,7 +220,8 @@ def test_forest_says_what_it_leaves_out(tmp_path):
     base = write_run(folder / "base", {one: ["solved", "unsolved"] for one in names})
     new = write_run(folder / "new", {one: ["solved", "solved"] for one in names})
     _, (found,) = compared(base, new)
-    plot = forest_plot("forest", changed_dimensions(found.pairing), "base")
+    grid = grid_of([found.pairing])
+    plot = forest_plot("forest", grid.names, changed_dimensions(found.pairing, grid), "base")
     assert len(plot.rows) == len(plot.spec["data"]["values"]) == MOST_ROWS
     # Each model, all together, and two values of `flaw` and of `level`.
     n_more = len(names) + 1 + 2 + 2 - MOST_ROWS
@@ -208,15 +235,19 @@ def test_newest_is_beside_the_first_and_the_one_before(runs):
         f"the first run, {ids[0]}",
         f"the run before, {ids[1]}",
     ]
-    flips = data_of(page)["flips"]
-    assert {flip["against"] for flip in flips} == set(ids[:2])
+    data = data_of(page)
+    assert data["against"] == ids[:2]
     second, third = rows_of(runs["second"]), rows_of(runs["third"])
     lost = [
         key
         for key in second
         if second[key]["outcome"] == "solved" and third[key]["outcome"] in GRADED - {"solved"}
     ]
-    own = [flip for flip in flips if flip["against"] == ids[1] and flip["turn"] == LOST]
+    own = [
+        flip
+        for flip in data["flips"]
+        if flip["against"] == 1 and data["turns"][flip["turn"]] == LOST
+    ]
     assert sorted(flip["case_id"] for flip in own) == sorted(lost)
 
 

@@ -61,6 +61,6 @@ def test_terminal_shows_nothing_that_steers_it():
 
 def test_markdown_shows_names_as_they_are():
     lines = list(markdown_lines([SECTION]))
-    assert lines[0] == "### cells of a\\_b"
+    assert lines[0] == "### cells of a_b"
     assert lines[4].startswith("| a\\|b\\x1b[31m ")
-    assert lines[-1] == "- limits of \\<a\\>: \\*all\\*"
+    assert lines[-1] == "- limits of \\<a>: \\*all\\*"

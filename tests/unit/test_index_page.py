@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -26,6 +27,9 @@ def loaded(path):
 
 index_page = loaded(ROOT / "hatch_build.py")
 picture = loaded(ROOT / "docs" / "picture.py")
+sys.path.insert(0, str(ROOT / "docs"))
+pictures = loaded(ROOT / "docs" / "pictures.py")
+sys.path.remove(str(ROOT / "docs"))
 
 
 def test_every_link_is_absolute_and_names_a_file():
@@ -88,3 +92,18 @@ def test_picture_of_the_readme_is_one_of_a_whole_run():
     n_requests = int(re.search(r"(\d+) requests", title.text)[1])
     paths = [one.get("d") for one in drawn.iter("{http://www.w3.org/2000/svg}path")]
     assert sum(path.count("M") for path in paths) == n_requests
+
+
+def test_film_of_a_terminal_has_each_frame_and_ends_with_the_last(tmp_path):
+    said = r"printf '\033[1;32m a\033[0m <b>\n'; sleep 0.3; printf 'last\n'"
+    seen = pictures.frames(["sh", "-c", said], tmp_path)
+    assert seen[-1][1][0] == ((" a", "green", True), (" <b>" + 94 * " ", "default", False))
+    drawn = ET.fromstring(pictures.film(seen))
+    frames = [one for one in drawn if one.get("id")]
+    assert [one.get("visibility") for one in frames] == ["hidden"] * (len(frames) - 1) + [None]
+    shown = [(one.text, one.get("fill")) for one in frames[-1]]
+    assert shown == [
+        ("a", pictures.COLOURS["green"]),
+        ("<b>", pictures.COLOURS["default"]),
+        ("last", pictures.COLOURS["default"]),
+    ]

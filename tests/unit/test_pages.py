@@ -6,9 +6,12 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
+import shutil
 from collections import Counter
 from importlib.resources import files
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +22,7 @@ from pytest_ultrapar.pages import transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.page import render
+from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.unit.finished_run import (
     attempt,
@@ -54,7 +58,7 @@ def test_figures_are_those_of_the_tables(run):
     assert figures.cases[0].case_id == "case4", "errors come first"
     for one in figures.cases:
         row = rows[one.case_id]
-        assert (one.outcome, one.model, one.n_attempts) == (
+        assert (one.outcome, figures.models[one.model], one.n_attempts) == (
             row["outcome"], row["model"], row["n_attempts"],
         )  # fmt: skip
         assert one.duration_s == row["duration_s"]
@@ -62,12 +66,11 @@ def test_figures_are_those_of_the_tables(run):
     graded = [row for row in rows.values() if row["outcome"] in {"solved", "partial", "unsolved"}]
     (flaw,) = [one for one in figures.dimensions if one.name == "flaw"]
     for key, n in Counter((row["model"], row["param.flaw"]) for row in graded).items():
-        square = flaw.square(*key)
+        square = flaw.squares[figures.models.index(key[0])][flaw.values.index(key[1])]
         solved = [row for row in graded if (row["model"], row["param.flaw"]) == key]
         assert square.n == n
         assert square.n_solved == sum(row["outcome"] == "solved" for row in solved)
         assert 0 <= square.low <= square.n_solved / n <= square.high <= 1
-    assert flaw.square("m2", "drop").n == 0
     sent = [row for row in table(run, "attempts") if row["t_send_s"] is not None]
     (lane,) = figures.lanes
     assert lane.n == len(sent)
@@ -77,6 +80,57 @@ def test_figures_are_those_of_the_tables(run):
     )
     assert len(lane.refused_at_s) == sum(row["outcome"] == "rate" for row in sent)
     assert figures.kinds["error/ValueError"] == {"azure/dep0/key0": 1}
+
+
+def figures_of(directory, cases):
+    """Figures of a run in which all these cases were solved."""
+    run = make_run(directory, cases, models=tuple({one.model for one in cases}))
+    for number in range(len(cases)):
+        write_journal(run, f"gw{number}", episode(number, 1.0, 2.0), grade(number))
+    compact(run.path)
+    return read_figures(run.path, read_manifest(run.path))
+
+
+def test_cases_without_a_parameter_are_in_no_column_of_it(tmp_path):
+    figures = figures_of(
+        tmp_path / "r",
+        [case(0, extra=None), case(1, extra=""), case(2, extra="x"), case(3, extra="x")],
+    )
+    (extra,) = [each for each in figures.dimensions if each.name == "extra"]
+    assert extra.values == ['""', "x"]
+    assert [square.n for square in extra.squares[0]] == [1, 2]
+    at = figures.dimensions.index(extra)
+    assert {one.case_id: one.at[at] for one in figures.cases} == {
+        "case0": None, "case1": 0, "case2": 1, "case3": 1,
+    }  # fmt: skip
+    assert {one.at[-1] for one in figures.cases} == {0}, "the last dimension is all cases"
+
+
+def test_names_that_look_alike_are_told_apart(tmp_path):
+    figures = figures_of(
+        tmp_path / "r",
+        [
+            case(0, model="\x1b", flaw="p" * 10_000 + "1"),
+            case(1, model=r"\x1b", flaw="p" * 10_000 + "2"),
+            case(2, model="a  b", flaw="q"),
+        ],
+    )
+    assert figures.models == [r"\x1b", r"\x1b (2)", "a  b"]
+    (flaw,) = [each for each in figures.dimensions if each.name == "flaw"]
+    assert flaw.values == [f"{'p' * 60}...", f"{'p' * 60}... (2)", "q"]
+    assert {one.model for one in figures.cases} == {0, 1, 2}
+    assert max(len(one.params["flaw"]) for one in figures.cases) < 600
+    assert max(len(one.name) for one in figures.cases) < 400
+
+
+def test_errors_have_a_bound(tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    error = "line\n" * 400_000
+    write_journal(run, "gw0", episode(0, 1, 2), grade(0, "error", kind="E", error=error))
+    compact(run.path)
+    (line,) = read_figures(run.path, read_manifest(run.path)).cases
+    assert len(line.error) < 4_100
+    assert line.error.endswith("more characters in results]")
 
 
 def test_quantiles_are_values_and_reach_from_the_smallest_to_the_largest():
@@ -96,6 +150,23 @@ def test_transcripts_are_packed_as_far_as_there_is_room(run, monkeypatch):
     assert [one[3] for one in part["case1"]["attempts"]] == ["rate", "ok"]
     monkeypatch.setattr(transcripts, "MOST_BYTES", len(packed.parts[0]))
     assert transcripts.pack(run, ids).n_left_out == 4
+
+
+def test_what_packs_a_thousandfold_has_a_bound_unpacked(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "r", [case(0), case(1)])
+    messages = [TurnMessage(n, "assistant", "x" * 100_000) for n in range(20)]
+    for number in range(2):
+        write_journal(run, f"gw{number}", episode(number, 1, 2, messages=messages), grade(number))
+    compact(run.path)
+    packed = transcripts.pack(run.path, ["case0", "case1"])
+    part = gzip.decompress(base64.b64decode(packed.parts[0]))
+    assert len(part) < 2_100_000
+    said = json.loads(part)["case0"]["messages"]
+    assert len(said) == 20
+    assert said[-1]["content"] == "\n[100,000 more characters in transcripts]"
+    monkeypatch.setattr(transcripts, "MOST_CHARACTERS", 1_500_000)
+    monkeypatch.setattr(transcripts, "CASES_OF_A_PART", 1)
+    assert transcripts.pack(run.path, ["case0", "case1"]).n_left_out == 1
 
 
 def test_nothing_ends_the_element_that_holds_the_data():
@@ -153,6 +224,77 @@ def test_page_that_was_there_stays_where_the_new_one_cannot_be_written(run, tmp_
     (folder / "a.html").mkdir(parents=True)
     assert main(["report", str(run), "--out", str(folder / "a.html")]) == 4
     assert [path.name for path in folder.iterdir()] == ["a.html"]
+
+
+@pytest.mark.parametrize("how", ["a folder", "a pipe", "a device", "of the run", "of another run"])
+def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
+    out = tmp_path / "out"
+    if how == "a pipe":
+        os.mkfifo(out)
+    elif how == "a device":
+        out = Path(os.devnull)
+    elif how == "of the run":
+        out.symlink_to(run / "manifest.json")
+    elif how == "of another run":
+        shutil.copytree(run, tmp_path / "other")
+        out = next((tmp_path / "other" / "journal").iterdir())
+    else:
+        out.mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    kind = how if how.startswith("a ") else "of the run"
+    for words in ([], ["--markdown"]):
+        assert main(["report", str(run), "--out", str(out), *words]) == 4
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"ultrapar report: error: --out {out} is {kind}")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert out.is_fifo() == (how == "a pipe")
+
+
+def test_link_is_followed_to_an_earlier_page(run, tmp_path):
+    earlier, link = tmp_path / "earlier.html", tmp_path / "link.html"
+    earlier.write_text("earlier")
+    link.symlink_to(earlier)
+    assert main(["report", str(run), "--out", str(link)]) == 0
+    assert link.is_symlink()
+    assert earlier.read_text().startswith("<!doctype html>")
+
+
+def test_pages_in_a_run_are_made_again(run):
+    for _ in range(2):
+        assert main(["report", str(run), "--out", str(run / "report.html")]) == 0
+        assert main(["report", str(run), "--markdown", "--out", str(run / "mine.md")]) == 0
+
+
+@pytest.mark.parametrize("out", [".", "/"])
+def test_folder_is_no_page(run, tmp_path, monkeypatch, capsys, out):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(run), "--out", out]) == 4
+    assert capsys.readouterr().err.startswith(f"ultrapar report: error: --out {out} is a folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        ("results", "nodeid", None),
+        ("results", "case_id", ["case0"]),
+        ("results", "outcome", "perhaps"),
+        ("results", "service_s", "soon"),
+        ("attempts", "t_send_s", "soon"),
+        ("attempts", "provider", -1),
+        ("transcripts", "case_id", [1]),
+    ],
+)
+def test_tables_of_json_with_other_values_are_named(tmp_path, capsys, name, column, value):
+    found = run_of_seven(tmp_path / "run", storage_format="json")
+    compact(found.path)
+    assert main(["report", str(found.path)]) == 0
+    path = found.path / f"{name}.jsonl"
+    rows = [json.loads(line) | {column: value} for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert main(["report", str(found.path)]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ultrapar report: error: cannot read the {name} of {found.path}: ")
+    assert f"$.{column}" in line
 
 
 @pytest.mark.parametrize("outcome", ["infra", "solved"])

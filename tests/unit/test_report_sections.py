@@ -31,10 +31,11 @@ def test_long_tables_lose_their_last_rows_and_say_so():
 
 
 def test_sections_that_do_not_fit_are_named():
-    huge = Section("notes of_cases", notes=("x" * 70_000,))
-    text = markdown_within([SHORT, huge, SHORT], 64_000)
+    many = [Section(f"notes _of_ {n}", notes=("x" * 900,) * 8) for n in range(10)]
+    text = markdown_within([SHORT, *many, SHORT], 64_000)
     assert text.count("### speed") == 2
-    assert text.endswith("Left out for its size: notes of\\_cases")
+    assert "more sentences are left out for their size" in text
+    assert text.endswith("Left out for its size: notes \\_of\\_ 9")
 
 
 @given(

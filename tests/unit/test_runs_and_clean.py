@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import re
 import shutil
 from datetime import UTC, datetime, timedelta
 
@@ -16,8 +18,9 @@ from pytest_ultrapar import cli
 from pytest_ultrapar.browse.cleaning import Rules, chosen
 from pytest_ultrapar.browse.run_folder import FoundRun
 from pytest_ultrapar.browse.run_lines import size
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
-from pytest_ultrapar.store.run_directory import LOCK_NAME, RunDirectory
+from pytest_ultrapar.store.run_directory import LOCK_NAME, RunDirectory, remove_run
 from tests.unit.compared_runs import write_run
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
@@ -132,6 +135,34 @@ def test_damaged_run_is_listed(folder, runs, file, verdict):
     found = runs(folder)["whole"]
     assert (found["verdict"], found["cases"]) == (verdict, None)
     assert found["bytes"] > 0
+
+
+@pytest.mark.parametrize("file", [FILE_NAME, "cases.json", "summary.json", LOCK_NAME])
+def test_bytes_that_are_no_text_are_damage(folder, runs, ultrapar, file):
+    path = folder / "whole" / file
+    path.write_bytes(re.sub(rb'(: ?").', b"\\1\xff", path.read_bytes(), count=1))
+    if file == "cases.json":
+        (folder / "whole" / "summary.json").unlink()
+    found = runs(folder)
+    if file == LOCK_NAME:
+        # By which a run is known.
+        assert [*found] == ["killed", "stopped"]
+    else:
+        assert found["whole"]["verdict"] == "damaged"
+    assert ultrapar("clean", "runs", "--keep", "9")[0] == 0
+
+
+def test_times_without_zone_are_damage(folder, runs):
+    path = folder / "whole" / FILE_NAME
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"ended_at": "2030-01-02T03:04:05"}))
+    assert runs(folder)["whole"]["verdict"] == "damaged"
+
+
+def test_pipe_in_place_of_a_lock_is_no_run(folder, runs):
+    (folder / "odd").mkdir()
+    os.mkfifo(folder / "odd" / LOCK_NAME)
+    assert "odd" not in runs(folder)
 
 
 def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):
@@ -274,6 +305,28 @@ def test_nothing_is_removed_but_runs_of_the_folder(folder, ultrapar, tmp_path):
     assert sorted(outside.rglob("*")) == before
     assert ultrapar("clean", "runs/bench-1", "--keep", "0", "--yes")[0] == 0
     assert there(folder / "bench-1") == []
+
+
+@pytest.mark.parametrize("is_in_use", [True, False])
+def test_run_that_holds_another_stays(folder, ultrapar, is_in_use):
+    below = RunDirectory.create(folder / "whole" / "more" / "below", NOW)
+    if not is_in_use:
+        below.close()
+    code, _, err = ultrapar("clean", "runs", "--keep", "0", "--yes")
+    below.close()
+    assert code == 4
+    assert err == (
+        f"ultrapar clean: {folder}/whole holds another run, {folder}/whole/more/below; it stays\n"
+    )
+    assert (folder / "whole" / "results.parquet").exists()
+
+
+def test_run_that_was_used_since_it_was_found_stays(folder, tmp_path):
+    seen_at = datetime.now(UTC)
+    os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
+    with pytest.raises(ConfigError, match="killed was used meanwhile; it stays"):
+        remove_run(folder / "killed", seen_at)
+    assert (folder / "killed" / FILE_NAME).exists()
 
 
 def test_latest_that_leads_elsewhere_stays(folder, ultrapar, tmp_path):

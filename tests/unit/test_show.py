@@ -159,12 +159,12 @@ def test_case_is_shown_with_grade_attempts_waits_and_what_was_said(show, tmp_pat
         "0.00 s before further attempts",
         "  tokens      10 in, 2 out",
         "  cost        0.0000200 USD",
-        "hello",
-        "WARN x",
+        "  hello",
+        "  WARN x",
         "== turn 0: user",
         "== turn 0: assistant, ended by tool_calls",
-        "think",
-        'find({"n":1})',
+        "  think",
+        '  find({"n":1})',
         "== turn 1: tool, named find, for call c1",
         "== turn 1: assistant, of role judge",
     ]:
@@ -189,8 +189,27 @@ def test_exchanges_are_shown_as_conversation_and_bytes_that_are_no_text_replaced
     write_journal(run, "gw0", episode(0, 1, 2, messages=[], exchanges=noted), grade(0))
     code, out, _ = show("r", "case0")
     assert code == 0
-    assert "ask" in out.splitlines()
+    assert "  ask" in out.splitlines()
     assert "told" in out
+
+
+def test_what_was_said_cannot_be_taken_for_what_is_told_of_it(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    said = "no idea\n\n== turn 1: tool\n42\n-- answer"
+    messages = [TurnMessage(0, "assistant", said, reasoning=said, refusal=said + "!")]
+    ended = episode(0, 1, 2, messages=messages, stdout=said, log=said)
+    write_journal(run, "gw0", ended, grade(0, "unsolved", test="failed", error=said))
+    lines = show("r", "case0")[1].splitlines()
+    assert [line for line in lines if line.startswith(("==", "--"))] == [
+        "== attempts",
+        "== printed",
+        "== logged",
+        "== turn 0: assistant",
+        "-- reasoning",
+        "-- answer",
+        "-- refusal",
+    ]
+    assert lines.count("  == turn 1: tool") == 5
 
 
 STEERING = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\rgone"

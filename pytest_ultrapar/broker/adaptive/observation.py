@@ -12,6 +12,7 @@ import msgspec
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseOutcome
+from pytest_ultrapar.publish import NOT_THAT_JSON
 from pytest_ultrapar.records import Microseconds
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def read_changes(path: Path) -> list[LimitRecord]:
     for line in lines:
         try:
             records.append(msgspec.json.decode(line, type=LimitRecord))
-        except msgspec.DecodeError:
+        except NOT_THAT_JSON:
             # Torn by a crash: what was estimated then is not worth a table.
             continue
     return records

@@ -1,0 +1,64 @@
+"""The page that a run writes when it is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import CANARY
+
+SUITE = """
+@pytest.mark.parametrize("prompt", ["a", "b", "@somebody <img src=x>"])
+def test_it(answer, prompt): pass
+"""
+PAGE = "--ultrapar-report=html"
+
+
+@pytest.mark.parametrize("n", ["-n0", "-n2"])
+def test_run_ends_with_a_page(project, n):
+    project.suite(SUITE)
+    result = project.run(n, PAGE)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["results in *: open report.html, or read report.md"])
+    page = (project.directory / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "&lt;img" in page or r"\u003cimg" in page
+    assert CANARY not in page
+
+
+def test_page_can_be_left_out(project):
+    project.suite(SUITE)
+    result = project.run("-n0", "--ultrapar-report=off")
+    result.stdout.fnmatch_lines(["results in *: report.md tells more, ultrapar report shows it"])
+    assert not (project.directory / "report.html").exists()
+
+
+def test_resumed_run_makes_its_page_anew(project):
+    project.suite(SUITE)
+    project.run("-n0", PAGE)
+    page = project.directory / "report.html"
+    page.write_text("earlier")
+    project.run("-n0", PAGE, "--ultrapar-resume=latest")
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_page_that_cannot_be_written_fails_nothing(project):
+    project.suite(SUITE)
+    # A folder cannot be replaced by a file.
+    (project.pytester.path / "out").mkdir()
+    project.pytester.makeconftest(
+        """
+        import pytest
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_sessionfinish(session):
+            (session.config.invocation_params.dir / "out" / "report.html").mkdir()
+        """
+    )
+    result = project.run_apart("-n0", PAGE, "--ultrapar-out=out")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: the run has no report.html: cannot write */report.html: Is a directory;"
+            " ultrapar report makes it",
+            "results in *: report.md tells more, ultrapar report shows it",
+        ]
+    )
