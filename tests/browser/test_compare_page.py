@@ -117,6 +117,37 @@ def test_a_press_on_a_cell_shows_what_flipped_there(opened):
     assert graded.count() == sum(map(int, told))
 
 
+def test_each_cell_shows_as_many_flips_as_it_says(chromium, tmp_path):
+    names = [" lead", "tail ", "a  b", "a b", "tab\there", "nb\xa0sp", "\x1b", r"\x1b"]
+    cases = [
+        case(n, model=name, flaw=names[-n - 1], extra=None if n % 2 else "x" * (n % 4))
+        for n, name in enumerate(names)
+    ]
+    runs = []
+    for number, name in enumerate(("one", "two")):
+        run = make_run(tmp_path / name, cases, models=tuple(names))
+        ended = msgspec.structs.replace(read_manifest(run.path), ended_at=NOW)
+        write_manifest(run.path, ended)
+        for n in range(len(names)):
+            outcome = "unsolved" if number and n % 3 else "solved"
+            write_journal(run, f"gw{n}", episode(n, 0.0, 1.0), grade(n, outcome))
+        compact(run.path)
+        runs.append(str(run.path))
+    assert main(["compare", *runs, "--html", str(tmp_path / "odd.html")]) == 0
+    page = chromium.new_page()
+    page.goto((tmp_path / "odd.html").as_uri())
+    n_cells = 0
+    for number in range(page.locator(".dimension option").count()):
+        page.select_option(".dimension", str(number))
+        for cell in page.locator(".heat:visible .cell").all():
+            n = sum(map(int, re.findall(r"\d+", cell.get_attribute("title"))))
+            cell.click()
+            expect(page.locator("#count")).to_have_text(re.compile(f"^{n} of"))
+            n_cells += 1
+    assert n_cells > 2 * len(names)
+    page.close()
+
+
 def test_search_looks_into_both_conversations(opened):
     opened.fill("#search", "example.com")
     expect(opened.locator("#count")).to_have_text(re.compile("^0 of"))
