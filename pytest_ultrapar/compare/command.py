@@ -9,6 +9,11 @@ from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within, 
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.analysis.measured_run import MeasuredRun
+    from pytest_ultrapar.compare.comparison import Comparison
 
 NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
@@ -20,6 +25,11 @@ chance are shown; --all shows every score. A run is named by its directory, its 
 
     ultrapar compare runs/main latest
     ultrapar compare runs/main runs/a runs/b --markdown
+    ultrapar compare runs/main latest --html comparison.html
+
+A page has all of this, and the cases that one run solved and the other did not, with what both
+said. Of a series, named in turn, it shows how solved rates, times and costs went, and the last run
+beside the first and beside the one before.
 """
 
 
@@ -32,14 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="list every score of every model, changed or not"
     )
-    parser.add_argument("--markdown", action="store_true", help="print GitHub-flavoured Markdown")
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument("--markdown", action="store_true", help="print GitHub-flavoured Markdown")
+    shapes.add_argument("--html", metavar="FILE", help="write a page, one file that works offline")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the comparison.
+    """Print the comparison, or write its page; the exit code.
 
     Raises:
-        ConfigError: A run cannot be used, or has no case in common with the baseline.
+        ConfigError: A run cannot be used, or has no case in common with the baseline; or the page
+            may not be there.
+        ResultsError: The page cannot be written.
     """
     # Structs of a whole run and the tables' reader are needed to run only, not for `--help`.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
@@ -50,8 +64,14 @@ def run(arguments: argparse.Namespace) -> int:
         telling_looks,
     )
 
+    path = None if arguments.html is None else _page_file(arguments.html)
     base = find_measured_run(arguments.base)
-    comparisons = compare_runs(base, [find_measured_run(name) for name in arguments.new])
+    others = [find_measured_run(name) for name in arguments.new]
+    comparisons = compare_runs(base, others)
+    if path is not None:
+        _write_page(path, base, comparisons)
+        sys.stdout.write(f"{arguments.html}\n")
+        return 0
     listed = every_look if arguments.all else telling_looks
     sections = comparison_sections(base, comparisons, listed)
     if arguments.markdown:
@@ -59,3 +79,34 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write("".join(f"{line}\n" for line in text_lines(sections)))
     return 0
+
+
+def _page_file(text: str) -> Path:
+    """Where the page goes.
+
+    Raises:
+        ConfigError: It may not be there: what the run itself has would be gone.
+    """
+    from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
+    from pytest_ultrapar.pages.out_file import out_file  # noqa: PLC0415
+    from pytest_ultrapar.pages.page import PAGE  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import run_id_of  # noqa: PLC0415
+
+    path = out_file(text, "--html")
+    is_own = path.name == PAGE or (path.exists() and path.suffix != ".html")
+    if is_own and run_id_of(path.parent) is not None:
+        msg = f"--html {text} is of the run {path.parent}; name another file"
+        raise ConfigError(msg)
+    return path
+
+
+def _write_page(path: Path, base: MeasuredRun, comparisons: Sequence[Comparison]) -> None:
+    from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
+    from pytest_ultrapar.compare.page import render  # noqa: PLC0415
+    from pytest_ultrapar.publish import write_whole  # noqa: PLC0415
+
+    before = None
+    if len(comparisons) > 1:
+        (before,) = compare_runs(comparisons[-2].pairing.new, [comparisons[-1].pairing.new])
+    page = render(base, comparisons, before)
+    write_whole(path, page.encode("utf-8", "replace"))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.comparison import Cell, Comparison
     from pytest_ultrapar.compare.gate import GateResult, Judged
+    from pytest_ultrapar.compare.pairing import Pairing
     from pytest_ultrapar.compare.rules import Form
 
 
@@ -73,6 +74,13 @@ def comparison_sections(
     for comparison in comparisons:
         yield _answers(comparison, listed(comparison.looks))
         yield _cells(comparison)
+
+
+def differences(pairing: Pairing) -> Iterator[str]:
+    """What was not the same in two runs, a sentence each: first what was asked."""
+    yield from (f"different: {each}" for each in pairing.questions)
+    yield from (f"left out: {each}" for each in pairing.left_out)
+    yield from (f"different: {each}" for each in pairing.conditions)
 
 
 def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
@@ -127,12 +135,8 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
     )
     notes: list[str] = []
     for name, comparison in _named(comparisons):
-        pairing = comparison.pairing
         prefix = f"{name}: " if len(comparisons) > 1 else ""
-        notes += [f"{prefix}left out: {each}" for each in pairing.left_out]
-        notes += [
-            f"{prefix}different: {each}" for each in (*pairing.questions, *pairing.conditions)
-        ]
+        notes += [f"{prefix}{each}" for each in differences(comparison.pairing)]
     notes += [
         f"{run.summary.run_id} is a replay of {run.manifest.replayed}, so its speed is unknown"
         for run in runs

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pages.page import PAGE, template, write_page
+from pytest_ultrapar.pages.frame import template
+from pytest_ultrapar.pages.page import PAGE, TEMPLATE, write_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-template()  # compiled with the import, while the run goes on
+template(TEMPLATE)  # compiled with the import, while the run goes on
 
 
 def at_end(run_dir: Path) -> None:

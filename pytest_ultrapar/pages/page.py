@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
+from pytest_ultrapar.pages.frame import Tile, framed
 from pytest_ultrapar.pages.plots import curves_plot, lanes_plot, time_plot
 from pytest_ultrapar.pages.transcripts import pack
 from pytest_ultrapar.pool.money import money
@@ -26,23 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import jinja2
-
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.pages.figures import Figures
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
-_ROOM = files("pytest_ultrapar.pages")
-
-
-class Tile(msgspec.Struct, frozen=True):
-    """A figure of the whole run; `source` says where it stands in the run's files."""
-
-    label: str
-    value: str
-    note: str
-    source: str
+TEMPLATE = "pages/report.html.j2"
 
 
 def write_page(run_dir: Path, path: Path) -> None:
@@ -85,22 +71,21 @@ def render(run_dir: Path) -> str:
         )
         if plot is not None
     ]
-    scripts = [_vega("vega.min.js"), _vega("vega-lite.min.js"), _interpreter(), _own("report.js")]
-    style = _own("report.css")
+    outcomes = list(dict.fromkeys(case.outcome for case in figures.cases))
     data = {
         "cases": [
             msgspec.structs.replace(case, shard=packed.of_case.get(case.case_id))
             for case in figures.cases
         ],
         "models": figures.models,
+        "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
         "plots": {plot.key: plot.spec for plot in plots},
     }
-    return template().render(
-        policy=_policy(scripts, style),
-        scripts=[_unescaped(script) for script in scripts],
-        style=_unescaped(style),
-        data=_unescaped(embedded(data)),
+    return framed(
+        TEMPLATE,
+        "pages/report.js",
+        data,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         manifest=manifest,
@@ -111,67 +96,8 @@ def render(run_dir: Path) -> str:
         plots=plots,
         sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
         settings=_settings(manifest),
-        outcomes=list(dict.fromkeys(case.outcome for case in figures.cases)),
+        outcomes=outcomes,
     )
-
-
-@cache
-def template() -> jinja2.Template:
-    """That of the page."""
-    import jinja2  # noqa: PLC0415 - only here
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"percent": percent, "duration": duration}
-    return environment.from_string(_own("report.html.j2"))
-
-
-def embedded(data: object) -> str:
-    """JSON for a script element, which nothing in it can end."""
-    return msgspec.json.encode(data).decode().replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its own here
-    import markupsafe  # noqa: PLC0415 - only here
-
-    return markupsafe.Markup(text)  # noqa: S704 - our own files, and what `embedded` made harmless
-
-
-def _policy(scripts: list[str], style: str) -> str:
-    """What the page may do: run exactly these scripts, and send or load nothing."""
-    allowed = " ".join(_digest(script) for script in scripts)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
-
-
-def _own(name: str) -> str:
-    return _ROOM.joinpath(name).read_text(encoding="utf-8")
-
-
-def _vega(name: str) -> str:
-    return _ROOM.joinpath("vendor", name).read_text(encoding="utf-8")
-
-
-def _interpreter() -> str:
-    """Vega's interpreter of expressions, published as a module: a page of one file has none."""
-    text = _vega("vega-interpreter.js")
-    text = text.replace(
-        "import { ascending, isString, DisallowedObjectProperties } from 'vega-util';",
-        "const { ascending, isString, DisallowedObjectProperties } = vega;",
-    )
-    text = text.replace(
-        "export { expression as expressionInterpreter };",
-        "globalThis.expressionInterpreter = expression;",
-    )
-    return f"(() => {{\n{text}\n}})();"
 
 
 def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pages.figures import Curve
     from pytest_ultrapar.pages.lanes import LaneUse
 
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the format; nothing is fetched from there."""
 _ROW_HEIGHT = 18
 _PARTS = {
@@ -71,7 +71,7 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     use = "share" if all(lane.seats for lane in lanes) else "in flight"
     lane_axis = {"field": "lane", "type": "nominal", "title": None, "axis": {"labelLimit": 260}}
     spec = {
-        "$schema": _SCHEMA,
+        "$schema": SCHEMA,
         "width": "container",
         "height": {"step": _ROW_HEIGHT},
         "layer": [
@@ -130,7 +130,7 @@ def time_plot(found: Attribution | None) -> Plot | None:
     ]
     values = [{"part": said, "seconds": round(seconds, 3)} for said, seconds in parts]
     spec = {
-        "$schema": _SCHEMA,
+        "$schema": SCHEMA,
         "width": "container",
         "height": {"step": 26},
         "data": {"values": values},
@@ -171,7 +171,7 @@ def curves_plot(curves: Sequence[Curve]) -> Plot | None:
         for k, s in enumerate(one.seconds)
     ]
     spec = {
-        "$schema": _SCHEMA,
+        "$schema": SCHEMA,
         "width": "container",
         "height": 260,
         "data": {"values": values},

@@ -1,121 +1,8 @@
 "use strict";
-// Everything that a model wrote reaches the page as text (`textContent`), never as markup.
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const byId = (id) => document.getElementById(id);
-  const ON_A_PAGE = 50;
+  const { data, element, duration, told, talked, wrote, listed } = page;
 
-  // -- plots ---------------------------------------------------------------------------------------
-
-  const isDark = () => {
-    const chosen = document.documentElement.dataset.theme;
-    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  };
-
-  const colours = () => {
-    const ink = isDark() ? "#e6e8ea" : "#1d2126";
-    const line = isDark() ? "#343a41" : "#dcdfe3";
-    const axis = { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line };
-    return {
-      background: null,
-      axis,
-      legend: { labelColor: ink, titleColor: ink },
-      view: { stroke: line },
-      // Okabe and Ito's colours, which colour-blind people tell apart.
-      range: { category: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b3a300", "#7f7f7f"] },
-      font: "system-ui, sans-serif",
-    };
-  };
-
-  // Vega-Lite warns that a plot with a height for each row does not fit a given one: nobody gave one.
-  const quiet = { level: () => quiet, error: () => quiet, warn: () => quiet, info: () => quiet, debug: () => quiet };
-
-  const draw = () => {
-    for (const [key, spec] of Object.entries(data.plots)) {
-      const place = byId(`plot-${key}`);
-      const width = Math.max(260, place.clientWidth - 8);
-      const sized = { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };
-      const compiled = vegaLite.compile(sized, { config: colours(), logger: quiet }).spec;
-      // Without `ast` Vega would make functions of texts, which the page's policy forbids.
-      const flow = vega.parse(compiled, null, { ast: true });
-      const view = new vega.View(flow, { expr: globalThis.expressionInterpreter, renderer: "svg", hover: false });
-      place.replaceChildren();
-      view.initialize(place).runAsync();
-    }
-  };
-
-  // -- the list of cases ---------------------------------------------------------------------------
-
-  const chosen = { page: 0, dimension: null, value: null };
-  let found = data.cases;
-  const parts = new Map();
-
-  const part = (number) => {
-    if (!parts.has(number)) {
-      const bytes = Uint8Array.from(atob(byId(`part-${number}`).textContent), (c) => c.charCodeAt(0));
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      parts.set(number, new Response(stream).json());
-    }
-    return parts.get(number);
-  };
-
-  const told = async (line) => (line.shard == null ? null : (await part(line.shard))[line.case_id]);
-
-  const element = (tag, className, text) => {
-    const made = document.createElement(tag);
-    if (className) made.className = className;
-    if (text !== undefined) made.textContent = text;
-    return made;
-  };
-
-  // As `duration` in the package has it.
-  const two = (n) => String(n).padStart(2, "0");
-  const duration = (s) => {
-    if (s == null) return "";
-    if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
-    const [minutes, hours, days] = [60, 3600, 86400].map((unit) => Math.floor(Math.round(s) / unit));
-    if (hours < 2) return `${minutes} min ${two(Math.round(s) % 60)} s`;
-    return days < 2 ? `${hours} h ${two(minutes % 60)} min` : `${days} d ${two(hours % 24)} h`;
-  };
-
-  const message = (said) => {
-    const role = said.who.split(" ").pop();
-    const made = element("div", `message ${["assistant", "user", "system", "tool"].includes(role) ? role : ""}`);
-    made.append(element("div", "who", `turn ${said.turn}, ${said.who}${said.name ? ` ${said.name}` : ""}`));
-    for (const [what, text] of Object.entries(said)) {
-      if (["turn", "who", "name"].includes(what)) continue;
-      if (what !== "content") made.append(element("div", "who", what.replace("_", " ")));
-      const body = element("pre", "", text);
-      body.tabIndex = 0;
-      made.append(body);
-    }
-    return made;
-  };
-
-  const tried = (attempts) => {
-    const made = element("table");
-    const head = made.createTHead().insertRow();
-    for (const text of ["turn", "attempt", "lane", "outcome", "status", "waited", "took", "tokens in", "out"]) {
-      const cell = element("th", "", text);
-      cell.scope = "col";
-      head.append(cell);
-    }
-    const body = made.createTBody();
-    for (const one of attempts) {
-      const row = body.insertRow();
-      one.forEach((value, at) => {
-        row.insertCell().textContent = at === 5 || at === 6 ? duration(value) : (value ?? "");
-      });
-    }
-    const scroll = element("div", "scroll");
-    scroll.tabIndex = 0;
-    scroll.setAttribute("role", "group");
-    scroll.setAttribute("aria-label", "attempts");
-    scroll.append(made);
-    return scroll;
-  };
-
-  const detail = async (line, place) => {
+  const fill = async (line, place) => {
     const params = Object.entries(line.params).map(([name, value]) => `${name} = ${value}`);
     const waits = Object.entries(line.waits).map(([name, s]) => `${name} ${duration(s)}`);
     const facts = [
@@ -124,129 +11,25 @@
     ];
     place.append(element("p", "quiet", facts.join("; ")));
     if (waits.length) place.append(element("p", "quiet", `where its time went: ${waits.join(", ")}`));
-    if (line.error) {
-      const error = element("pre", "", line.error);
-      error.tabIndex = 0;
-      place.append(error);
-    }
-    const all = await told(line);
-    if (!all) {
-      place.append(element("p", "quiet", "Its conversation is left out for its size; transcripts has it."));
-      return;
-    }
-    place.append(...all.messages.map(message));
-    if (all.attempts.length) place.append(tried(all.attempts));
+    if (line.error) place.append(wrote(line.error));
+    place.append(...talked(await told(line.shard, line.case_id)));
   };
 
-  const item = (line, number) => {
-    const made = element("li");
-    const button = element("button", "case");
-    button.type = "button";
-    button.setAttribute("aria-expanded", "false");
+  const head = (line) => {
     const kind = line.kind ? ` (${line.kind})` : "";
-    button.append(
+    return [
       element("span", `outcome ${line.outcome}`, line.outcome),
       element("span", "name", `${line.name}${kind}`),
       element("span", "took", duration(line.duration_s)),
-    );
-    const place = element("div", "detail");
-    place.hidden = true;
-    place.id = `detail-${number}`;
-    button.setAttribute("aria-controls", place.id);
-    button.addEventListener("click", () => {
-      place.hidden = !place.hidden;
-      button.setAttribute("aria-expanded", String(!place.hidden));
-      if (!place.childElementCount) detail(line, place);
-    });
-    made.append(button, place);
-    return made;
+    ];
   };
 
-  const show = () => {
-    const n_pages = Math.max(1, Math.ceil(found.length / ON_A_PAGE));
-    chosen.page = Math.min(chosen.page, n_pages - 1);
-    const start = chosen.page * ON_A_PAGE;
-    byId("list").replaceChildren(...found.slice(start, start + ON_A_PAGE).map((line, at) => item(line, start + at)));
-    const by = data.dimensions[chosen.dimension];
-    const what = by?.name ? `, ${by.name} = ${by.values[chosen.value]}` : "";
-    const unseen = n_unseen ? `; ${n_unseen} conversations are not in this page and were not searched` : "";
-    byId("count").textContent = `${found.length} of ${data.cases.length} cases${what}${unseen}`;
-    byId("page").textContent = `page ${chosen.page + 1} of ${n_pages}`;
-    byId("back").disabled = chosen.page === 0;
-    byId("next").disabled = chosen.page === n_pages - 1;
-  };
-
-  const says = async (line, words) => {
-    const all = await told(line);
-    if (all === null) return null;
-    const texts = all.messages.flatMap((said) => Object.values(said).map(String));
-    return texts.some((text) => text.toLowerCase().replace(/\s+/g, " ").includes(words));
-  };
-
-  let asked = 0;
-  let n_unseen = 0;
-  const filter = async () => {
-    const number = ++asked;
-    const words = byId("search").value.trim().toLowerCase().replace(/\s+/g, " ");
-    const [model, deep] = [byId("model").value, byId("deep").checked];
-    const kept = [];
-    let n_left_out = 0;
-    for (const line of data.cases) {
-      if (byId("outcome").value && line.outcome !== byId("outcome").value) continue;
-      if (model !== "" && line.model !== Number(model)) continue;
-      if (chosen.dimension !== null && line.at[chosen.dimension] !== chosen.value) continue;
-      const near = `${line.name} ${line.kind} ${line.error}`.toLowerCase();
-      const isNear = !words || near.includes(words);
-      const isSaid = !isNear && deep ? await says(line, words) : false;
-      if (isNear || isSaid) kept.push(line);
-      if (isSaid === null) n_left_out += 1;
-      // Somebody has typed on meanwhile.
-      if (number !== asked) return;
-    }
-    found = kept;
-    n_unseen = n_left_out;
-    chosen.page = 0;
-    show();
-  };
-
-  // -- what is pressed -----------------------------------------------------------------------------
-
-  byId("theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    draw();
+  listed(data.cases, {
+    noun: "cases",
+    fields: { outcome: (line) => data.outcomes.indexOf(line.outcome), model: (line) => line.model },
+    head,
+    fill,
+    near: (line) => `${line.name} ${line.kind} ${line.error}`,
+    conversations: async (line) => [await told(line.shard, line.case_id)],
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  for (const id of ["search", "outcome", "model", "deep"]) byId(id).addEventListener("input", filter);
-  byId("clear").addEventListener("click", () => {
-    byId("filters").reset();
-    chosen.dimension = chosen.value = null;
-    filter();
-  });
-  for (const [id, by] of [["back", -1], ["next", 1]]) {
-    byId(id).addEventListener("click", () => {
-      chosen.page += by;
-      show();
-    });
-  }
-  byId("dimension")?.addEventListener("input", (event) => {
-    for (const one of document.querySelectorAll(".heat")) one.hidden = one.dataset.dimension !== event.target.value;
-  });
-  for (const cell of document.querySelectorAll(".cell")) {
-    cell.addEventListener("click", () => {
-      byId("filters").reset();
-      byId("model").value = cell.dataset.model;
-      chosen.dimension = Number(cell.dataset.dimension);
-      chosen.value = Number(cell.dataset.value);
-      filter().then(() => byId("cases").scrollIntoView());
-    });
-  }
-  let resized;
-  addEventListener("resize", () => {
-    clearTimeout(resized);
-    resized = setTimeout(draw, 150);
-  });
-
-  show();
-  draw();
 })();

@@ -64,8 +64,13 @@ class Packed(msgspec.Struct, frozen=True):
     n_left_out: int
 
 
-def pack(run_dir: Path, case_ids: Sequence[str]) -> Packed:
+def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
     """The conversations and attempts of cases, in this order, as far as there is room.
+
+    Args:
+        run_dir: The run's directory.
+        case_ids: Those that somebody wants most come first.
+        n_runs: How many runs share the page's room.
 
     Raises:
         ResultsError: A table cannot be read.
@@ -74,7 +79,7 @@ def pack(run_dir: Path, case_ids: Sequence[str]) -> Packed:
     attempts = _by_case(run_dir, "attempts", _ATTEMPT)
     parts: list[str] = []
     of_case: dict[str, int] = {}
-    room, characters = MOST_BYTES, MOST_CHARACTERS
+    room, characters = MOST_BYTES // n_runs, MOST_CHARACTERS // n_runs
     for start in range(0, len(case_ids), CASES_OF_A_PART):
         some = case_ids[start : start + CASES_OF_A_PART]
         content = {

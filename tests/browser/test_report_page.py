@@ -7,7 +7,7 @@ import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.pages import transcripts
@@ -58,16 +58,6 @@ def page_of(directory, texts, *, n_cases=None):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     return page_of(tmp_path_factory.mktemp("hostile"), HOSTILE, n_cases=2 * len(HOSTILE))
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -139,13 +129,13 @@ def odd(chromium, tmp_path):
 
 
 def test_each_cell_shows_as_many_cases_as_it_says(odd):
-    for number in range(odd.locator("#dimension option").count()):
-        odd.select_option("#dimension", str(number))
+    for number in range(odd.locator(".dimension option").count()):
+        odd.select_option(".dimension", str(number))
         for cell in odd.locator(".heat:visible .cell").all():
             n = int(cell.inner_text().split("n = ")[1])
             cell.click()
             expect(odd.locator("#count")).to_have_text(re.compile(f"^{n} of"))
-            odd.select_option("#dimension", str(number))
+            odd.select_option(".dimension", str(number))
 
 
 def test_times_are_those_of_people(odd):

@@ -140,7 +140,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "bench": 3,
         "check": 4,
         "clean": 3,
-        "compare": 2,
+        "compare": 5,
         "gate": 5,
         "gateway": 1,
         "report": 2,

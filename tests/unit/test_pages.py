@@ -20,7 +20,8 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
-from pytest_ultrapar.pages.page import embedded, render
+from pytest_ultrapar.pages.frame import embedded
+from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.unit.finished_run import (
@@ -179,7 +180,7 @@ def test_page_runs_its_own_scripts_alone(run):
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
     assert policy.startswith("default-src &#39;none&#39;; script-src &#39;sha256-")
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     for script in scripts:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert digest in policy.replace("&#43;", "+")

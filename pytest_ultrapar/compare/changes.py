@@ -1,0 +1,124 @@
+"""How the solved rate changed, for models and the values of each parameter; pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
+from pytest_ultrapar.pages.figures import MOST_VALUES, labels
+from pytest_ultrapar.report.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ultrapar.analysis.measured_run import CaseRow
+    from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.records import Case, Scalar
+
+
+class Grid(msgspec.Struct, frozen=True):
+    """By what changes are looked at: models, and parameters with their values as text.
+
+    Attributes:
+        values: Those of each parameter with 2 to `MOST_VALUES` of them, in order; of the parameter
+            without a name, which is last, all cases have the same.
+    """
+
+    models: list[str]
+    values: dict[str, list[str]]
+
+    @property
+    def rows(self) -> list[str]:
+        """The models, before them all together where there are several."""
+        return [ALL_MODELS, *self.models] if len(self.models) > 1 else self.models
+
+    @property
+    def names(self) -> list[str]:
+        """The rows as they are shown, no two alike."""
+        n_all = len(self.rows) - len(self.models)
+        return [*["all models"] * n_all, *labels(self.models)]
+
+    def at(self, case: Case) -> list[int | None]:
+        """For each parameter, which of its values a case has; None where it has none."""
+        found = {name: _text(case, name) for name in self.values}
+        return [
+            values.index(text) if (text := found[name]) is not None else None
+            for name, values in self.values.items()
+        ]
+
+
+class ChangedDimension(msgspec.Struct, frozen=True):
+    """Models by the values of one parameter.
+
+    Attributes:
+        name: The parameter; empty where all cases are one value.
+        values: As they are shown, no two alike.
+        looks: For each row of the grid one for each value; None where both runs graded no case.
+    """
+
+    name: str
+    values: list[str]
+    looks: list[list[Look | None]]
+
+
+def grid_of(pairings: Sequence[Pairing]) -> Grid:
+    """One grid for all pairs of runs, of the cases that they have in common."""
+    cases = {case.case_id: case for pairing in pairings for case in pairing.cases}.values()
+    found: dict[str, dict[str, Scalar]] = defaultdict(dict)
+    for case in cases:
+        for name, value in case.params.items():
+            if value is not None:
+                found[name][str(value)] = value
+    values = {
+        name: sorted(those, key=lambda text: (str(type(those[text])), those[text]))
+        for name, those in found.items()
+        if name and 1 < len(those) <= MOST_VALUES
+    }
+    return Grid(sorted({case.model for case in cases}), {**values, "": [""]})
+
+
+def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
+    """The changes of a pair, for each parameter of the grid.
+
+    Each change and its interval are those of `rate_look`, and hold for themselves alone.
+    """
+    graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
+    at = {case.case_id: grid.at(case) for case in pairing.cases}
+    return [_dimension(name, number, grid, graded, at) for number, name in enumerate(grid.values)]
+
+
+def _dimension(
+    name: str,
+    number: int,
+    grid: Grid,
+    graded: Iterable[tuple[CaseRow, CaseRow]],
+    at: dict[str, list[int | None]],
+) -> ChangedDimension:
+    together = grid.rows[: len(grid.rows) - len(grid.models)]
+    own: dict[tuple[str, int | None], list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
+    for both in graded:
+        place = at[both[0].case_id][number]
+        for model in (*together, both[0].model):
+            own[model, place].append(both)
+    values = grid.values[name]
+    return ChangedDimension(
+        visible(name),
+        labels(values) if name else values,
+        [
+            [
+                rate_look(model, pairs) if (pairs := own.get((model, place))) else None
+                for place in range(len(values))
+            ]
+            for model in grid.rows
+        ],
+    )
+
+
+def _text(case: Case, name: str) -> str | None:
+    if not name:
+        return ""
+    value = case.params.get(name)
+    return None if value is None else str(value)

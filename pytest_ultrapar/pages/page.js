@@ -1,0 +1,254 @@
+"use strict";
+// What the scripts of all pages share. Everything that a model wrote reaches a page as text
+// (`textContent`), never as markup.
+const page = (() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const byId = (id) => document.getElementById(id);
+  const ON_A_PAGE = 50;
+
+  // -- plots ---------------------------------------------------------------------------------------
+
+  const isDark = () => {
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  };
+
+  const colours = () => {
+    const ink = isDark() ? "#e6e8ea" : "#1d2126";
+    const line = isDark() ? "#343a41" : "#dcdfe3";
+    const axis = { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line };
+    return {
+      background: null,
+      axis,
+      legend: { labelColor: ink, titleColor: ink },
+      view: { stroke: line },
+      // Okabe and Ito's colours, which colour-blind people tell apart.
+      range: { category: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b3a300", "#7f7f7f"] },
+      font: "system-ui, sans-serif",
+    };
+  };
+
+  // Vega-Lite warns that a plot with a height for each row does not fit a given one: nobody gave one.
+  const quiet = { level: () => quiet, error: () => quiet, warn: () => quiet, info: () => quiet, debug: () => quiet };
+
+  const draw = () => {
+    for (const [key, spec] of Object.entries(data.plots)) {
+      const place = byId(`plot-${key}`);
+      const width = Math.max(260, place.clientWidth - 8);
+      const sized = { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };
+      const compiled = vegaLite.compile(sized, { config: colours(), logger: quiet }).spec;
+      // Without `ast` Vega would make functions of texts, which the page's policy forbids.
+      const flow = vega.parse(compiled, null, { ast: true });
+      const view = new vega.View(flow, { expr: globalThis.expressionInterpreter, renderer: "svg", hover: false });
+      place.replaceChildren();
+      view.initialize(place).runAsync();
+    }
+  };
+
+  const element = (tag, className, text) => {
+    const made = document.createElement(tag);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+
+  // As `duration` in the package has it.
+  const two = (n) => String(n).padStart(2, "0");
+  const duration = (s) => {
+    if (s == null) return "";
+    if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
+    const [minutes, hours, days] = [60, 3600, 86400].map((unit) => Math.floor(Math.round(s) / unit));
+    if (hours < 2) return `${minutes} min ${two(Math.round(s) % 60)} s`;
+    return days < 2 ? `${hours} h ${two(minutes % 60)} min` : `${days} d ${two(hours % 24)} h`;
+  };
+
+  // -- conversations -------------------------------------------------------------------------------
+
+  const parts = new Map();
+
+  const part = (number) => {
+    if (!parts.has(number)) {
+      const bytes = Uint8Array.from(atob(byId(`part-${number}`).textContent), (c) => c.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+      parts.set(number, new Response(stream).json());
+    }
+    return parts.get(number);
+  };
+
+  const told = async (shard, caseId) => (shard == null ? null : (await part(shard))[caseId]);
+
+  const message = (said) => {
+    const role = said.who.split(" ").pop();
+    const made = element("div", `message ${["assistant", "user", "system", "tool"].includes(role) ? role : ""}`);
+    made.append(element("div", "who", `turn ${said.turn}, ${said.who}${said.name ? ` ${said.name}` : ""}`));
+    for (const [what, text] of Object.entries(said)) {
+      if (["turn", "who", "name"].includes(what)) continue;
+      if (what !== "content") made.append(element("div", "who", what.replace("_", " ")));
+      const body = element("pre", "", text);
+      body.tabIndex = 0;
+      made.append(body);
+    }
+    return made;
+  };
+
+  const tried = (attempts) => {
+    const made = element("table");
+    const head = made.createTHead().insertRow();
+    for (const text of ["turn", "attempt", "lane", "outcome", "status", "waited", "took", "tokens in", "out"]) {
+      const cell = element("th", "", text);
+      cell.scope = "col";
+      head.append(cell);
+    }
+    const body = made.createTBody();
+    for (const one of attempts) {
+      const row = body.insertRow();
+      one.forEach((value, at) => {
+        row.insertCell().textContent = at === 5 || at === 6 ? duration(value) : (value ?? "");
+      });
+    }
+    const scroll = element("div", "scroll");
+    scroll.tabIndex = 0;
+    scroll.setAttribute("role", "group");
+    scroll.setAttribute("aria-label", "attempts");
+    scroll.append(made);
+    return scroll;
+  };
+
+  const talked = (all) => {
+    if (!all) return [element("p", "quiet", "Its conversation is left out for its size; transcripts has it.")];
+    return [...all.messages.map(message), ...(all.attempts.length ? [tried(all.attempts)] : [])];
+  };
+
+  const wrote = (error) => {
+    const made = element("pre", "", error);
+    made.tabIndex = 0;
+    return made;
+  };
+
+  // -- the list of cases ---------------------------------------------------------------------------
+
+  const item = (number, head, fill) => {
+    const made = element("li");
+    const button = element("button", "case");
+    button.type = "button";
+    button.setAttribute("aria-expanded", "false");
+    button.append(...head);
+    const place = element("div", "detail");
+    place.hidden = true;
+    place.id = `detail-${number}`;
+    button.setAttribute("aria-controls", place.id);
+    button.addEventListener("click", () => {
+      place.hidden = !place.hidden;
+      button.setAttribute("aria-expanded", String(!place.hidden));
+      if (!place.childElementCount) fill(place);
+    });
+    made.append(button, place);
+    return made;
+  };
+
+  // Pages of what is found, by its `noun`. `fields` are ids of the filters and which of a filter's
+  // names a line has, as a number; `head` and `fill` show a line; `near` is what a search looks into first, `conversations`
+  // what was said, if it may look there, too.
+  const listed = (lines, { noun, fields, head, fill, near, conversations }) => {
+    const chosen = { page: 0, dimension: null, value: null };
+    let found = lines;
+    let n_unseen = 0;
+
+    const show = () => {
+      const n_pages = Math.max(1, Math.ceil(found.length / ON_A_PAGE));
+      chosen.page = Math.min(chosen.page, n_pages - 1);
+      const start = chosen.page * ON_A_PAGE;
+      const shown = found.slice(start, start + ON_A_PAGE);
+      byId("list").replaceChildren(
+        ...shown.map((line, at) => item(start + at, head(line), (place) => fill(line, place))),
+      );
+      const by = data.dimensions[chosen.dimension];
+      const what = by?.name ? `, ${by.name} = ${by.values[chosen.value]}` : "";
+      const unseen = n_unseen ? `; ${n_unseen} conversations are not in this page and were not searched` : "";
+      byId("count").textContent = `${found.length} of ${lines.length} ${noun}${what}${unseen}`;
+      byId("page").textContent = `page ${chosen.page + 1} of ${n_pages}`;
+      byId("back").disabled = chosen.page === 0;
+      byId("next").disabled = chosen.page === n_pages - 1;
+    };
+
+    const isSaid = (all, words) =>
+      all.messages
+        .flatMap((said) => Object.values(said).map(String))
+        .some((text) => text.toLowerCase().replace(/\s+/g, " ").includes(words));
+
+    let asked = 0;
+    const filter = async () => {
+      const number = ++asked;
+      const words = byId("search").value.trim().toLowerCase().replace(/\s+/g, " ");
+      const deep = byId("deep").checked;
+      const wanted = Object.entries(fields).filter(([id]) => byId(id)?.value);
+      const kept = [];
+      let n_left_out = 0;
+      for (const line of lines) {
+        if (wanted.some(([id, of]) => of(line) !== Number(byId(id).value))) continue;
+        if (chosen.dimension !== null && line.at[chosen.dimension] !== chosen.value) continue;
+        let fits = !words || near(line).toLowerCase().includes(words);
+        if (!fits && deep) {
+          const all = await conversations(line);
+          const here = all.filter((one) => one !== null);
+          fits = here.some((one) => isSaid(one, words));
+          if (!fits) n_left_out += all.length - here.length;
+        }
+        if (fits) kept.push(line);
+        // Somebody has typed on meanwhile.
+        if (number !== asked) return;
+      }
+      found = kept;
+      n_unseen = n_left_out;
+      chosen.page = 0;
+      show();
+    };
+
+    byId("filters").addEventListener("submit", (event) => event.preventDefault());
+    for (const id of ["search", "deep", ...Object.keys(fields)]) byId(id)?.addEventListener("input", filter);
+    byId("clear").addEventListener("click", () => {
+      byId("filters").reset();
+      chosen.dimension = chosen.value = null;
+      filter();
+    });
+    for (const [id, by] of [["back", -1], ["next", 1]]) {
+      byId(id).addEventListener("click", () => {
+        chosen.page += by;
+        show();
+      });
+    }
+    for (const cell of document.querySelectorAll(".cell")) {
+      cell.addEventListener("click", () => {
+        byId("filters").reset();
+        for (const id of Object.keys(fields)) if (cell.dataset[id] && byId(id)) byId(id).value = cell.dataset[id];
+        chosen.dimension = Number(cell.dataset.dimension);
+        chosen.value = Number(cell.dataset.value);
+        filter().then(() => byId("cases").scrollIntoView());
+      });
+    }
+    show();
+  };
+
+  // -- what is pressed -----------------------------------------------------------------------------
+
+  byId("theme").addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    draw();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  for (const select of document.querySelectorAll(".dimension")) {
+    select.addEventListener("input", () => {
+      for (const one of select.closest("section").querySelectorAll(".heat")) {
+        one.hidden = one.dataset.dimension !== select.value;
+      }
+    });
+  }
+  let resized;
+  addEventListener("resize", () => {
+    clearTimeout(resized);
+    resized = setTimeout(draw, 150);
+  });
+  draw();
+
+  return { data, element, duration, told, talked, wrote, listed };
+})();

@@ -1,0 +1,376 @@
+"""What the page of a comparison shows, computed anew from the tables of its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from html import unescape
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.analysis.equivalence import ALL_MODELS
+from pytest_ultrapar.analysis.measured_run import find_measured_run
+from pytest_ultrapar.cli import main
+from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
+from pytest_ultrapar.compare.comparison import compare_runs
+from pytest_ultrapar.compare.drift import drift
+from pytest_ultrapar.compare.flips import (
+    GAINED,
+    LOST,
+    NO_GRADE_BEFORE,
+    NO_GRADE_NOW,
+    TURNS,
+    read_flips,
+)
+from pytest_ultrapar.compare.page import render
+from pytest_ultrapar.compare.plots import MOST_ROWS, drift_plots, forest_plot
+from pytest_ultrapar.pages import transcripts
+from pytest_ultrapar.report.summary import SIMULATED
+from tests.unit.compared_runs import write_run
+
+GRADED = {"solved", "partial", "unsolved"}
+OUTCOMES = {
+    "first": {
+        "alpha": ["solved"] * 20 + ["unsolved"] * 10,
+        "beta": ["solved", "infra"] * 15,
+    },
+    "second": {
+        "alpha": ["solved"] * 25 + ["unsolved"] * 5,
+        "beta": ["solved", "unsolved", "partial"] * 10,
+    },
+    "third": {
+        "alpha": ["unsolved"] * 8 + ["solved"] * 21 + ["infra"],
+        "beta": ["unsolved", "solved"] * 15,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        name: write_run(folder / name, own, factor=1 + number / 10)
+        for number, (name, own) in enumerate(OUTCOMES.items())
+    }
+
+
+def compared(base, *others):
+    found = find_measured_run(str(base))
+    return found, compare_runs(found, [find_measured_run(str(one)) for one in others])
+
+
+def rows_of(run):
+    return {row["case_id"]: row for row in pq.read_table(run / "results.parquet").to_pylist()}
+
+
+def page_of(base, *others):
+    found, comparisons = compared(base, *others)
+    before = None
+    if len(others) > 1:
+        before = compared(*others[-2:])[1][0]
+    return render(found, comparisons, before)
+
+
+def data_of(page):
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    return json.loads(text)
+
+
+def test_changes_are_those_of_the_tables(runs):
+    _, (found,) = compared(runs["first"], runs["third"])
+    before, now = rows_of(runs["first"]), rows_of(runs["third"])
+    pairs = [
+        (row, now[key])
+        for key, row in before.items()
+        if row["outcome"] in GRADED and now[key]["outcome"] in GRADED
+    ]
+    grid = grid_of([found.pairing])
+    assert grid.rows == [ALL_MODELS, "alpha", "beta"]
+    dimensions = changed_dimensions(found.pairing, grid)
+    assert [one.name for one in dimensions] == ["flaw", "level", ""], "deep has one value"
+    for one in dimensions:
+        for model, looks in zip(grid.rows, one.looks, strict=True):
+            for value, look in zip(one.values, looks, strict=True):
+                own = [
+                    (base["outcome"] == "solved", new["outcome"] == "solved")
+                    for base, new in pairs
+                    if model in {ALL_MODELS, base["model"]}
+                    and (not one.name or str(base[f"param.{one.name}"]) == value)
+                ]
+                if not own:
+                    assert look is None, "infra in each odd case of beta"
+                    continue
+                assert look.n == len(own)
+                assert look.n_gained == own.count((False, True))
+                assert look.n_lost == own.count((True, False))
+                assert look.base == pytest.approx(sum(base for base, _ in own) / len(own))
+                assert look.low <= look.new - look.base <= look.high
+
+
+def test_names_that_look_alike_are_told_apart(tmp_path):
+    models = {"\x1b": ["solved"] * 3, r"\x1b": ["solved"] * 3, "a  b": ["solved"] * 3}
+    base = write_run(tmp_path / "one", models)
+    new = write_run(tmp_path / "two", {**models, "a  b": ["unsolved"] * 3})
+    _, (found,) = compared(base, new)
+    grid = grid_of([found.pairing])
+    assert grid.names == ["all models", r"\x1b", r"\x1b (2)", "a  b"]
+    dimensions = changed_dimensions(found.pairing, grid)
+    lost = [[look.n_lost for look in looks] for looks in dimensions[-1].looks]
+    assert lost == [[3], [0], [0], [3]]
+    flips = read_flips([found.pairing], grid).lines
+    assert {grid.models[flip.model] for flip in flips} == {"a  b"}
+    cases = {case.case_id: case for case in found.pairing.cases}
+    for flip in flips:
+        for at, (name, values) in zip(flip.at[:-1], list(grid.values.items())[:-1], strict=True):
+            assert values[at] == str(cases[flip.case_id].params[name])
+
+
+def test_change_of_a_model_is_the_one_that_the_text_has(runs):
+    _, (found,) = compared(runs["first"], runs["third"])
+    grid = grid_of([found.pairing])
+    whole = changed_dimensions(found.pairing, grid)[-1]
+    rates = {look.model: look for look in found.looks if look.figure == "solved_rate"}
+    assert {row: look for row, (look,) in zip(grid.rows, whole.looks, strict=True)} == rates
+
+
+def test_flips_are_those_of_the_tables(runs):
+    _, (found,) = compared(runs["first"], runs["third"])
+    before, now = rows_of(runs["first"]), rows_of(runs["third"])
+    wanted = {}
+    for key, row in before.items():
+        graded = (row["outcome"] in GRADED, now[key]["outcome"] in GRADED)
+        solved = (row["outcome"] == "solved", now[key]["outcome"] == "solved")
+        if graded == (True, True) and solved[0] != solved[1]:
+            wanted[key] = LOST if solved[0] else GAINED
+        elif graded[0] != graded[1]:
+            wanted[key] = NO_GRADE_NOW if graded[0] else NO_GRADE_BEFORE
+    flips = read_flips([found.pairing], grid_of([found.pairing]))
+    assert {flip.case_id: TURNS[flip.turn] for flip in flips.lines} == wanted
+    assert set(wanted.values()) == {LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE}
+    order = [TURNS[flip.turn] for flip in flips.lines]
+    assert order == sorted(order, key=(LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE).index)
+    for flip in flips.lines:
+        for side, rows in ((flip.before, before), (flip.now, now)):
+            assert side.outcome == rows[flip.case_id]["outcome"]
+            assert side.kind == (rows[flip.case_id]["kind"] or "")
+            assert side.duration_s == pytest.approx(rows[flip.case_id]["duration_s"])
+
+
+def test_conversations_of_both_runs_share_the_room_of_a_page(runs, monkeypatch):
+    _, (found,) = compared(runs["first"], runs["third"])
+    whole = read_flips([found.pairing], grid_of([found.pairing]))
+    assert whole.n_left_out == 0
+    assert {flip.now.shard for flip in whole.lines}.isdisjoint(
+        flip.before.shard for flip in whole.lines
+    )
+    monkeypatch.setattr(transcripts, "MOST_BYTES", sum(map(len, whole.parts)) // 2)
+    few = read_flips([found.pairing], grid_of([found.pairing]))
+    assert sum(map(len, few.parts)) <= transcripts.MOST_BYTES
+    lacking = [side.shard for flip in few.lines for side in (flip.before, flip.now)].count(None)
+    assert few.n_left_out == lacking > 0
+    page = page_of(runs["first"], runs["third"])
+    assert f"{lacking} conversations are left out for their size" in page
+
+
+def test_series_has_the_figures_of_each_run(runs):
+    base, comparisons = compared(*runs.values())
+    found = drift(base, comparisons)
+    assert [run.number for run in found.runs] == [1, 2, 3]
+    assert found.n_common == 60
+    for line, (name, run) in zip(found.runs, runs.items(), strict=True):
+        rows = rows_of(run)
+        assert line.n_graded == sum(row["outcome"] in GRADED for row in rows.values()), name
+        summary = json.loads((run / "summary.json").read_text())
+        assert line.makespan_s == summary["statistics"]["makespan_s"]
+        for point in (one for one in found.rates if one.number == line.number):
+            own = [
+                row["outcome"] == "solved"
+                for row in rows.values()
+                if row["outcome"] in GRADED and point.model in {ALL_MODELS, row["model"]}
+            ]
+            assert (point.n, point.value) == (len(own), pytest.approx(sum(own) / len(own)))
+            assert 0 <= point.low <= point.value <= point.high <= 1
+    assert len(found.rates) == 3 * 3
+
+
+def test_series_is_drawn_of_the_cases_that_all_runs_have(runs, tmp_path):
+    half = {model: own[:15] for model, own in OUTCOMES["second"].items()}
+    short = write_run(tmp_path / "short", half)
+    base, comparisons = compared(runs["first"], runs["third"], short)
+    found = drift(base, comparisons)
+    assert found.n_common == 30
+    rows = rows_of(runs["third"]).values()
+    common = {case.case_id for case in find_measured_run(str(short)).cases}
+    alpha = [
+        row["outcome"] == "solved"
+        for row in rows
+        if row["model"] == "alpha" and row["case_id"] in common and row["outcome"] in GRADED
+    ]
+    (point,) = [one for one in found.rates if (one.number, one.model) == (2, "alpha")]
+    assert (point.n, point.value) == (len(alpha), pytest.approx(sum(alpha) / len(alpha)))
+    (rates, *_) = drift_plots(found)
+    assert "of the 30 cases that all runs have" in rates.note
+
+
+def test_forest_says_what_it_leaves_out(tmp_path):
+    names = [f"model-{number}" for number in range(MOST_ROWS + 5)]
+    folder = tmp_path / "many"
+    base = write_run(folder / "base", {one: ["solved", "unsolved"] for one in names})
+    new = write_run(folder / "new", {one: ["solved", "solved"] for one in names})
+    _, (found,) = compared(base, new)
+    grid = grid_of([found.pairing])
+    plot = forest_plot("forest", grid.names, changed_dimensions(found.pairing, grid), "base")
+    assert len(plot.rows) == len(plot.spec["data"]["values"]) == MOST_ROWS
+    # Each model, all together, and two values of `flaw` and of `level`.
+    n_more = len(names) + 1 + 2 + 2 - MOST_ROWS
+    assert f" {n_more} more stand in the tables" in plot.note
+
+
+def test_newest_is_beside_the_first_and_the_one_before(runs):
+    page = page_of(*runs.values())
+    ids = [find_measured_run(str(run)).run_id for run in runs.values()]
+    assert re.findall(r'id="h-verdict-\d">Against (.*?)<', page) == [
+        f"the first run, {ids[0]}",
+        f"the run before, {ids[1]}",
+    ]
+    data = data_of(page)
+    assert data["against"] == ids[:2]
+    second, third = rows_of(runs["second"]), rows_of(runs["third"])
+    lost = [
+        key
+        for key in second
+        if second[key]["outcome"] == "solved" and third[key]["outcome"] in GRADED - {"solved"}
+    ]
+    own = [
+        flip
+        for flip in data["flips"]
+        if flip["against"] == 1 and data["turns"][flip["turn"]] == LOST
+    ]
+    assert sorted(flip["case_id"] for flip in own) == sorted(lost)
+
+
+def test_what_is_not_the_same_is_said_before_any_figure(tmp_path, runs):
+    other = write_run(
+        tmp_path / "other",
+        OUTCOMES["third"],
+        simulated=False,
+        data={"task library": "<two>"},
+        mode="rotate",
+    )
+    text = unescape(page_of(runs["first"], other))
+    places = [
+        text.index(f'role="note">{SIMULATED}'),
+        text.index("different: the task library was none and is <two>"),
+        text.index("different: the answers were simulated and are real"),
+        text.index("left out: 15 cases not graded in the baseline run"),
+        text.index("different: the mode was ultra and is rotate"),
+        text.index("the answers are"),
+        text.index('class="tile"'),
+    ]
+    assert places[2:] == sorted(places[2:])
+    assert places[0] < min(places[1:])
+
+
+def test_nothing_that_a_run_holds_is_markup(tmp_path):
+    evil = "</script><img src=x onerror=alert(1)>\u202e"
+    runs = [
+        write_run(
+            tmp_path / name,
+            {evil: [outcome, "solved"], "beta": ["solved", outcome]},
+            data={evil: name},
+        )
+        for name, outcome in (("one", "solved"), ("two", "unsolved"))
+    ]
+    page = page_of(*runs)
+    assert "onerror" in page
+    assert "<img" not in page
+    seen = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert "\u202e" not in seen
+    assert r"\u202e was one and is two" in seen
+    for flip in data_of(page)["flips"]:
+        shown = {key: value for key, value in flip.items() if key != "case_id"}
+        assert "\u202e" not in json.dumps(shown, ensure_ascii=False)
+    plots = json.dumps(data_of(page)["plots"], ensure_ascii=False)
+    assert r"onerror" in plots
+    assert "\u202e" not in plots
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_runs_that_are_the_same_have_a_page(tmp_path, n):
+    runs = [write_run(tmp_path / name, {"alpha": ["solved"] * n}) for name in ("one", "two")]
+    page = page_of(*runs)
+    assert data_of(page)["flips"] == []
+    assert "have the same grades in both runs" in page or "has the same grades" in page
+
+
+def test_command_writes_the_page_and_says_where(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.html").write_text("an earlier page")
+    names = [str(run) for run in runs.values()]
+    assert main(["compare", *names[:2], "--html", "a.html"]) == 0
+    assert capsys.readouterr().out == "a.html\n"
+    assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
+    assert main(["compare", *names, "--html", "a.html"]) == 0
+    assert "the run before, " in (tmp_path / "a.html").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["no run", "itself", "no folder", "a folder", "own page", "own table", "link", "newer", "shut"],
+)
+def test_what_cannot_be_written_is_said_in_one_sentence(runs, tmp_path, capsys, how):
+    base, new = str(runs["first"]), str(runs["second"])
+    out = tmp_path / "a.html"
+    table = runs["first"] / "results.parquet"
+    kept = table.read_bytes()
+    match how:
+        case "no run":
+            new = str(tmp_path / "nowhere")
+        case "itself":
+            new = base
+        case "no folder":
+            out = tmp_path / "there" / "a.html"
+        case "a folder":
+            out.mkdir()
+        case "own page":
+            out = runs["first"] / "report.html"
+        case "own table":
+            out = table
+        case "link":
+            out.symlink_to(table)
+        case "newer":
+            new = str(write_run(tmp_path / "newer", OUTCOMES["second"]))
+            manifest = tmp_path / "newer" / "manifest.json"
+            manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema": 99}))
+        case "shut":
+            if os.geteuid() == 0:
+                # Root writes anywhere but into what is no file system of the disk.
+                out = type(out)("/proc/a.html")
+            else:
+                tmp_path.chmod(0o500)
+    before = set(tmp_path.iterdir())
+    assert main(["compare", base, new, "--html", str(out)]) == 4
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("ultrapar compare: error: ")
+    assert said.out == ""
+    assert set(tmp_path.iterdir()) == before
+    assert table.read_bytes() == kept
+    assert not (runs["first"] / "report.html").exists()
+
+
+def test_page_beside_the_files_of_a_run_can_be_made_anew(runs, capsys):
+    out = runs["second"] / "comparison.html"
+    for _ in range(2):
+        assert main(["compare", str(runs["first"]), str(runs["second"]), "--html", str(out)]) == 0
+    assert out.read_text().startswith("<!doctype html>")
+
+
+def test_page_and_markdown_are_two_things(runs, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "a", "b", "--html", "c.html", "--markdown"])
+    assert ended.value.code == 4
+    assert "not allowed with argument" in capsys.readouterr().err
