@@ -90,6 +90,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Compari
         data,
         parts=flips.parts,
         n_left_out=flips.n_left_out,
+        state="",
         newest=newest,
         base=base,
         simulated=SIMULATED if any(run.manifest.simulated for run in runs) else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
 NAME = "report"
 SUMMARY = "write the page of a run, report.html, or print its report as Markdown"
 DESCRIPTION = """\
-Write a page that shows a run: one file that needs nothing else and sends nothing. It is named by
-its directory, its id, or latest.
+Write a page that shows a run: one file that needs nothing else and sends nothing. A run that goes
+on, or was killed, is shown as far as it came. It is named by its directory, its id, or latest.
 
     ultrapar report latest
     ultrapar report .ultrapar/20261122T151326Z-cb39c5 --out run.html
@@ -35,13 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Do it; the exit code.
 
     Raises:
-        ConfigError: There is no such run, or it has no results yet.
+        ConfigError: There is no such run, or it has not planned its cases yet.
         ResultsError: A file cannot be read or written.
     """
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
-    from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
     from pytest_ultrapar.pages.out_file import out_file  # noqa: PLC0415
     from pytest_ultrapar.pages.page import PAGE, write_page  # noqa: PLC0415
+    from pytest_ultrapar.pages.snapshot import readable  # noqa: PLC0415
     from pytest_ultrapar.publish import write_whole  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
     from pytest_ultrapar.report.summary import summary_sections  # noqa: PLC0415
@@ -50,19 +51,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     directory = resolve_run(arguments.run).resolve()
     path = None if arguments.out is None else out_file(arguments.out)
-    if arguments.markdown:
-        manifest, summary = read_manifest(directory), read_summary(directory)
-        if summary is None:
-            msg = f"{directory} has no results yet"
-            raise ConfigError(msg)
-        sections = summary_sections(summary, manifest.lanes, directory=str(directory))
-        text = markdown_within(sections, MOST_OF_A_COMMENT)
-        if path is None:
-            sys.stdout.write(text)
-            return 0
-        write_whole(path, text.encode())
-    else:
-        path = path or directory / PAGE
-        write_page(directory, path)
+    with readable(directory) as found:
+        if not arguments.markdown:
+            path = path or directory / PAGE
+            write_page(directory, path, found.state, found.directory)
+        else:
+            manifest, summary = read_manifest(found.directory), read_summary(found.directory)
+            assert summary is not None
+            sections = [*summary_sections(summary, manifest.lanes, directory=str(directory))]
+            if found.state:
+                first = sections[0]
+                sections[0] = replace(first, notes=(found.state, *first.notes))
+            text = markdown_within(sections, MOST_OF_A_COMMENT)
+            if path is None:
+                sys.stdout.write(text)
+                return 0
+            write_whole(path, text.encode())
     sys.stdout.write(f"{arguments.out or path}\n")
     return 0

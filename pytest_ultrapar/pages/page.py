@@ -31,37 +31,36 @@ PAGE = "report.html"
 TEMPLATE = "pages/report.html.j2"
 
 
-def write_page(run_dir: Path, path: Path) -> None:
+def write_page(run_dir: Path, path: Path, state: str = "", tables: Path | None = None) -> None:
     """Write the page of a run whose tables are made.
 
     Args:
         run_dir: The run's directory.
         path: The page; an earlier one stays where this one cannot be written whole.
+        state: What is to be known of the run before its figures, if anything.
+        tables: Where its tables stand; None: there, too.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: The page cannot be written.
     """
-    write_whole(path, render(run_dir).encode("utf-8", "replace"))
+    write_whole(path, render(run_dir, state, tables).encode("utf-8", "replace"))
 
 
-def render(run_dir: Path) -> str:
-    """The page as HTML.
+def render(run_dir: Path, state: str = "", tables: Path | None = None) -> str:
+    """The page as HTML; `write_page` has the arguments.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: A file of it cannot be read.
     """
-    manifest, summary = read_manifest(run_dir), read_summary(run_dir)
+    tables = run_dir if tables is None else tables
+    manifest, summary = read_manifest(tables), read_summary(tables)
     if summary is None:
-        msg = (
-            f"{run_dir} has no results yet: it is going on, or was ended; finish it with "
-            "--ultrapar-resume, or make its tables with "
-            f"python -m pytest_ultrapar.analysis.compact {run_dir}"
-        )
+        msg = f"{run_dir} has no results yet"
         raise ConfigError(msg)
-    figures = read_figures(run_dir, manifest)
-    packed = pack(run_dir, [case.case_id for case in figures.cases])
+    figures = read_figures(tables, manifest)
+    packed = pack(tables, [case.case_id for case in figures.cases])
     plots = [
         plot
         for plot in (
@@ -88,6 +87,7 @@ def render(run_dir: Path) -> str:
         data,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
+        state=state,
         manifest=manifest,
         summary=summary,
         simulated=SIMULATED if summary.simulated else "",

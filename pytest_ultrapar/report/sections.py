@@ -22,8 +22,8 @@ _SIZE_OF_A_NOTE = 4_000
 _LONGEST_NAME = 300
 _LONGEST_NOTE = 1_000
 _MOST_COLUMNS = 24
-_FEWEST_NOTES = 2
-"""Of the first section: whether it is simulated, and the verdict."""
+_FEWEST_NOTES = 3
+"""Of the first section: how the run stands, whether it is simulated, and the verdict."""
 _FEWEST_ROWS = 8
 _CLOSING = re.compile(r"(?<!\\)#$")
 _BLOCK = re.compile(r"^(\d*)([-+#>=:.)\[])")

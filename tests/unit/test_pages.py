@@ -23,7 +23,9 @@ from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (
     attempt,
     case,
@@ -204,12 +206,13 @@ def test_command_writes_the_page_where_it_is_wanted(run, tmp_path, capsys):
     assert (tmp_path / "a.md").read_text().startswith("### Run ")
 
 
-@pytest.mark.parametrize("how", ["no run", "no folder", "no tables", "newer"])
+@pytest.mark.parametrize("how", ["no run", "no folder", "no plan", "newer"])
 def test_what_cannot_be_made_is_said_in_one_sentence(run, tmp_path, capsys, how):
     out = tmp_path / "there" / "a.html" if how == "no folder" else tmp_path / "a.html"
     name = str(tmp_path / "nowhere") if how == "no run" else str(run)
-    if how == "no tables":
+    if how == "no plan":
         (run / "summary.json").unlink()
+        (run / "manifest.json").unlink()
     if how == "newer":
         manifest = json.loads((run / "manifest.json").read_text())
         (run / "manifest.json").write_text(json.dumps(manifest | {"schema": 99}))
@@ -217,6 +220,59 @@ def test_what_cannot_be_made_is_said_in_one_sentence(run, tmp_path, capsys, how)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("ultrapar report: error: ")
     assert not out.exists()
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """Of its seven cases one has no grade yet; nobody made tables."""
+    return run_of_seven(tmp_path / "killed").path
+
+
+def shown(run, capsys):
+    """The page of a run, which is left as it was."""
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    out = run.parent / "page.html"
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert main(["report", str(run), "--markdown"]) == 0
+    markdown = capsys.readouterr().out.split("\n", 1)[1]
+    return out.read_text(), markdown
+
+
+def test_run_that_was_killed_is_shown_as_far_as_it_came(killed, capsys):
+    page, markdown = shown(killed, capsys)
+    said = "This run was interrupted: it has 6 of 7 cases; --ultrapar-resume finishes it"
+    assert said in page
+    assert said in markdown
+    assert f"results in {killed}" in page
+
+
+def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
+    going_on = RunDirectory.open_existing(killed)
+    try:
+        (segment, *_) = segments(killed / "journal")
+        pages = []
+        for number in range(3):
+            # A record that is being written.
+            with segment.open("ab") as file:
+                file.write(b"half of a rec" if number == 1 else b"ord")
+            pages.append(shown(killed, capsys))
+    finally:
+        going_on.close()
+    for page, markdown in pages:
+        assert re.search(r"This run goes on: it had 6 of 7 cases at 2\d{3}-.* UTC", page)
+        assert "This run goes on" in markdown
+        assert "gap" not in markdown
+
+
+def test_run_whose_journal_is_damaged_says_so(killed, capsys):
+    (segment, *_) = segments(killed / "journal")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    page, markdown = shown(killed, capsys)
+    assert "journal damaged" in page
+    assert "journal damaged" in markdown
 
 
 def test_page_that_was_there_stays_where_the_new_one_cannot_be_written(run, tmp_path, capsys):

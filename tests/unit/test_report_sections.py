@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,11 +33,11 @@ def test_long_tables_lose_their_last_rows_and_say_so():
 
 
 def test_sections_that_do_not_fit_are_named():
-    many = [Section(f"notes _of_ {n}", notes=("x" * 900,) * 8) for n in range(10)]
+    many = [Section(f"notes _of_ {n}", notes=("x" * 500,) * 16) for n in range(10)]
     text = markdown_within([SHORT, *many, SHORT], 64_000)
     assert text.count("### speed") == 2
     assert "more sentences are left out for their size" in text
-    assert text.endswith("Left out for its size: notes \\_of\\_ 9")
+    assert re.search(r"Left out for its size: (notes \\_of\\_ \d, )*notes \\_of\\_ 9$", text)
 
 
 @given(
