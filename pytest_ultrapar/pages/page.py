@@ -13,7 +13,15 @@ import msgspec
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
-from pytest_ultrapar.pages.plots import curves_plot, lanes_plot, time_plot
+from pytest_ultrapar.pages.plots import (
+    costs_plot,
+    curves_plot,
+    first_tokens_plot,
+    lanes_plot,
+    limits_plot,
+    passes_plot,
+    time_plot,
+)
 from pytest_ultrapar.pages.transcripts import pack
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.publish import write_whole
@@ -79,9 +87,13 @@ def render(run_dir: Path) -> str:
     plots = [
         plot
         for plot in (
+            passes_plot(figures.passes),
+            costs_plot(figures.costs, manifest.currency),
             time_plot(summary.attribution),
             lanes_plot(figures.lanes),
+            limits_plot(figures.limits),
             curves_plot(figures.curves),
+            first_tokens_plot(figures.first_tokens),
         )
         if plot is not None
     ]
