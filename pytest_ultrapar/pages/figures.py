@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.records import Outcome, Scalar
+    from pytest_ultrapar.records import Case, Outcome, Scalar
     from pytest_ultrapar.store.manifest import Manifest
 
 MOST_VALUES = 40
@@ -166,29 +166,16 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
         ConfigError: A table is missing or damaged.
     """
     try:
-        columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
-        results = read_rows(run_dir, "results", columns, beginning=_PARAM)
-        planned = read_cases(run_dir)
-        attempts = read_rows(
-            run_dir,
-            "attempts",
-            _ATTEMPTS,
-        )
-        changes = read_rows(run_dir, "limits", _LIMITS) if _has_limits(run_dir) else []
+        return _figures(run_dir, manifest)
     except ResultsError as error:
         raise ConfigError(str(error)) from error
-    cells = cells_of(planned)
-    clusters = {case.case_id: case.cluster for case in planned}
+
+
+def _figures(run_dir: Path, manifest: Manifest) -> Figures:
+    columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
+    results = read_rows(run_dir, "results", columns, beginning=_PARAM)
     results.sort(key=lambda row: _ORDER.index(row["outcome"]))
-    rows = {
-        row["case_id"]: _Row(
-            row["case_id"],
-            row["outcome"],
-            cells.get(row["case_id"], ""),
-            clusters.get(row["case_id"]),
-        )
-        for row in results
-    }
+    rows = _as_intervals_take_them(results, read_cases(run_dir))
     models = sorted({row["model"] for row in results})
     shown = dict(zip(models, labels(models), strict=True))
     by_model: dict[str, list[_Row]] = defaultdict(list)
@@ -197,19 +184,48 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
     values = dict(_values(results))
     places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
     money_of = partial(money, currency=manifest.currency)
-    lines = [_line(row, models.index(row["model"]), places, money_of) for row in results]
+    dimensions = [_dimension(name, those, models, results, rows) for name, those in values.items()]
+    answers = _curves(_answers(results), shown)
+    costs = model_costs(results, shown) if manifest.prices else []
+    kinds = _kinds(results)
+    model_of = {row["case_id"]: row["model"] for row in results}
+    number = {model: at for at, model in enumerate(models)}
+    # Rows are let go one by one, before those of attempts come: 100,000 of each fit 500 MB.
+    results.reverse()
+    lines = []
+    while results:
+        row = results.pop()
+        lines.append(_line(row, number[row["model"]], places, money_of))
+    attempts = read_rows(run_dir, "attempts", _ATTEMPTS)
+    changes = read_rows(run_dir, "limits", _LIMITS) if _has_limits(run_dir) else []
     return Figures(
         lines,
         list(shown.values()),
-        [_dimension(name, those, models, results, rows) for name, those in values.items()],
-        _curves(_answers(results), shown),
-        _curves(_first_tokens(attempts, {row["case_id"]: row["model"] for row in results}), shown),
-        model_costs(results, shown) if manifest.prices else [],
+        dimensions,
+        answers,
+        _curves(_first_tokens(attempts, model_of), shown),
+        costs,
         passes(by_model, shown),
         lane_uses(attempts, manifest),
         limit_lines(changes, attempts),
-        _kinds(results),
+        kinds,
     )
+
+
+def _as_intervals_take_them(
+    results: Iterable[dict[str, Any]], planned: Sequence[Case]
+) -> dict[str, _Row]:
+    cells = cells_of(planned)
+    clusters = {case.case_id: case.cluster for case in planned}
+    return {
+        row["case_id"]: _Row(
+            row["case_id"],
+            row["outcome"],
+            cells.get(row["case_id"], ""),
+            clusters.get(row["case_id"]),
+        )
+        for row in results
+    }
 
 
 def _line(
