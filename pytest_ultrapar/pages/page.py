@@ -64,11 +64,11 @@ def write_page(run_dir: Path, path: Path) -> None:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: The page cannot be written.
     """
-    write_whole(path, render(run_dir).encode("utf-8", "replace"))
+    write_whole(path, render(run_dir))
 
 
-def render(run_dir: Path) -> str:
-    """The page as HTML.
+def render(run_dir: Path) -> bytes:
+    """The page as HTML, in UTF-8.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
@@ -99,6 +99,7 @@ def render(run_dir: Path) -> str:
     ]
     scripts = [_vega("vega.min.js"), _vega("vega-lite.min.js"), _interpreter(), _own("report.js")]
     style = _own("report.css")
+    outcomes = list(dict.fromkeys(case.outcome for case in figures.cases))
     data = {
         "cases": [
             msgspec.structs.replace(case, shard=packed.of_case.get(case.case_id))
@@ -108,11 +109,15 @@ def render(run_dir: Path) -> str:
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
         "plots": {plot.key: plot.spec for plot in plots},
     }
-    return template().render(
+    text = embedded(data)
+    # 100,000 cases are as large again as the page that has them.
+    del data
+    figures = msgspec.structs.replace(figures, cases=[])
+    pieces = template().generate(
         policy=_policy(scripts, style),
         scripts=[_unescaped(script) for script in scripts],
         style=_unescaped(style),
-        data=_unescaped(embedded(data)),
+        data=_unescaped(text),
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         manifest=manifest,
@@ -123,8 +128,10 @@ def render(run_dir: Path) -> str:
         plots=plots,
         sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
         settings=_settings(manifest),
-        outcomes=list(dict.fromkeys(case.outcome for case in figures.cases)),
+        outcomes=outcomes,
     )
+    # Piece by piece: one character beyond the BMP makes four bytes of each in a text.
+    return b"".join(piece.encode("utf-8", "replace") for piece in pieces)
 
 
 @cache
@@ -141,7 +148,8 @@ def template() -> jinja2.Template:
 
 def embedded(data: object) -> str:
     """JSON for a script element, which nothing in it can end."""
-    return msgspec.json.encode(data).decode().replace("<", r"\u003c").replace(">", r"\u003e")
+    text = msgspec.json.encode(data)
+    return text.replace(b"<", rb"\u003c").replace(b">", rb"\u003e").decode()
 
 
 def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its own here

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
+_ROWS_AT_ONCE = 4_096
+
 
 def read_rows(
     run_dir: Path,
@@ -69,7 +71,7 @@ def _parquet_rows(
             wanted = pa.array(of_cases, pa.string())
             batches = [
                 batch.filter(pc.is_in(batch["case_id"], value_set=wanted))
-                for batch in file.iter_batches(columns=names)
+                for batch in file.iter_batches(_ROWS_AT_ONCE, columns=names)
             ]
             table = pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table()
     values = [_shared(table[one].to_pylist()) for one in table.column_names]

@@ -172,7 +172,7 @@ def test_limits_and_pauses_are_those_of_the_run(repeated):
 
 
 def test_every_plot_of_a_page_says_where_its_numbers_come_from(repeated):
-    page = render(repeated)
+    page = render(repeated).decode()
     keys = re.findall(r'id="plot-(.*?)" data-source="(.*?)"', page)
     assert {key for key, source in keys if source} >= {
         "passes", "costs", "lanes", "limits", "curves", "first-tokens",
@@ -273,7 +273,7 @@ def test_nothing_ends_the_element_that_holds_the_data():
 
 
 def test_page_runs_its_own_scripts_alone(run):
-    page = render(run)
+    page = render(run).decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
     assert policy.startswith("default-src &#39;none&#39;; script-src &#39;sha256-")
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -403,11 +403,11 @@ def test_runs_of_one_case_and_of_none_that_was_graded_have_a_page(tmp_path, outc
     ended = episode(0, 1.0, 2.0, ending, kind=kind, attempts=failed)
     write_journal(run, "gw0", ended, grade(0, outcome, kind=kind))
     compact(run.path)
-    assert "Run " in render(run.path)
+    assert b"Run " in render(run.path)
 
 
 def test_run_without_any_case_that_ran_has_a_page(tmp_path):
     run = make_run(tmp_path / "none", [case(0)])
     write_journal(run, "gw0")
     compact(run.path)
-    assert "0 graded" in render(run.path)
+    assert b"0 graded" in render(run.path)
