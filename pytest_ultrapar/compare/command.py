@@ -109,4 +109,4 @@ def _write_page(path: Path, base: MeasuredRun, comparisons: Sequence[Comparison]
     if len(comparisons) > 1:
         (before,) = compare_runs(comparisons[-2].pairing.new, [comparisons[-1].pairing.new])
     page = render(base, comparisons, before)
-    write_whole(path, page.encode("utf-8", "replace"))
+    write_whole(path, page)

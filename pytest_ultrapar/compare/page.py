@@ -11,7 +11,7 @@ from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.plots import cost_text, drift_plots, forest_plot
 from pytest_ultrapar.compare.report import comparison_sections, differences, every_look
 from pytest_ultrapar.pages.figures import labels
-from pytest_ultrapar.pages.frame import Tile, framed
+from pytest_ultrapar.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import duration, percent, rate, visible
@@ -41,8 +41,10 @@ class Beside(NamedTuple):
     dimensions: list[ChangedDimension]
 
 
-def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Comparison | None) -> str:
-    """The page as HTML.
+def render(
+    base: MeasuredRun, comparisons: Sequence[Comparison], before: Comparison | None
+) -> bytes:
+    """The page as HTML in UTF-8.
 
     Args:
         base: The baseline, the first of the series.
@@ -87,7 +89,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison], before: Compari
     return framed(
         "compare/page.html.j2",
         "compare/page.js",
-        data,
+        embedded(data),
         parts=flips.parts,
         n_left_out=flips.n_left_out,
         state="",

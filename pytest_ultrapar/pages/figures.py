@@ -10,7 +10,8 @@ import msgspec
 
 from pytest_ultrapar.analysis.repetitions import cells_of, share_of
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.pages.lanes import LaneUse, lane_uses
+from pytest_ultrapar.pages.lanes import LaneUse, LimitLine, lane_uses, limit_lines
+from pytest_ultrapar.pages.models import ModelCost, PassAt, model_costs, passes
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import one_line, shortened, visible
 from pytest_ultrapar.store.cases_file import read_cases
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.records import Outcome, Scalar
+    from pytest_ultrapar.records import Case, Outcome, Scalar
     from pytest_ultrapar.store.manifest import Manifest
 
 MOST_VALUES = 40
@@ -55,6 +56,18 @@ _RESULTS = (
     "key",
     "cost",
 )
+_ATTEMPTS = (
+    "case_id",
+    "provider",
+    "instance",
+    "key",
+    "t_send_s",
+    "t_first_token_s",
+    "t_end_s",
+    "outcome",
+    "role",
+)
+_LIMITS = ("limit", "t_s", "workers", "reason")
 
 
 class CaseLine(msgspec.Struct, frozen=True):
@@ -114,7 +127,6 @@ class Curve(msgspec.Struct, frozen=True):
     """How a time is distributed, as quantiles at equal steps from 0 to 1."""
 
     model: str
-    what: str
     n: int
     seconds: list[float]
 
@@ -127,7 +139,13 @@ class Figures(msgspec.Struct, frozen=True):
     """As they are shown, no two alike."""
     dimensions: list[Dimension]
     curves: list[Curve]
+    """How long a case's answers took, all of them together."""
+    first_tokens: list[Curve]
+    """How long requests that were streamed waited for their first token."""
+    costs: list[ModelCost]
+    passes: list[PassAt]
     lanes: list[LaneUse]
+    limits: list[LimitLine]
     kinds: dict[str, dict[str, int]]
     """Cases without a grade, by kind and lane."""
 
@@ -148,20 +166,58 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
         ConfigError: A table is missing or damaged.
     """
     try:
-        columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
-        results = read_rows(run_dir, "results", columns, beginning=_PARAM)
-        planned = read_cases(run_dir)
-        attempts = read_rows(
-            run_dir,
-            "attempts",
-            ("provider", "instance", "key", "t_send_s", "t_end_s", "t_first_token_s", "outcome"),
-        )
+        return _figures(run_dir, manifest)
     except ResultsError as error:
         raise ConfigError(str(error)) from error
+
+
+def _figures(run_dir: Path, manifest: Manifest) -> Figures:
+    columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
+    results = read_rows(run_dir, "results", columns, beginning=_PARAM)
+    results.sort(key=lambda row: _ORDER.index(row["outcome"]))
+    rows = _as_intervals_take_them(results, read_cases(run_dir))
+    models = sorted({row["model"] for row in results})
+    shown = dict(zip(models, labels(models), strict=True))
+    by_model: dict[str, list[_Row]] = defaultdict(list)
+    for row in results:
+        by_model[row["model"]].append(rows[row["case_id"]])
+    values = dict(_values(results))
+    places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
+    money_of = partial(money, currency=manifest.currency)
+    dimensions = [_dimension(name, those, models, results, rows) for name, those in values.items()]
+    answers = _curves(_answers(results), shown)
+    costs = model_costs(results, shown) if manifest.prices else []
+    kinds = _kinds(results)
+    model_of = {row["case_id"]: row["model"] for row in results}
+    number = {model: at for at, model in enumerate(models)}
+    # Rows are let go one by one, before those of attempts come: 100,000 of each fit 500 MB.
+    results.reverse()
+    lines = []
+    while results:
+        row = results.pop()
+        lines.append(_line(row, number[row["model"]], places, money_of))
+    attempts = read_rows(run_dir, "attempts", _ATTEMPTS)
+    changes = read_rows(run_dir, "limits", _LIMITS) if _has_limits(run_dir) else []
+    return Figures(
+        lines,
+        list(shown.values()),
+        dimensions,
+        answers,
+        _curves(_first_tokens(attempts, model_of), shown),
+        costs,
+        passes(by_model, shown),
+        lane_uses(attempts, manifest),
+        limit_lines(changes, attempts),
+        kinds,
+    )
+
+
+def _as_intervals_take_them(
+    results: Iterable[dict[str, Any]], planned: Sequence[Case]
+) -> dict[str, _Row]:
     cells = cells_of(planned)
     clusters = {case.case_id: case.cluster for case in planned}
-    results.sort(key=lambda row: _ORDER.index(row["outcome"]))
-    rows = {
+    return {
         row["case_id"]: _Row(
             row["case_id"],
             row["outcome"],
@@ -170,19 +226,6 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
         )
         for row in results
     }
-    models = sorted({row["model"] for row in results})
-    values = dict(_values(results))
-    places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
-    money_of = partial(money, currency=manifest.currency)
-    lines = [_line(row, models.index(row["model"]), places, money_of) for row in results]
-    return Figures(
-        lines,
-        labels(models),
-        [_dimension(name, those, models, results, rows) for name, those in values.items()],
-        _curves(results),
-        lane_uses(attempts, manifest),
-        _kinds(results),
-    )
 
 
 def _line(
@@ -281,15 +324,41 @@ def _square(those: list[_Row]) -> Square:
     return Square(len(those), sum(hits), low, high)
 
 
-def _curves(results: Sequence[dict[str, Any]]) -> list[Curve]:
+def _answers(results: Iterable[dict[str, Any]]) -> Iterable[tuple[str, float]]:
+    return (
+        (row["model"], row["service_s"])
+        for row in results
+        if row["outcome"] in _GRADED and row["service_s"]
+    )
+
+
+def _first_tokens(
+    attempts: Iterable[dict[str, Any]], model_of: Mapping[str, str]
+) -> Iterable[tuple[str, float]]:
+    """Of answers by the case's own model: a role's model is another one."""
+    return (
+        (model_of[row["case_id"]], row["t_first_token_s"] - row["t_send_s"])
+        for row in attempts
+        if row["outcome"] == "ok"
+        and not row["role"]
+        and row["t_first_token_s"] is not None
+        and row["case_id"] in model_of
+    )
+
+
+def _curves(times: Iterable[tuple[str, float]], shown: Mapping[str, str]) -> list[Curve]:
     by_model: dict[str, list[float]] = defaultdict(list)
-    for row in results:
-        if row["outcome"] in _GRADED and row["service_s"]:
-            by_model[row["model"]].append(row["service_s"])
+    for model, seconds in times:
+        by_model[model].append(seconds)
     return [
-        Curve(visible(model), "answers of a case, together", len(found), quantiles(found))
+        Curve(shown[model], len(found), quantiles(found))
         for model, found in sorted(by_model.items())
     ]
+
+
+def _has_limits(run_dir: Path) -> bool:
+    """Whether limits were estimated: else there is no such table."""
+    return any((run_dir / f"limits.{kind}").exists() for kind in ("parquet", "jsonl"))
 
 
 def quantiles(values: Iterable[float]) -> list[float]:

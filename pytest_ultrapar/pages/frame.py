@@ -47,13 +47,16 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def framed(name: str, script: str, data: object, **shown: object) -> str:
+def framed(name: str, script: str, data: str, **shown: object) -> bytes:
     """A page: a template with the look and the scripts of all pages, and a policy for just these.
+
+    In UTF-8, put together piece by piece: one character beyond the BMP makes four bytes of each in
+    a text.
 
     Args:
         name: Of the template, as `template` takes it.
         script: Path in the package of the page's own script, which runs last.
-        data: What the scripts read, as JSON.
+        data: What the scripts read, `embedded`.
         shown: What the template names beside.
     """
     scripts = [
@@ -64,18 +67,20 @@ def framed(name: str, script: str, data: object, **shown: object) -> str:
         _text(script),
     ]
     style = _text("pages/page.css")
-    return template(name).render(
+    pieces = template(name).generate(
         policy=_policy(scripts, style),
         scripts=[_unescaped(one) for one in scripts],
         style=_unescaped(style),
-        data=_unescaped(embedded(data)),
+        data=_unescaped(data),
         **shown,
     )
+    return b"".join(piece.encode("utf-8", "replace") for piece in pieces)
 
 
 def embedded(data: object) -> str:
     """JSON for a script element, which nothing in it can end."""
-    return msgspec.json.encode(data).decode().replace("<", r"\u003c").replace(">", r"\u003e")
+    text = msgspec.json.encode(data)
+    return text.replace(b"<", rb"\u003c").replace(b">", rb"\u003e").decode()
 
 
 def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its own here

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 N_SLICES = 200
 MOST_LANES = 24
+MOST_LIMITS = 12
 _REFUSED = frozenset({"rate", "congestion", "overload"})
 
 
@@ -29,6 +30,9 @@ class LaneUse(msgspec.Struct, frozen=True):
         in_flight: Requests, on average over each slice.
         refused_at_s: When refusals came, in seconds from the run's first request.
         n: Requests in all.
+        pauses: How often it was paused, in all.
+        paused_s: Seconds for which it was; when is not kept.
+        n_opened: How often its breaker opened.
     """
 
     lane: str
@@ -37,6 +41,24 @@ class LaneUse(msgspec.Struct, frozen=True):
     in_flight: list[float]
     refused_at_s: list[float]
     n: int
+    pauses: int = 0
+    paused_s: float = 0.0
+    n_opened: int = 0
+
+
+class LimitLine(msgspec.Struct, frozen=True):
+    """An estimated limit over time.
+
+    Attributes:
+        at_s: When it changed, in seconds from the run's first request.
+        workers: Requests in flight that it allowed from then on.
+        reasons: Why it changed, a few words each.
+    """
+
+    limit: str
+    at_s: list[float]
+    workers: list[int]
+    reasons: list[str]
 
 
 def lane_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[LaneUse]:
@@ -60,8 +82,45 @@ def lane_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[La
     for row in sent:
         by_lane[f"{row['provider']}/{row['instance']}/{row['key']}"].append(row)
     most_used = sorted(by_lane, key=lambda name: -len(by_lane[name]))[:MOST_LANES]
-    return [
+    uses = [
         _use(name, by_lane[name], seats.get(name), start_s, slice_s) for name in sorted(most_used)
+    ]
+    status = {visible(str(one.lane)): one for one in manifest.lanes}
+    return [
+        msgspec.structs.replace(
+            use,
+            pauses=sum(one.pauses.values()),
+            paused_s=sum(one.paused_s.values()),
+            n_opened=one.n_opened,
+        )
+        if (one := status.get(use.lane))
+        else use
+        for use in uses
+    ]
+
+
+def limit_lines(
+    changes: Sequence[dict[str, Any]], attempts: Sequence[dict[str, Any]]
+) -> list[LimitLine]:
+    """The limits that changed most often, at most `MOST_LIMITS`.
+
+    Args:
+        changes: Rows of `limits`.
+        attempts: Rows of the table, of which the first begins the time.
+    """
+    start_s = min((row["t_send_s"] for row in attempts if row["t_send_s"] is not None), default=0.0)
+    by_limit: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in sorted(changes, key=lambda row: row["t_s"]):
+        by_limit[row["limit"]].append(row)
+    most = sorted(by_limit, key=lambda name: -len(by_limit[name]))[:MOST_LIMITS]
+    return [
+        LimitLine(
+            visible(name),
+            [round(row["t_s"] - start_s, 3) for row in by_limit[name]],
+            [row["workers"] for row in by_limit[name]],
+            [visible(row["reason"]) for row in by_limit[name]],
+        )
+        for name in sorted(most)
     ]
 
 

@@ -9,8 +9,16 @@ import msgspec
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
-from pytest_ultrapar.pages.frame import Tile, framed
-from pytest_ultrapar.pages.plots import curves_plot, lanes_plot, time_plot
+from pytest_ultrapar.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.pages.plots import (
+    costs_plot,
+    curves_plot,
+    first_tokens_plot,
+    lanes_plot,
+    limits_plot,
+    passes_plot,
+    time_plot,
+)
 from pytest_ultrapar.pages.transcripts import pack
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.publish import write_whole
@@ -44,11 +52,11 @@ def write_page(run_dir: Path, path: Path, state: str = "", tables: Path | None =
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: The page cannot be written.
     """
-    write_whole(path, render(run_dir, state, tables).encode("utf-8", "replace"))
+    write_whole(path, render(run_dir, state, tables))
 
 
-def render(run_dir: Path, state: str = "", tables: Path | None = None) -> str:
-    """The page as HTML; `write_page` has the arguments.
+def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
+    """The page as HTML in UTF-8; `write_page` has the arguments.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
@@ -64,9 +72,13 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> str:
     plots = [
         plot
         for plot in (
+            passes_plot(figures.passes),
+            costs_plot(figures.costs, manifest.currency),
             time_plot(summary.attribution),
             lanes_plot(figures.lanes),
+            limits_plot(figures.limits),
             curves_plot(figures.curves),
+            first_tokens_plot(figures.first_tokens),
         )
         if plot is not None
     ]
@@ -81,10 +93,14 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> str:
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
         "plots": {plot.key: plot.spec for plot in plots},
     }
+    text = embedded(data)
+    # 100,000 cases are as large again as the page that has them.
+    del data
+    figures = msgspec.structs.replace(figures, cases=[])
     return framed(
         TEMPLATE,
         "pages/report.js",
-        data,
+        text,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         state=state,

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.pages.figures import QUANTILES
-from pytest_ultrapar.report.text import duration
+from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.text import duration, percent
 
 if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Attribution
     from pytest_ultrapar.pages.figures import Curve
-    from pytest_ultrapar.pages.lanes import LaneUse
+    from pytest_ultrapar.pages.lanes import LaneUse, LimitLine
+    from pytest_ultrapar.pages.models import ModelCost, PassAt
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the format; nothing is fetched from there."""
@@ -105,6 +107,9 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
             str(one.seats or "-"),
             f"{max(one.in_flight):.1f}",
             f"{len(one.refused_at_s):,}",
+            f"{one.pauses:,}",
+            duration(one.paused_s),
+            f"{one.n_opened:,}",
         )
         for one in lanes
     ]
@@ -112,9 +117,18 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         "lanes",
         "Lanes over time",
         "How many requests each lane had in flight; red marks are refusals.",
-        "attempts: t_send_s, t_end_s, outcome",
+        "attempts: t_send_s, t_end_s, outcome; manifest.json: lanes",
         spec,
-        ("lane", "requests", "seats", "most in flight", "refused"),
+        (
+            "lane",
+            "requests",
+            "seats",
+            "most in flight",
+            "refused",
+            "pauses",
+            "paused for",
+            "breaker opened",
+        ),
         rows,
     )
 
@@ -161,8 +175,81 @@ def time_plot(found: Attribution | None) -> Plot | None:
     )
 
 
+def limits_plot(limits: Sequence[LimitLine]) -> Plot | None:
+    """Estimated limits over time; None where none was estimated."""
+    if not limits:
+        return None
+    values = [
+        {"limit": one.limit, "at": at_s, "allowed": n, "why": why}
+        for one in limits
+        for at_s, n, why in zip(one.at_s, one.workers, one.reasons, strict=True)
+    ]
+    spec = {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": 260,
+        "data": {"values": values},
+        "mark": {"type": "line", "interpolate": "step-after", "point": True},
+        "encoding": {
+            "x": {"field": "at", "type": "quantitative", "title": "seconds"},
+            "y": {"field": "allowed", "type": "quantitative", "title": "allowed in flight"},
+            "color": _colour_of("limit"),
+        },
+    }
+    return Plot(
+        "limits",
+        "Estimated limits over time",
+        "How many requests each limit allowed in flight; every point is a change.",
+        "limits: t_s, workers, reason",
+        spec,
+        ("limit", "changes", "at first", "least", "most", "at last", "last reason"),
+        [
+            (
+                one.limit,
+                f"{len(one.workers):,}",
+                *(
+                    f"{n:,}"
+                    for n in (
+                        one.workers[0],
+                        min(one.workers),
+                        max(one.workers),
+                        one.workers[-1],
+                    )
+                ),
+                one.reasons[-1],
+            )
+            for one in limits
+        ],
+    )
+
+
 def curves_plot(curves: Sequence[Curve]) -> Plot | None:
     """How long cases took; None where none was answered."""
+    return _distribution(
+        curves,
+        "cases",
+        key="curves",
+        title="How long answers took",
+        note="Share of graded cases whose answers took at most so long, all of a case together.",
+        source="results: service_s",
+    )
+
+
+def first_tokens_plot(curves: Sequence[Curve]) -> Plot | None:
+    """How long first tokens took; None where nothing was streamed."""
+    return _distribution(
+        curves,
+        "answers",
+        key="first-tokens",
+        title="How long first tokens took",
+        note="Share of streamed answers whose first token came at most so long after the request.",
+        source="attempts: t_send_s, t_first_token_s",
+    )
+
+
+def _distribution(
+    curves: Sequence[Curve], counted: str, *, key: str, title: str, note: str, source: str
+) -> Plot | None:
     if not curves:
         return None
     values = [
@@ -181,24 +268,19 @@ def curves_plot(curves: Sequence[Curve]) -> Plot | None:
             "y": {
                 "field": "share",
                 "type": "quantitative",
-                "title": "share of cases",
+                "title": f"share of {counted}",
                 "axis": {"format": "%"},
             },
-            "color": {
-                "field": "model",
-                "type": "nominal",
-                "title": None,
-                "legend": {"orient": "bottom", "columns": 3, "labelLimit": 260},
-            },
+            "color": _colour_of("model"),
         },
     }
     return Plot(
-        "curves",
-        "How long answers took",
-        "Share of graded cases whose answers took at most so long, all of a case together.",
-        "results: service_s",
+        key,
+        title,
+        note,
+        source,
         spec,
-        ("model", "cases", "p50", "p96", "longest"),
+        ("model", counted, "p50", "p96", "longest"),
         [
             (
                 one.model,
@@ -208,3 +290,112 @@ def curves_plot(curves: Sequence[Curve]) -> Plot | None:
             for one in curves
         ],
     )
+
+
+def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
+    """What a solved case cost by model; None where no cost is known."""
+    if not costs:
+        return None
+    values = [
+        {"model": one.model, "cost": one.per_solved} for one in costs if one.per_solved is not None
+    ]
+    spec = {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": {"step": 26},
+        "data": {"values": values},
+        "mark": {"type": "bar", "cornerRadiusEnd": 3, "color": "#0072b2"},
+        "encoding": {
+            "y": {"field": "model", "type": "nominal", "title": None, "axis": {"labelLimit": 260}},
+            "x": {
+                "field": "cost",
+                "type": "quantitative",
+                "title": f"{currency} for each solved case",
+            },
+        },
+    }
+    return Plot(
+        "costs",
+        "What a solved case cost",
+        "Of each model, the cost of all its cases by the number of those that were solved; without"
+        " roles and without requests that got no answer.",
+        "results: cost, outcome, model",
+        spec,
+        ("model", "cost", "solved", "for each solved case", "cases of unknown cost"),
+        [
+            (
+                one.model,
+                money(one.cost, currency),
+                f"{one.n_solved:,}",
+                "-" if one.per_solved is None else money(one.per_solved, currency),
+                f"{one.n_unknown:,}",
+            )
+            for one in costs
+        ],
+    )
+
+
+def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
+    """pass@k by model; None where cells have no repetitions."""
+    if not passes:
+        return None
+    values = [msgspec.to_builtins(one) for one in passes]
+    x = {"field": "k", "type": "quantitative", "title": "k", "axis": {"tickMinStep": 1}}
+    spec = {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": 260,
+        "data": {"values": values},
+        "encoding": {"x": x, "color": _colour_of("model")},
+        "layer": [
+            {
+                "transform": [{"filter": "datum.low !== null"}],
+                "mark": {"type": "rule", "opacity": 0.5},
+                "encoding": {
+                    "y": {"field": "low", "type": "quantitative"},
+                    "y2": {"field": "high"},
+                },
+            },
+            {
+                "mark": {"type": "line", "point": True},
+                "encoding": {
+                    "y": {
+                        "field": "value",
+                        "type": "quantitative",
+                        "title": "pass@k",
+                        "axis": {"format": "%"},
+                    }
+                },
+            },
+        ],
+    }
+    return Plot(
+        "passes",
+        "Solved in one of k repetitions",
+        "pass@k: the chance that of k repetitions of a cell at least one is solved, the mean over"
+        " cells; with its interval at 95 %.",
+        "results: outcome, model, repeat",
+        spec,
+        ("model", "k", "cells", "pass@k", "95 % interval"),
+        [
+            (
+                one.model,
+                str(one.k),
+                f"{one.n:,}",
+                percent(one.value),
+                "-"
+                if one.low is None or one.high is None
+                else f"{percent(one.low)} to {percent(one.high)}",
+            )
+            for one in passes
+        ],
+    )
+
+
+def _colour_of(field: str) -> dict[str, Any]:
+    return {
+        "field": field,
+        "type": "nominal",
+        "title": None,
+        "legend": {"orient": "bottom", "columns": 3, "labelLimit": 260},
+    }

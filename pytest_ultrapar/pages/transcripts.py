@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CASES_OF_A_PART = 50
+_CASES_AT_ONCE = 2_500
+"""So many have their rows in memory: a run's tables may be larger than that is."""
 MOST_BYTES = 8_000_000
 """Of all parts as the page holds them; beyond that it would open slowly."""
 MOST_CHARACTERS = 200_000_000
@@ -75,36 +77,38 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
     Raises:
         ResultsError: A table cannot be read.
     """
-    messages = _by_case(run_dir, "transcripts", _MESSAGE)
-    attempts = _by_case(run_dir, "attempts", _ATTEMPT)
     parts: list[str] = []
     of_case: dict[str, int] = {}
     room, characters = MOST_BYTES // n_runs, MOST_CHARACTERS // n_runs
-    for start in range(0, len(case_ids), CASES_OF_A_PART):
-        some = case_ids[start : start + CASES_OF_A_PART]
-        content = {
-            case_id: {
-                "messages": _conversation(messages.get(case_id, ())),
-                "attempts": [_tried(row) for row in attempts.get(case_id, ())],
+    for first in range(0, len(case_ids), _CASES_AT_ONCE):
+        near = case_ids[first : first + _CASES_AT_ONCE]
+        messages = _by_case(run_dir, "transcripts", _MESSAGE, near)
+        attempts = _by_case(run_dir, "attempts", _ATTEMPT, near)
+        for start in range(0, len(near), CASES_OF_A_PART):
+            some = near[start : start + CASES_OF_A_PART]
+            content = {
+                case_id: {
+                    "messages": _conversation(messages.get(case_id, ())),
+                    "attempts": [_tried(row) for row in attempts.get(case_id, ())],
+                }
+                for case_id in some
             }
-            for case_id in some
-        }
-        text = msgspec.json.encode(content)
-        packed = base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
-        if len(packed) > room or len(text) > characters:
-            return Packed(parts, of_case, len(case_ids) - len(of_case))
-        room -= len(packed)
-        characters -= len(text)
-        of_case |= dict.fromkeys(some, len(parts))
-        parts.append(packed)
+            text = msgspec.json.encode(content)
+            packed = base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
+            if len(packed) > room or len(text) > characters:
+                return Packed(parts, of_case, len(case_ids) - len(of_case))
+            room -= len(packed)
+            characters -= len(text)
+            of_case |= dict.fromkeys(some, len(parts))
+            parts.append(packed)
     return Packed(parts, of_case, 0)
 
 
 def _by_case(
-    run_dir: Path, table: str, columns: tuple[str, ...]
+    run_dir: Path, table: str, columns: tuple[str, ...], case_ids: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in read_rows(run_dir, table, columns):
+    for row in read_rows(run_dir, table, columns, of_cases=set(case_ids)):
         found[row["case_id"]].append(row)
     return found
 

@@ -72,16 +72,20 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
     """Markdown of at most so many bytes, as GitHub takes a comment or a summary.
 
     Of a table that is too long the last rows are left out, and columns of one that is too wide;
-    long texts are cut, and whole sections left out in the end. All of it is said.
+    long texts are cut, and whole sections left out in the end. All of it is said, but where there
+    is room for hardly anything: then the first sentences, which are the verdict, stand alone.
 
     Args:
         sections: The report.
-        most_bytes: In UTF-8, enough for a sentence or two.
+        most_bytes: In UTF-8.
     """
-    parts, left_out = [], []
+    parts: list[str] = []
+    left_out: list[str] = []
     room = most_bytes - _SIZE_OF_A_NOTE
     for section in map(_bounded, sections):
         text = _fitted(section, room)
+        if text is None and not parts and not left_out:
+            return _verdict(section, most_bytes)
         if text is None:
             left_out.append(section.title)
             continue
@@ -92,6 +96,11 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
             f"Left out for its size: {_plain(', '.join(left_out))[: _SIZE_OF_A_NOTE // 8]}"
         )
     return "\n".join(parts)
+
+
+def _verdict(section: Section, most_bytes: int) -> str:
+    text = "".join(f"- {_plain(note)}\n" for note in section.notes[:_FEWEST_NOTES])
+    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
 
 
 def _bounded(section: Section) -> Section:

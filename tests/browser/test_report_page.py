@@ -13,7 +13,15 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.pages import transcripts
 from pytest_ultrapar.pages.page import PAGE, write_page
 from pytest_ultrapar.records import TurnMessage
-from tests.unit.finished_run import attempt, case, episode, grade, make_run, write_journal
+from tests.unit.finished_run import (
+    attempt,
+    case,
+    episode,
+    grade,
+    make_run,
+    run_of_repetitions,
+    write_journal,
+)
 
 pytestmark = pytest.mark.browser
 HOSTILE = (
@@ -88,6 +96,25 @@ def test_every_plot_has_marks(opened):
         plot = plots.nth(number)
         plot.locator("svg").wait_for()
         assert plot.locator("svg .role-mark path").count() > 0
+
+
+def test_plots_of_what_a_run_may_have_beside_have_marks(chromium, tmp_path):
+    run = run_of_repetitions(tmp_path / "repeated")
+    compact(run.path)
+    write_page(run.path, run.path / PAGE)
+    page = chromium.new_page()
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto((run.path / PAGE).as_uri())
+    for key in ("passes", "costs", "limits", "first-tokens"):
+        mark = page.locator(f"#plot-{key} svg .role-mark path")
+        expect(mark.first).to_be_attached()
+    # Of each model and k a point, and as many intervals.
+    expect(page.locator("#plot-passes svg .mark-symbol.role-mark path")).to_have_count(6)
+    expect(page.locator("#plot-passes svg .mark-rule.role-mark line")).to_have_count(6)
+    assert said == []
+    page.close()
 
 
 def test_a_press_on_a_cell_shows_its_cases(opened):

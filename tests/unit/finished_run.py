@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
+
+from pytest_ultrapar.broker.adaptive.observation import FILE_NAME, HistoryFile, LimitChange
+from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.pool.model import Lane, LaneId
+from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
 from pytest_ultrapar.store.cases_file import suite_digest, write_cases
 from pytest_ultrapar.store.journal import JournalWriter
@@ -149,4 +154,34 @@ def run_of_seven(path, **fields):
         grade(4, "error", kind="ValueError", error="ValueError: no", test="error"),
         grade(5, "skipped", 20.0, test="skipped"),
     )
+    return run
+
+
+def run_of_repetitions(path):
+    """Two models, three repetitions of four questions, streamed and priced; an adaptive limit."""
+    cases = [
+        msgspec.structs.replace(case(n, ("m1", "m2")[n % 2], flaw=f"f{n // 6}"), repeat=n // 2 % 3)
+        for n in range(24)
+    ]
+    price = ModelPrice("azure", "m1", 1.0, 5.0)
+    status = LaneStatus(
+        LANE.lane_id, "up", "", 0, 3, 24, 24, 1, 0, {},
+        pauses={"rate": 2, "breaker": 1}, paused_s={"rate": 1.5, "breaker": 90.0}, n_opened=1,
+    )  # fmt: skip
+    prices = (price, msgspec.structs.replace(price, model="m2", per_mtok_in=0.0))
+    run = make_run(path, cases, prices=prices, lanes=(status,), summary_by=("model",))
+    for n in range(24):
+        sent = [
+            attempt(n, n + 0.1, outcome="rate", status=429),
+            attempt(
+                n + 1, n + 2, 1, tokens_in=1000, tokens_out=n,
+                t_first_token_s=None if n % 5 == 0 else n + 1.1 + n / 100,
+            ),
+        ]  # fmt: skip
+        ended = episode(n, n, n + 2, attempts=sent, worker=f"gw{n}")
+        how = "solved" if n % 7 in {0, 3, 5} else "infra" if n == 20 else "unsolved"
+        write_journal(run, f"gw{n}", ended, grade(n, how, kind="timeout" if n == 20 else None))
+    history = HistoryFile(run.path / FILE_NAME)
+    history.append([LimitChange("lab/key0", 3.0 + n, 4 + n, None, 2, "grew") for n in range(3)])
+    history.close()
     return run

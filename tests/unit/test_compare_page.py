@@ -70,7 +70,7 @@ def page_of(base, *others):
     before = None
     if len(others) > 1:
         before = compared(*others[-2:])[1][0]
-    return render(found, comparisons, before)
+    return render(found, comparisons, before).decode()
 
 
 def data_of(page):

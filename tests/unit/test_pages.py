@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
-from collections import Counter
+import statistics
+from collections import Counter, defaultdict
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,11 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.page import render
+from pytest_ultrapar.pages.plots import costs_plot, limits_plot
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest
@@ -32,6 +36,7 @@ from tests.unit.finished_run import (
     episode,
     grade,
     make_run,
+    run_of_repetitions,
     run_of_seven,
     write_journal,
 )
@@ -82,6 +87,99 @@ def test_figures_are_those_of_the_tables(run):
     )
     assert len(lane.refused_at_s) == sum(row["outcome"] == "rate" for row in sent)
     assert figures.kinds["error/ValueError"] == {"azure/dep0/key0": 1}
+
+
+@pytest.fixture
+def repeated(tmp_path):
+    found = run_of_repetitions(tmp_path / "repeated")
+    compact(found.path)
+    return found.path
+
+
+def test_what_models_cost_is_that_of_the_tables(repeated):
+    figures = read_figures(repeated, read_manifest(repeated))
+    rows = table(repeated, "results")
+    assert [one.model for one in figures.costs] == ["m1", "m2"]
+    for one in figures.costs:
+        own = [row for row in rows if row["model"] == one.model]
+        assert one.cost == pytest.approx(sum(row["cost"] for row in own))
+        assert one.cost > 0
+        n_solved = sum(row["outcome"] == "solved" for row in own)
+        assert (one.n_solved, one.n_unknown) == (n_solved, 0)
+        assert one.per_solved == pytest.approx(one.cost / n_solved)
+    assert costs_plot(figures.costs, "USD").rows[0][3].endswith(" USD")
+
+
+def test_what_costs_nothing_known_has_no_part(run):
+    assert read_figures(run, read_manifest(run)).costs == []
+
+
+def test_pass_at_k_is_that_of_the_tables(repeated):
+    figures = read_figures(repeated, read_manifest(repeated))
+    cells = defaultdict(list)
+    for row in table(repeated, "results"):
+        if row["outcome"] in {"solved", "unsolved"}:
+            cells[row["model"], row["param.flaw"]].append(row["outcome"] == "solved")
+    assert [(one.model, one.k) for one in figures.passes] == [
+        (model, k) for model in ("m1", "m2") for k in (1, 2, 3)
+    ]
+    for one in figures.passes:
+        own = [hits for (model, _), hits in cells.items() if model == one.model]
+        draws = [
+            statistics.mean(any(some) for some in itertools.combinations(hits, one.k))
+            for hits in own
+            if len(hits) >= one.k
+        ]
+        assert one.n == len(draws)
+        assert one.value == pytest.approx(statistics.mean(draws))
+        assert 0 <= one.low <= one.value <= one.high <= 1
+    said = {(one.model, one.figure): one for one in read_summary(repeated).repetitions}
+    for one in figures.passes:
+        if one.k in {1, 3}:
+            figure = said[one.model, f"pass@{one.k}"]
+            assert (figure.value, figure.interval) == (one.value, (one.low, one.high))
+
+
+def test_first_tokens_are_those_of_the_tables(repeated):
+    figures = read_figures(repeated, read_manifest(repeated))
+    model_of = {row["case_id"]: row["model"] for row in table(repeated, "results")}
+    waits = defaultdict(list)
+    for row in table(repeated, "attempts"):
+        if row["t_first_token_s"] is not None:
+            waits[model_of[row["case_id"]]].append(row["t_first_token_s"] - row["t_send_s"])
+    assert {one.model: (one.n, one.seconds) for one in figures.first_tokens} == {
+        model: (len(found), quantiles(found)) for model, found in waits.items()
+    }
+
+
+def test_roles_first_tokens_are_not_the_models(tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    judge = attempt(1, 9, t_first_token_s=8.0, role="judge")
+    write_journal(run, "gw0", episode(0, 1, 9, attempts=[judge]), grade(0))
+    compact(run.path)
+    assert read_figures(run.path, read_manifest(run.path)).first_tokens == []
+
+
+def test_limits_and_pauses_are_those_of_the_run(repeated):
+    figures = read_figures(repeated, read_manifest(repeated))
+    (limit,) = figures.limits
+    rows = table(repeated, "limits")
+    start_s = min(row["t_send_s"] for row in table(repeated, "attempts"))
+    assert limit.at_s == [row["t_s"] - start_s for row in rows]
+    assert limit.workers == [row["workers"] for row in rows] == [4, 5, 6]
+    assert limits_plot(figures.limits).rows == [("lab/key0", "3", "4", "4", "6", "6", "grew")]
+    (lane,) = figures.lanes
+    assert (lane.pauses, lane.paused_s, lane.n_opened) == (3, 91.5, 1)
+    refused = [row for row in table(repeated, "attempts") if row["outcome"] == "rate"]
+    assert len(lane.refused_at_s) == len(refused) == 24
+
+
+def test_every_plot_of_a_page_says_where_its_numbers_come_from(repeated):
+    page = render(repeated).decode()
+    keys = re.findall(r'id="plot-(.*?)" data-source="(.*?)"', page)
+    assert {key for key, source in keys if source} >= {
+        "passes", "costs", "lanes", "limits", "curves", "first-tokens",
+    }  # fmt: skip
 
 
 def figures_of(directory, cases):
@@ -178,7 +276,7 @@ def test_nothing_ends_the_element_that_holds_the_data():
 
 
 def test_page_runs_its_own_scripts_alone(run):
-    page = render(run)
+    page = render(run).decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
     assert policy.startswith("default-src &#39;none&#39;; script-src &#39;sha256-")
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -362,11 +460,11 @@ def test_runs_of_one_case_and_of_none_that_was_graded_have_a_page(tmp_path, outc
     ended = episode(0, 1.0, 2.0, ending, kind=kind, attempts=failed)
     write_journal(run, "gw0", ended, grade(0, outcome, kind=kind))
     compact(run.path)
-    assert "Run " in render(run.path)
+    assert b"Run " in render(run.path)
 
 
 def test_run_without_any_case_that_ran_has_a_page(tmp_path):
     run = make_run(tmp_path / "none", [case(0)])
     write_journal(run, "gw0")
     compact(run.path)
-    assert "0 graded" in render(run.path)
+    assert b"0 graded" in render(run.path)
