@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.records import Case, Outcome, Scalar
+    from pytest_ultrapar.records import Outcome, Scalar
     from pytest_ultrapar.store.manifest import Manifest
 
 MOST_VALUES = 40
@@ -172,10 +172,20 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
+    # Plans and tables are large, and needed one after the other.
+    cells, clusters = _cells_and_clusters(run_dir)
     columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
     results = read_rows(run_dir, "results", columns, beginning=_PARAM)
     results.sort(key=lambda row: _ORDER.index(row["outcome"]))
-    rows = _as_intervals_take_them(results, read_cases(run_dir))
+    rows = {
+        row["case_id"]: _Row(
+            row["case_id"],
+            row["outcome"],
+            cells.get(row["case_id"], ""),
+            clusters.get(row["case_id"]),
+        )
+        for row in results
+    }
     models = sorted({row["model"] for row in results})
     shown = dict(zip(models, labels(models), strict=True))
     by_model: dict[str, list[_Row]] = defaultdict(list)
@@ -212,20 +222,9 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     )
 
 
-def _as_intervals_take_them(
-    results: Iterable[dict[str, Any]], planned: Sequence[Case]
-) -> dict[str, _Row]:
-    cells = cells_of(planned)
-    clusters = {case.case_id: case.cluster for case in planned}
-    return {
-        row["case_id"]: _Row(
-            row["case_id"],
-            row["outcome"],
-            cells.get(row["case_id"], ""),
-            clusters.get(row["case_id"]),
-        )
-        for row in results
-    }
+def _cells_and_clusters(run_dir: Path) -> tuple[dict[str, str], dict[str, str | None]]:
+    planned = read_cases(run_dir)
+    return cells_of(planned), {case.case_id: case.cluster for case in planned}
 
 
 def _line(

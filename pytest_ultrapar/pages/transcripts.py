@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CASES_OF_A_PART = 50
-_CASES_AT_ONCE = 2_500
+_CASES_AT_ONCE = 2_000
 """So many have their rows in memory: a run's tables may be larger than that is."""
 MOST_BYTES = 8_000_000
 """Of all parts as the page holds them; beyond that it would open slowly."""
