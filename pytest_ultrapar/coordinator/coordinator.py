@@ -88,6 +88,10 @@ class Coordinator:
             try:
                 # It loads pyarrow and scipy while pytest collects.
                 options = self.run.options
+                if options.otel:
+                    from pytest_ultrapar.session.telemetry import check_installed  # noqa: PLC0415 - seldom
+
+                    check_installed()
                 self.run.services.start_compactor(
                     self.config.invocation_params.dir, page=options.report == "html"
                 )

@@ -424,6 +424,14 @@ class Options:
         choices=get_args(ReportForm),
         is_recorded=False,
     )
+    otel: Setting[bool] = Setting(
+        "--ultrapar-otel",
+        "Send OpenTelemetry spans and metrics of cases and requests, without what was said, as "
+        "OTEL_* in the environment say (needs the extra 'otel')",
+        default=False,
+        kind=bool,
+        is_recorded=False,
+    )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
         "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "

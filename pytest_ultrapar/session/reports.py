@@ -50,6 +50,12 @@ def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
         from pytest_ultrapar.session.allure import AllureResults  # noqa: PLC0415 - beside it only
 
         config.pluginmanager.register(AllureResults(config, reports.shown), "ultrapar-allure")
+    runtime = prefetcher.runtime
+    if runtime.options.otel:
+        from pytest_ultrapar.session.telemetry import Telemetry  # noqa: PLC0415 - as above
+
+        telemetry = Telemetry(runtime.directory.name, runtime.worker, runtime.redactor.text)
+        config.pluginmanager.register(telemetry, "ultrapar-telemetry")
 
 
 class CaseReports:

@@ -1,0 +1,150 @@
+"""Spans and metrics that a run sends, by what a collector of OpenTelemetry received."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.plugin.conftest import CANARY
+from tests.unit.test_layout import modules_loaded_by
+
+SUITE = """
+@pytest.mark.parametrize("prompt", ["yes", "status 500 x1", "garbage", "CANARY"])
+def test_it(answer, grade):
+    grade("partial", {"length": len(answer)})
+"""
+
+
+class Collector:
+    """Takes what exporters send over HTTP, as protobuf."""
+
+    def __init__(self):
+        self.bodies = []
+        self.traces, self.metrics = [], []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                collector.bodies.append(body)
+                if self.path == "/v1/traces":
+                    collector.traces.append(ExportTraceServiceRequest.FromString(body))
+                else:
+                    collector.metrics.append(ExportMetricsServiceRequest.FromString(body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def spans(self):
+        return [
+            span
+            for request in self.traces
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    def points(self, name):
+        """Data points of a histogram, each process's last word."""
+        return [
+            point
+            for request in self.metrics
+            for resource in request.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.histogram.data_points
+        ]
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def collector(monkeypatch):
+    made = Collector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
+    monkeypatch.delenv("OTEL_TRACES_EXPORTER", raising=False)
+    yield made
+    made.close()
+
+
+def facts(span):
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, workers):
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
+    project.suite(SUITE.replace("CANARY", CANARY))
+    project.run_apart(workers, "--ultrapar-otel")
+    cases = [span for span in collector.spans if span.name == "case m"]
+    requests = [span for span in collector.spans if span.name == "chat m"]
+    assert len(cases) == 4
+    assert len(requests) == len(project.server.prompts) == len(project.rows("attempts"))
+    assert {span.trace_id.hex() for span in collector.spans} == {trace}
+    assert {span.parent_span_id.hex() for span in cases} == {parent}
+    assert {span.parent_span_id for span in requests} <= {span.span_id for span in cases}
+    rows = {row["case_id"]: row for row in project.rows()}
+    for span in cases:
+        told = facts(span)
+        row = rows[told["ultrapar.case"]]
+        assert told["ultrapar.outcome"] == row["outcome"]
+        assert told["gen_ai.request.model"] == "m"
+        results = [facts(event) for event in span.events]
+        assert results[0]["gen_ai.evaluation.score.label"] == row["outcome"]
+        assert span.start_time_unix_nano <= span.end_time_unix_nano
+        assert abs(span.end_time_unix_nano / 1e9 - time.time()) < 600
+    outcomes = sorted(row["outcome"] for row in project.rows("attempts"))
+    assert sorted(facts(span).get("error.type", "ok") for span in requests) == outcomes
+    took = collector.points("gen_ai.client.operation.duration")
+    assert sum(point.count for point in took) == len(requests)
+    tokens = sum(row["tokens_in"] or 0 for row in project.rows("attempts"))
+    used = [
+        point
+        for point in collector.points("gen_ai.client.token.usage")
+        if facts(point)["gen_ai.token.type"] == "input"
+    ]
+    assert sum(point.sum for point in used) == tokens
+    assert CANARY.encode() not in b"".join(collector.bodies)
+
+
+@pytest.mark.slow
+def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    project.suite(SUITE)
+    assert project.run_apart("-n0", "--ultrapar-otel").ret == 1
+    assert len(project.rows()) == 4
+
+
+def test_exporter_that_is_not_installed_is_named(project, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
+    project.suite(SUITE)
+    result = project.run_apart("-n0", "--ultrapar-otel")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: OTEL_TRACES_EXPORTER = zipkin: no such exporter is*"])
+    assert project.server.prompts == []
+
+
+def test_nothing_of_it_is_loaded_unless_asked_for():
+    loaded = modules_loaded_by("pytest_ultrapar.workers.worker, pytest_ultrapar.workers.local")
+    assert not [name for name in loaded if name.startswith("opentelemetry")]
