@@ -5,9 +5,13 @@ Tables are made of a copy of what it has written so far, and are gone with it.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
-from contextlib import contextmanager
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +26,9 @@ from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+_LOWEST = 19
 _SMALL_FILES = (MANIFEST_NAME, CASES_NAME, COMING_NAME, RECOVERED_NAME)
 
 
@@ -76,6 +81,18 @@ def readable(run_dir: Path) -> Iterator[Readable]:
             if goes_on
             else f"This run was interrupted: it has {n_done}; --ultrapar-resume finishes it",
         )
+
+
+def gently(work: Callable[[], None]) -> None:
+    """Do it with what others leave of the CPU: a run that goes on needs it more."""
+    with ThreadPoolExecutor(1, initializer=_yield_to_others) as one:
+        one.submit(work).result()
+
+
+def _yield_to_others() -> None:
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid even this
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
 
 
 def _copy(run_dir: Path, copy: Path) -> None:
