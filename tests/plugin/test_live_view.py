@@ -56,7 +56,7 @@ def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal
     lines = shown.until(lambda lines: is_view(lines) and any("failed" in line for line in lines))
     text = "\n".join(lines)
     assert re.search(rf"^asking: \d+/{n} graded, ETA ", text, re.MULTILINE)
-    assert re.search(r"^p/m/key0 +\S+ +\d/4 ", text, re.MULTILINE)
+    assert re.search(r"^p/m/key0 +\S+ +\d/4\b", text, re.MULTILINE)
     assert re.search(rf"^m +\d+/{n} +\d+\.\d %, \d+\.\d to ", text, re.MULTILINE)
     assert re.search(r"^failed  .*AssertionError: an answer that", text, re.MULTILINE)
     assert max(map(len, lines)) <= 80
