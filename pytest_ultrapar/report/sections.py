@@ -109,15 +109,14 @@ def _bounded(section: Section) -> Section:
     more = (f"{n_more:,} more columns are left out for their size",) if n_more > 0 else ()
     return replace(
         section,
-        title=_cut(section.title, _LONGEST_NAME),
-        header=_names(section.header),
-        rows=tuple(_names(row) for row in section.rows),
+        header=section.header[:_MOST_COLUMNS],
+        rows=tuple(row[:_MOST_COLUMNS] for row in section.rows),
         notes=(*more, *(_cut(note, _LONGEST_NOTE) for note in section.notes)),
     )
 
 
-def _names(row: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_cut(text, _LONGEST_NAME) for text in row[:_MOST_COLUMNS])
+def _names(row: Iterable[str]) -> list[str]:
+    return [_cut(text, _LONGEST_NAME) for text in row]
 
 
 def _cut(text: str, most: int) -> str:
@@ -148,10 +147,11 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
 
 
 def _markdown(section: Section) -> Iterator[str]:
-    yield f"### {_plain(section.title)}"
+    yield f"### {_plain(_cut(section.title, _LONGEST_NAME))}"
     if section.rows:
         yield ""
-        yield from markdown_table(section.header, section.rows, n_names=section.n_names)
+        rows = [_names(row) for row in section.rows]
+        yield from markdown_table(_names(section.header), rows, n_names=section.n_names)
     if section.notes:
         yield ""
         yield from (f"- {_plain(note)}" for note in section.notes)

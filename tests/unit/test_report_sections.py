@@ -78,3 +78,9 @@ def test_many_sentences_do_not_take_a_table_with_them():
     rows = tuple((f"m{n}",) for n in range(3000))
     long = Section("t", ("name",), rows, notes=("x" * 100,) * 2000)
     assert "| m0 " in markdown_within([long], 64_000)
+
+
+def test_names_have_a_bound_in_a_file_too():
+    lines = [*markdown_lines([Section("n" * 10_000, ("n" * 10_000,), (("n" * 10_000,),))])]
+    assert max(map(len, lines)) < 400
+    assert "[+9700 characters]" in lines[0]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.statistics import (
     RESOLUTION_S,
+    mean_scores,
     measure_case,
     part_time,
     quantile,
@@ -292,3 +293,8 @@ def test_history_final_episode_is_the_one_that_was_graded():
     assert CaseHistory(grade("skipped", 2)).final_episode() is None
     assert CaseHistory(None, [entry(1)]).final_episode() is None
     assert CaseHistory(grade("infra", 9), [entry(5, "infra")]).final_episode() == entry(5, "infra")
+
+
+def test_scores_whose_sum_is_no_number_have_a_mean():
+    given = [measure(0.0, 1.0, score=1e308), measure(0.0, 1.0, score=1e308)]
+    assert mean_scores(given)["score"].mean == 1e308
