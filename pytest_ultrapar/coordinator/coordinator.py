@@ -147,6 +147,11 @@ class Coordinator:
         if outcome is not None and self._live is not None:
             self._live.count(outcome, report)
 
+    def pytest_enter_pdb(self) -> None:
+        """Leave the terminal to whoever debugs."""
+        if self._live is not None:
+            self._live.stop()
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(
         self, report: pytest.TestReport

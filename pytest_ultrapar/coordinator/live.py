@@ -189,8 +189,8 @@ def _can_draw(reporter: pytest.TerminalReporter) -> bool:
     return (
         bool(reporter.isatty)
         and os.environ.get("TERM", "dumb") != "dumb"
-        # What tests print goes straight to the terminal.
-        and reporter.config.getoption("capture", "fd") != "no"
+        # Else tests, or what they start, write straight to the terminal.
+        and reporter.config.getoption("capture", "fd") == "fd"
         # It redraws lines of its own.
         and not reporter.config.pluginmanager.hasplugin("sugar")
     )

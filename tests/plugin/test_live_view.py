@@ -114,6 +114,7 @@ def test_what_pytest_writes_stands_whole_above_the_view(terminal):
         (("--ultrapar-live=line",), {}, False, True),
         (("-q",), {}, False, True),
         (("-s",), {}, False, True),
+        (("--capture=sys",), {}, False, True),
     ],
 )
 def test_view_is_as_it_was_asked_for(terminal, options, environ, has_view, has_colour):
@@ -128,6 +129,18 @@ def test_view_is_as_it_was_asked_for(terminal, options, environ, has_view, has_c
     assert ("asking: " in raw) == (has_view or one_line)
     if "-s" in options:
         assert all(f"printed slow 0.3 yes {n} printed" in raw for n in range(24))
+
+
+@pytest.mark.slow
+def test_debugger_has_the_terminal_for_itself(terminal):
+    shown = terminal("-n0", "--pdb", n_cases=60)
+    shown.until(lambda lines: any(line.startswith("(Pdb)") for line in lines))
+    before = shown.lines
+    shown.press(b"p 6 * 7\n")
+    lines = shown.until(lambda lines: "42" in lines and lines[-1].startswith("(Pdb)"))
+    assert heads(before) == heads(lines) == []
+    shown.press(b"q\n")
+    shown.end()
 
 
 @pytest.mark.slow
