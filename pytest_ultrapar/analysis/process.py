@@ -123,7 +123,11 @@ class CompactionProcess:
 
         with suppress(msgspec.DecodeError):  # a line that is torn is of a process that was killed
             if line:
-                return msgspec.json.decode(line, type=RunSummary)
+                summary = msgspec.json.decode(line, type=RunSummary)
+                if not self._then:
+                    child.wait()
+                    self.stop()
+                return summary
         code = child.wait()
         self.stop()
         if code < 0:
@@ -178,7 +182,7 @@ class CompactionProcess:
 
         Only after `compact`, and once.
         """
-        if self._is_here:
+        if self._is_here or not self._then:
             return self._rest_here()
         child = self._child
         try:

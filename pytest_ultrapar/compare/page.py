@@ -89,7 +89,7 @@ def render(
     return framed(
         "compare/page.html.j2",
         "compare/page.js",
-        embedded(data),
+        [embedded(data)],
         parts=flips.parts,
         n_left_out=flips.n_left_out,
         state="",

@@ -76,7 +76,6 @@ class CaseLine(msgspec.Struct, frozen=True):
     Attributes:
         model: Which of `Figures.models`.
         at: For each of `Figures.dimensions`, which of its values; None where it has none.
-        shard: Which part of the transcripts has its own; None where they were left out.
     """
 
     case_id: str
@@ -93,7 +92,6 @@ class CaseLine(msgspec.Struct, frozen=True):
     cost: str | None
     lane: str
     waits: dict[str, float]
-    shard: int | None = None
 
 
 class Square(msgspec.Struct, frozen=True):

@@ -13,6 +13,8 @@ import msgspec
 from pytest_ultrapar.report.text import duration, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import jinja2
 
 _PACKAGE = files("pytest_ultrapar")
@@ -47,7 +49,7 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def framed(name: str, script: str, data: str, **shown: object) -> bytes:
+def framed(name: str, script: str, data: Iterable[str], **shown: object) -> bytes:
     """A page: a template with the look and the scripts of all pages, and a policy for just these.
 
     In UTF-8, put together piece by piece: one character beyond the BMP makes four bytes of each in
@@ -56,7 +58,7 @@ def framed(name: str, script: str, data: str, **shown: object) -> bytes:
     Args:
         name: Of the template, as `template` takes it.
         script: Path in the package of the page's own script, which runs last.
-        data: What the scripts read, `embedded`.
+        data: What the scripts read, `embedded`, in pieces.
         shown: What the template names beside.
     """
     scripts = [
@@ -71,7 +73,7 @@ def framed(name: str, script: str, data: str, **shown: object) -> bytes:
         policy=_policy(scripts, style),
         scripts=[_unescaped(one) for one in scripts],
         style=_unescaped(style),
-        data=_unescaped(data),
+        data=[_unescaped(piece) for piece in data],
         **shown,
     )
     return b"".join(piece.encode("utf-8", "replace") for piece in pieces)

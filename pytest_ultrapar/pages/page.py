@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
@@ -32,11 +30,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.pages.figures import Figures
+    from pytest_ultrapar.pages.figures import CaseLine, Figures
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
 TEMPLATE = "pages/report.html.j2"
+_CASES_AT_ONCE = 1_000
 
 
 def write_page(run_dir: Path, path: Path, state: str = "", tables: Path | None = None) -> None:
@@ -68,7 +67,6 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         msg = f"{run_dir} has no results yet"
         raise ConfigError(msg)
     figures = read_figures(tables, manifest)
-    packed = pack(tables, [case.case_id for case in figures.cases])
     plots = [
         plot
         for plot in (
@@ -83,24 +81,21 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         if plot is not None
     ]
     outcomes = list(dict.fromkeys(case.outcome for case in figures.cases))
+    case_ids = [case.case_id for case in figures.cases]
+    # 100,000 cases are as large as all the rest: they are text before conversations come.
+    lines = _as_text(figures.cases)
+    packed = pack(tables, case_ids)
     data = {
-        "cases": [
-            msgspec.structs.replace(case, shard=packed.of_case.get(case.case_id))
-            for case in figures.cases
-        ],
+        "shards": [packed.of_case.get(case_id) for case_id in case_ids],
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
         "plots": {plot.key: plot.spec for plot in plots},
     }
-    text = embedded(data)
-    # 100,000 cases are as large again as the page that has them.
-    del data
-    figures = msgspec.structs.replace(figures, cases=[])
     return framed(
         TEMPLATE,
         "pages/report.js",
-        text,
+        ['{"cases":[', *lines, "],", embedded(data)[1:]],
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         state=state,
@@ -114,6 +109,16 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         settings=_settings(manifest),
         outcomes=outcomes,
     )
+
+
+def _as_text(cases: list[CaseLine]) -> list[str]:
+    """Elements of a JSON array, `embedded`; the list is empty then."""
+    pieces = []
+    cases.reverse()
+    while cases:
+        some = [cases.pop() for _ in range(min(_CASES_AT_ONCE, len(cases)))]
+        pieces.append(embedded(some)[1:-1] + ("," if cases else ""))
+    return pieces
 
 
 def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:

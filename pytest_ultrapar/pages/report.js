@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const { data, element, duration, told, talked, wrote, listed } = page;
+  data.cases.forEach((line, at) => { line.shard = data.shards[at]; });
 
   const fill = async (line, place) => {
     const params = Object.entries(line.params).map(([name, value]) => `${name} = ${value}`);
