@@ -116,7 +116,8 @@ const page = (() => {
 
   const talked = (all) => {
     if (!all) return [element("p", "quiet", "Its conversation is left out for its size; transcripts has it.")];
-    return [...all.messages.map(message), ...(all.attempts.length ? [tried(all.attempts)] : [])];
+    const scores = all.scores.length ? [element("p", "quiet", `scores: ${all.scores.join(", ")}`)] : [];
+    return [...scores, ...all.messages.map(message), ...(all.attempts.length ? [tried(all.attempts)] : [])];
   };
 
   const wrote = (error) => {

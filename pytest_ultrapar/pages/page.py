@@ -149,6 +149,8 @@ def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:
         each = f"{money(summary.cost.total / solved, currency)} per solved case" if solved else ""
         value = money(summary.cost.total, currency)
         yield Tile("cost", value, each, "attempts: cost")
+    else:
+        yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
 
 
 def _settings(manifest: Manifest) -> Section:

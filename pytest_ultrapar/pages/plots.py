@@ -340,7 +340,13 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
     if not passes:
         return None
     values = [msgspec.to_builtins(one) for one in passes]
-    x = {"field": "k", "type": "quantitative", "title": "k", "axis": {"tickMinStep": 1}}
+    x = {
+        "field": "k",
+        "type": "quantitative",
+        "title": "k",
+        "axis": {"tickMinStep": 1},
+        "scale": {"zero": False, "nice": False},
+    }
     spec = {
         "$schema": SCHEMA,
         "width": "container",

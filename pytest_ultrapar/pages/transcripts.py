@@ -23,6 +23,7 @@ MOST_BYTES = 8_000_000
 """Of all parts as the page holds them; beyond that it would open slowly."""
 MOST_CHARACTERS = 200_000_000
 """Of all parts unpacked: what says the same all the time packs a thousandfold."""
+_SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
 _MESSAGE = (
@@ -67,7 +68,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
-    """The conversations and attempts of cases, in this order, as far as there is room.
+    """The scores, conversations and attempts of cases, in this order, as far as there is room.
 
     Args:
         run_dir: The run's directory.
@@ -84,10 +85,12 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
         near = case_ids[first : first + _CASES_AT_ONCE]
         messages = _by_case(run_dir, "transcripts", _MESSAGE, near)
         attempts = _by_case(run_dir, "attempts", _ATTEMPT, near)
+        scores = _by_case(run_dir, "results", ("case_id",), near, beginning=_SCORE)
         for start in range(0, len(near), CASES_OF_A_PART):
             some = near[start : start + CASES_OF_A_PART]
             content = {
                 case_id: {
+                    "scores": [one for row in scores.get(case_id, ()) for one in _scores(row)],
                     "messages": _conversation(messages.get(case_id, ())),
                     "attempts": [_tried(row) for row in attempts.get(case_id, ())],
                 }
@@ -105,12 +108,25 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
 
 
 def _by_case(
-    run_dir: Path, table: str, columns: tuple[str, ...], case_ids: Sequence[str]
+    run_dir: Path,
+    table: str,
+    columns: tuple[str, ...],
+    case_ids: Sequence[str],
+    beginning: str | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in read_rows(run_dir, table, columns, of_cases=set(case_ids)):
+    rows = read_rows(run_dir, table, columns, beginning=beginning, of_cases=set(case_ids))
+    for row in rows:
         found[row["case_id"]].append(row)
     return found
+
+
+def _scores(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{visible(name.removeprefix(_SCORE))} {value:g}"
+        for name, value in row.items()
+        if name.startswith(_SCORE) and value is not None
+    ]
 
 
 def _conversation(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

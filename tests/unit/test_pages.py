@@ -468,3 +468,16 @@ def test_run_without_any_case_that_ran_has_a_page(tmp_path):
     write_journal(run, "gw0")
     compact(run.path)
     assert b"0 graded" in render(run.path)
+
+
+def test_scores_of_a_case_stand_with_what_it_said(run):
+    packed = transcripts.pack(run, [f"case{n}" for n in range(6)])
+    told = json.loads(gzip.decompress(base64.b64decode(packed.parts[0])))
+    for row in table(run, "results"):
+        scores = {name: value for name, value in row.items() if name.startswith("score.")}
+        assert told[row["case_id"]]["scores"] == [
+            f"{name.removeprefix('score.')} {value:g}"
+            for name, value in scores.items()
+            if value is not None
+        ]
+    assert any(one["scores"] for one in told.values())
