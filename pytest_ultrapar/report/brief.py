@@ -78,18 +78,29 @@ def brief_lines(
         paint: Colours a share of solved cases, 0 to 1, that is written out already.
     """
     width = min(width, MOST_WIDTH)
-    head = _folded([SIMULATED] if summary.simulated else [], width, _MOST_FOLDS)
-    head += _folded([_verdict(summary)], width, _MOST_FOLDS)
+    *head, path = quiet_lines(summary, directory=directory, width=width, has_page=has_page)
     rest = [
         *_folded(_speed(summary, lanes), width, 1),
         *_first(lane_lines(lanes), width, 1),
         *_first(trouble_lines(summary), width, _MOST_FOLDS),
-        # A path is copied: it is never folded.
-        f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}",
+        path,
     ]
     room = MOST_LINES - len(head) - len(rest) - 2
     table = _table(summary, width, max(_LEAST_ROWS, room), paint) if summary.cells else []
     return [*head, "", *table, *([""] if table else []), *rest]
+
+
+def quiet_lines(
+    summary: RunSummary, *, directory: str, width: int, has_page: bool = False
+) -> list[str]:
+    """The verdict, and where the results are; `brief_lines` has the arguments."""
+    width = min(width, MOST_WIDTH)
+    return [
+        *_folded([SIMULATED] if summary.simulated else [], width, _MOST_FOLDS),
+        *_folded([_verdict(summary)], width, _MOST_FOLDS),
+        # A path is copied: it is never folded.
+        f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}",
+    ]
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:

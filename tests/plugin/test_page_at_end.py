@@ -62,3 +62,11 @@ def test_page_that_cannot_be_written_fails_nothing(project):
             "results in *: report.md tells more, ultrapar report shows it",
         ]
     )
+
+
+def test_quiet_run_says_its_verdict_and_where_its_results_are(project):
+    project.suite(SUITE)
+    said = project.run("-n0", "-q").stdout.lines
+    at = next(number for number, line in enumerate(said) if "3 cases: 3 solved" in line)
+    assert said[at + 1].startswith("results in ")
+    assert not any("lower bound" in line for line in said)
