@@ -10,7 +10,14 @@ import msgspec
 
 from pytest_ultrapar.analysis.repetitions import cells_of, share_of
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.pages.lanes import LaneUse, LimitLine, lane_uses, limit_lines
+from pytest_ultrapar.pages.lanes import (
+    LaneUse,
+    LimitLine,
+    LimitUse,
+    lane_uses,
+    limit_lines,
+    limit_uses,
+)
 from pytest_ultrapar.pages.models import ModelCost, PassAt, model_costs, passes
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import one_line, shortened, visible
@@ -143,6 +150,7 @@ class Figures(msgspec.Struct, frozen=True):
     costs: list[ModelCost]
     passes: list[PassAt]
     lanes: list[LaneUse]
+    limit_uses: list[LimitUse]
     limits: list[LimitLine]
     kinds: dict[str, dict[str, int]]
     """Cases without a grade, by kind and lane."""
@@ -215,6 +223,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         costs,
         passes(by_model, shown),
         lane_uses(attempts, manifest),
+        limit_uses(attempts, manifest),
         limit_lines(changes, attempts),
         kinds,
     )

@@ -1,4 +1,4 @@
-"""What each lane did over the time of a run, in slices."""
+"""What each lane did over the time of a run, and how much of each limit was used, in slices."""
 
 from __future__ import annotations
 
@@ -46,6 +46,21 @@ class LaneUse(msgspec.Struct, frozen=True):
     n_opened: int = 0
 
 
+class LimitUse(msgspec.Struct, frozen=True):
+    """How much of a declared limit was used over time.
+
+    Attributes:
+        limit: Its name, with what it bounds: `lab/key0 (qps 10)`.
+        slice_s: Seconds of a slice.
+        shares: Of what it allows: of requests in flight the mean over each slice, of a rate what
+            was sent in its window up to the end of each slice.
+    """
+
+    limit: str
+    slice_s: float
+    shares: list[float]
+
+
 class LimitLine(msgspec.Struct, frozen=True):
     """An estimated limit over time.
 
@@ -68,11 +83,10 @@ def lane_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[La
         attempts: Rows of the table.
         manifest: Of the run; which limits bound a lane.
     """
-    sent = [row for row in attempts if row["t_send_s"] is not None and row["t_end_s"] is not None]
+    sent = _sent(attempts)
     if not sent:
         return []
-    start_s = min(row["t_send_s"] for row in sent)
-    slice_s = max(1e-6, (max(row["t_end_s"] for row in sent) - start_s) / N_SLICES)
+    start_s, slice_s = _slices(sent)
     limits = {one.name: one.workers for one in manifest.pool_limits}
     seats = {
         str(one.lane_id): min((n for name in one.limits if (n := limits.get(name))), default=None)
@@ -97,6 +111,52 @@ def lane_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[La
         else use
         for use in uses
     ]
+
+
+def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[LimitUse]:
+    """The limits on requests that were used most, at most `MOST_LANES`.
+
+    Args:
+        attempts: Rows of the table.
+        manifest: Of the run; which limits there are, and on which lanes' paths.
+    """
+    sent = _sent(attempts)
+    if not sent:
+        return []
+    start_s, slice_s = _slices(sent)
+    paths = {str(one.lane_id): one.limits for one in manifest.pool_lanes}
+    by_limit: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in sent:
+        for name in paths.get(f"{row['provider']}/{row['instance']}/{row['key']}", ()):
+            by_limit[name].append(row)
+    ends = start_s + np.arange(1, N_SLICES + 1) * slice_s
+    found = []
+    for limit in manifest.pool_limits:
+        own = by_limit[limit.name]
+        for kind, amount in limit.rows:
+            if not own or kind.counts == "tokens" or kind.is_daily:
+                continue
+            if kind.is_rate:
+                sends = np.sort(np.array([row["t_send_s"] for row in own]))
+                used = np.searchsorted(sends, ends, "right").astype(float)
+                used -= np.searchsorted(sends, ends - kind.window_s, "right")
+            else:
+                used = _in_flight(own, start_s, slice_s)
+            shares = [round(float(one), 4) for one in used / amount]
+            name = f"{visible(limit.name)} ({kind.word} {amount:g})"
+            found.append(LimitUse(name, slice_s, shares))
+    most_used = sorted(found, key=lambda one: -sum(one.shares))[:MOST_LANES]
+    return sorted(most_used, key=lambda one: one.limit)
+
+
+def _sent(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in attempts if row["t_send_s"] is not None and row["t_end_s"] is not None]
+
+
+def _slices(sent: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """When the first slice begins, and how long each is."""
+    start_s = min(row["t_send_s"] for row in sent)
+    return start_s, max(1e-6, (max(row["t_end_s"] for row in sent) - start_s) / N_SLICES)
 
 
 def limit_lines(
@@ -127,17 +187,22 @@ def limit_lines(
 def _use(
     name: str, rows: Sequence[dict[str, Any]], seats: int | None, start_s: float, slice_s: float
 ) -> LaneUse:
-    begin = np.array([row["t_send_s"] for row in rows]) - start_s
-    end = np.array([row["t_end_s"] for row in rows]) - start_s
-    edges = np.arange(N_SLICES + 1) * slice_s
-    # Seconds in flight until each edge: what began before it, cut at the edge.
-    until = np.array([np.clip(edge - begin, 0, end - begin).sum() for edge in edges])
     refused = [row["t_end_s"] - start_s for row in rows if row["outcome"] in _REFUSED]
     return LaneUse(
         visible(name),
         seats,
         slice_s,
-        [round(float(one), 3) for one in np.diff(until) / slice_s],
+        [round(float(one), 3) for one in _in_flight(rows, start_s, slice_s)],
         [round(one, 3) for one in sorted(refused)],
         len(rows),
     )
+
+
+def _in_flight(rows: Sequence[dict[str, Any]], start_s: float, slice_s: float) -> Any:  # noqa: ANN401 - an array
+    """The mean of each slice."""
+    begin = np.array([row["t_send_s"] for row in rows]) - start_s
+    end = np.array([row["t_end_s"] for row in rows]) - start_s
+    edges = np.arange(N_SLICES + 1) * slice_s
+    # Seconds in flight until each edge: what began before it, cut at the edge.
+    until = np.array([np.clip(edge - begin, 0, end - begin).sum() for edge in edges])
+    return np.diff(until) / slice_s

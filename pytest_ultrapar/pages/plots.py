@@ -14,7 +14,7 @@ from pytest_ultrapar.report.text import duration, percent
 if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Attribution
     from pytest_ultrapar.pages.figures import Curve
-    from pytest_ultrapar.pages.lanes import LaneUse, LimitLine
+    from pytest_ultrapar.pages.lanes import LaneUse, LimitLine, LimitUse
     from pytest_ultrapar.pages.models import ModelCost, PassAt
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -71,35 +71,7 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     ]
     refused = [{"lane": one.lane, "at": at_s} for one in lanes for at_s in one.refused_at_s]
     use = "share" if all(lane.seats for lane in lanes) else "in flight"
-    lane_axis = {"field": "lane", "type": "nominal", "title": None, "axis": {"labelLimit": 260}}
-    spec = {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": {"step": _ROW_HEIGHT},
-        "layer": [
-            {
-                "data": {"values": slices},
-                "mark": {"type": "rect"},
-                "encoding": {
-                    "x": {"field": "from", "type": "quantitative", "title": "seconds"},
-                    "x2": {"field": "to"},
-                    "y": lane_axis,
-                    "color": {
-                        "field": use,
-                        "type": "quantitative",
-                        "title": "share of seats" if use == "share" else "in flight",
-                        "scale": {"scheme": "viridis", "domainMin": 0},
-                        "legend": {"orient": "bottom", "gradientLength": 160},
-                    },
-                },
-            },
-            {
-                "data": {"values": refused},
-                "mark": {"type": "tick", "color": "#d1495b", "thickness": 2},
-                "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": lane_axis},
-            },
-        ],
-    }
+    spec = _heat("lane", slices, use, "share of seats" if use == "share" else "in flight", refused)
     rows = [
         (
             one.lane,
@@ -173,6 +145,74 @@ def time_plot(found: Attribution | None) -> Plot | None:
         ("part", "time", "share"),
         [(said, duration(s), f"{s / found.makespan_s:.1%}") for said, s in parts],
     )
+
+
+def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
+    """How full limits were over time; None where there were none."""
+    if not uses:
+        return None
+    slices = [
+        {
+            "limit": one.limit,
+            "from": round(number * one.slice_s, 3),
+            "to": round((number + 1) * one.slice_s, 3),
+            "share": share,
+        }
+        for one in uses
+        for number, share in enumerate(one.shares)
+        if share
+    ]
+    return Plot(
+        "limit-uses",
+        "Limits over time",
+        "How much of each limit on requests was used; of limits that lanes share by all of them.",
+        "attempts: t_send_s, t_end_s; manifest.json: pool_limits, pool_lanes",
+        _heat("limit", slices, "share", "share of the limit", []),
+        ("limit", "on the mean", "at most"),
+        [
+            (one.limit, percent(sum(one.shares) / len(one.shares)), percent(max(one.shares)))
+            for one in uses
+        ],
+    )
+
+
+def _heat(
+    row: str,
+    slices: Sequence[dict[str, Any]],
+    field: str,
+    title: str,
+    marks: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """Rows over time, with red marks at some times."""
+    axis = {"field": row, "type": "nominal", "title": None, "axis": {"labelLimit": 260}}
+    return {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": {"step": _ROW_HEIGHT},
+        "layer": [
+            {
+                "data": {"values": slices},
+                "mark": {"type": "rect"},
+                "encoding": {
+                    "x": {"field": "from", "type": "quantitative", "title": "seconds"},
+                    "x2": {"field": "to"},
+                    "y": axis,
+                    "color": {
+                        "field": field,
+                        "type": "quantitative",
+                        "title": title,
+                        "scale": {"scheme": "viridis", "domainMin": 0},
+                        "legend": {"orient": "bottom", "gradientLength": 160},
+                    },
+                },
+            },
+            {
+                "data": {"values": marks},
+                "mark": {"type": "tick", "color": "#d1495b", "thickness": 2},
+                "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": axis},
+            },
+        ],
+    }
 
 
 def limits_plot(limits: Sequence[LimitLine]) -> Plot | None:

@@ -26,6 +26,7 @@ from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.pages.plots import costs_plot, limits_plot
+from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest
@@ -481,3 +482,28 @@ def test_scores_of_a_case_stand_with_what_it_said(run):
             if value is not None
         ]
     assert any(one["scores"] for one in told.values())
+
+
+PATH = ("azure/key0", "azure")
+
+
+def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
+    lanes = [
+        Lane(LaneId(f"azure/dep{n}/key0"), "azure", "m1", f"dep{n}", "key0", PATH, 0.0, 9.0)
+        for n in range(2)
+    ]
+    limits = (Limit("azure/key0", "key", workers=4, qps=2), Limit("azure", "provider", rpm=30))
+    run = make_run(tmp_path / "r", [case(0), case(1)], pool_lanes=tuple(lanes), pool_limits=limits)
+    tried = [attempt(0.0, 10.0), attempt(5.0, 10.0, 1), attempt(9.0, 10.0, 2)]
+    write_journal(run, "gw0", episode(0, 0.0, 10.0, attempts=tried), grade(0))
+    compact(run.path)
+    found = {one.limit: one for one in read_figures(run.path, read_manifest(run.path)).limit_uses}
+    assert [*found] == ["azure (rpm 30)", "azure/key0 (qps 2)", "azure/key0 (workers 4)"]
+    workers = found["azure/key0 (workers 4)"]
+    seconds = sum(workers.shares) * 4 * workers.slice_s
+    assert seconds == pytest.approx(10.0 + 5.0 + 1.0, rel=0.01)
+    assert max(workers.shares) == pytest.approx(3 / 4)
+    # Of a rate what was sent in its window.
+    assert found["azure/key0 (qps 2)"].shares[0] == 1 / 2
+    assert found["azure/key0 (qps 2)"].shares[50] == 0
+    assert found["azure (rpm 30)"].shares[-1] == pytest.approx(3 / 30)
