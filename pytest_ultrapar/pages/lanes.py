@@ -200,9 +200,17 @@ def _use(
 
 def _in_flight(rows: Sequence[dict[str, Any]], start_s: float, slice_s: float) -> Any:  # noqa: ANN401 - an array
     """The mean of each slice."""
-    begin = np.array([row["t_send_s"] for row in rows]) - start_s
-    end = np.array([row["t_end_s"] for row in rows]) - start_s
     edges = np.arange(N_SLICES + 1) * slice_s
-    # Seconds in flight until each edge: what began before it, cut at the edge.
-    until = np.array([np.clip(edge - begin, 0, end - begin).sum() for edge in edges])
-    return np.diff(until) / slice_s
+    begun, ended = (
+        _seconds_since(np.array([row[name] for row in rows]) - start_s, edges)
+        for name in ("t_send_s", "t_end_s")
+    )
+    return np.diff(begun - ended) / slice_s
+
+
+def _seconds_since(times: Any, edges: Any) -> Any:  # noqa: ANN401 - arrays
+    """At each edge, the seconds that have gone by since all times before it, together."""
+    ordered = np.sort(times)
+    sums = np.concatenate(([0.0], np.cumsum(ordered)))
+    n = np.searchsorted(ordered, edges)
+    return n * edges - sums[n]
