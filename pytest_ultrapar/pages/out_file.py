@@ -1,4 +1,4 @@
-"""Where a page may go: a new file or an earlier page, never what a run or somebody else needs."""
+"""Where a page may go: a new file or an earlier page, never to what a run keeps for itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _PAGES = frozenset({".html", ".md"})
-"""No other file of a run ends so."""
+"""No other file of a run ends so, also of those that it writes at its end."""
 
 
 def out_file(text: str, option: str = "--out") -> Path:
@@ -24,7 +24,8 @@ def out_file(text: str, option: str = "--out") -> Path:
         option: Its name, for messages.
 
     Raises:
-        ConfigError: It stands in no directory, is no regular file, or a run needs it.
+        ConfigError: It stands in no directory, is no regular file, or is one that a run has or will
+            have.
     """
     if not text:
         msg = f"{option} is empty; name a file"
@@ -41,8 +42,11 @@ def out_file(text: str, option: str = "--out") -> Path:
         msg = f"{option} {text} is a {kind}; name a file"
         raise ConfigError(msg)
     run = _run_around(path.parents)
-    if run is not None and path.exists() and path.suffix not in _PAGES:
-        msg = f"{option} {text} is of the run {run}, which needs it; name another file"
+    if run is not None and path.suffix not in _PAGES:
+        msg = (
+            f"{option} {text} is in the run {run}, which keeps its own files there; name one that "
+            "ends in .html or .md, or stands elsewhere"
+        )
         raise ConfigError(msg)
     return path
 

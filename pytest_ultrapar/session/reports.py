@@ -54,7 +54,7 @@ def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
     if runtime.options.otel:
         from pytest_ultrapar.session.telemetry import Telemetry  # noqa: PLC0415 - as above
 
-        telemetry = Telemetry(runtime.directory.name, runtime.worker, runtime.redactor.text)
+        telemetry = Telemetry(runtime.directory, runtime.worker, runtime.redactor.text)
         config.pluginmanager.register(telemetry, "ultrapar-telemetry")
 
 

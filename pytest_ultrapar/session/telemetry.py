@@ -8,6 +8,7 @@ Source: OpenTelemetry semantic conventions 1.37.0, generative AI (names, units, 
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -17,18 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.collection import parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.metadata import EntryPoint
+    from pathlib import Path
 
     from opentelemetry.context import Context
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
 
-    from pytest_ultrapar.records import Attempt, Grade
+    from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 _SCOPE = "pytest_ultrapar"
@@ -55,35 +58,33 @@ class Telemetry:
     """Makes a span of each case and of each of its requests, in the process that ran it.
 
     Args:
-        run_id: Of the run.
+        directory: Of the run; its manifest is read when the first case ends.
         worker: Of this process.
         text: Takes secrets out of names.
-        tracers: Where spans go; None: where the environment says.
-        meters: Where metrics go, likewise.
         environ: The environment.
     """
 
     def __init__(
         self,
-        run_id: str,
+        directory: Path,
         worker: str,
         text: Callable[[str], str],
         *,
-        tracers: TracerProvider | None = None,
-        meters: MeterProvider | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         from opentelemetry.propagate import extract  # noqa: PLC0415 - only where it is asked for
 
+        self._directory = directory
         self._text = text
-        self._facts = {"ultrapar.run": run_id, "ultrapar.worker": worker}
-        self._tracers = tracers or _tracers(environ)
-        self._meters = meters or _meters(environ)
+        self._facts = {"ultrapar.run": directory.name, "ultrapar.worker": worker}
+        self._sent_from_us: float | None = None
+        self._endings: list[Callable[[], object]] = []
+        tracers, meters = self._tracers(environ), self._meters(environ)
         # As CI programs hand a trace on to what they start.
         given = {name: environ[name.upper()] for name in _CONTEXT if name.upper() in environ}
         self._parent: Context = extract(given)
-        self._tracer = self._tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
-        meter = self._meters.get_meter(_SCOPE, schema_url=SCHEMA_URL)
+        self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
+        meter = meters.get_meter(_SCOPE, schema_url=SCHEMA_URL)
         self._duration = meter.create_histogram(
             "gen_ai.client.operation.duration",
             unit="s",
@@ -98,12 +99,12 @@ class Telemetry:
         )
         self._item: pytest.Item | None = None
         self._attempts: list[Attempt] = []
-        self._begun_s = 0.0
+        self._begun_ns = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         """Note whose records come next. Main thread, per item."""
-        self._item, self._attempts, self._begun_s = item, [], time.monotonic()
+        self._item, self._attempts, self._begun_ns = item, [], time.time_ns()
 
     def pytest_ultrapar_attempt(self, record: Attempt) -> None:
         """Keep a request of the case. Main thread."""
@@ -117,23 +118,29 @@ class Telemetry:
         item = self._item
         if item is None:
             return
-        # What was measured stands on the monotonic clock.
-        offset_ns = time.time_ns() - time.monotonic_ns()
+        ended = prefetch.state.ended if prefetch.state is not None else None
+        # What an earlier session sent, it told itself.
+        if ended is None or not self._was_sent_now(ended):
+            self._attempts = []
+        offset_ns = _offset_ns(ended, self._attempts)
         model = self._text(str(parameter(item, "model")))
-        begun_s = min([self._begun_s, *(one.t_ready_s for one in self._attempts)])
+        begun_ns = min([self._begun_ns, *(_ns(one.t_ready_s, offset_ns) for one in self._attempts)])
         span = self._tracer.start_span(
             f"case {model}",
             self._parent,
-            start_time=_ns(begun_s, offset_ns),
+            start_time=begun_ns,
             attributes={
                 **self._facts,
                 "ultrapar.case": record.case_id,
                 "ultrapar.outcome": record.outcome,
                 "test.case.name": self._text(item.nodeid),
-                "test.case.result.status": "fail" if record.test == "failed" else "pass",
                 "gen_ai.request.model": model,
             },
         )
+        # The conventions know no other values, so a case that was skipped has none.
+        if record.test != "skipped":
+            has_passed = record.test in {"passed", "xpassed", "xfailed"}
+            span.set_attribute("test.case.result.status", "pass" if has_passed else "fail")
         if record.outcome in {"infra", "error"}:
             span.set_attribute("error.type", record.kind or record.outcome)
             span.set_status(Status(StatusCode.ERROR))
@@ -149,6 +156,12 @@ class Telemetry:
             span.add_event("gen_ai.evaluation.result", result)
         span.end()
         self._attempts = []
+
+    def _was_sent_now(self, ended: EpisodeEnded) -> bool:
+        """Whether this session sent an episode's requests; it may be of an earlier one."""
+        if self._sent_from_us is None:
+            self._sent_from_us = _sent_from_us(self._directory)
+        return ended.started_at_us >= self._sent_from_us
 
     def _tell_of(self, attempt: Attempt, model: str, told: Context, offset_ns: int) -> None:
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
@@ -200,47 +213,71 @@ class Telemetry:
         """Send what is left, for so long and no longer."""
 
         def end() -> None:
-            self._tracers.shutdown()
-            self._meters.shutdown()
+            for ending in self._endings:
+                ending()
 
-        ending = threading.Thread(target=end, name="ultrapar-otel-end", daemon=True)
-        ending.start()
-        ending.join(_FLUSH_S)
+        thread = threading.Thread(target=end, name="ultrapar-otel-end", daemon=True)
+        thread.start()
+        thread.join(_FLUSH_S)
+
+    def _tracers(self, environ: Mapping[str, str]) -> TracerProvider:
+        """The user's provider of spans if there is one, else one as the environment says."""
+        from opentelemetry import trace  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+        found = trace.get_tracer_provider()
+        if isinstance(found, TracerProvider):
+            # Others may use it after us.
+            self._endings.append(found.force_flush)
+            return found
+        made = TracerProvider(resource=_resource(environ), shutdown_on_exit=False)
+        for exporter in _exporters("traces", environ):
+            made.add_span_processor(BatchSpanProcessor(exporter.load()()))
+        self._endings.append(made.shutdown)
+        return made
+
+    def _meters(self, environ: Mapping[str, str]) -> MeterProvider:
+        from opentelemetry import metrics  # noqa: PLC0415
+        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+        from opentelemetry.sdk.metrics.export import (  # noqa: PLC0415
+            PeriodicExportingMetricReader,
+        )
+
+        found = metrics.get_meter_provider()
+        if isinstance(found, MeterProvider):
+            self._endings.append(found.force_flush)
+            return found
+        exporters = _exporters("metrics", environ)
+        readers = [PeriodicExportingMetricReader(one.load()()) for one in exporters]
+        made = MeterProvider(readers, resource=_resource(environ), shutdown_on_exit=False)
+        self._endings.append(made.shutdown)
+        return made
 
 
 _CONTEXT = ("traceparent", "tracestate")
 
 
+def _sent_from_us(directory: Path) -> float:
+    """From when on a session sent the episodes that it grades, microseconds since the epoch."""
+    from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - as above
+
+    try:
+        manifest = read_manifest(directory)
+    except ResultsError:
+        return 0
+    return math.inf if manifest.regraded is not None else manifest.measured_part.from_us
+
+
+def _offset_ns(ended: EpisodeEnded | None, attempts: Sequence[Attempt]) -> int:
+    """From the monotonic clock, by which attempts are measured, to the time of day."""
+    if ended is None or not attempts:
+        return 0
+    return ended.started_at_us * 1000 - _ns(min(one.t_lease_s for one in attempts), 0)
+
+
 def _ns(monotonic_s: float, offset_ns: int) -> int:
     return int(monotonic_s * 1e9) + offset_ns
-
-
-def _tracers(environ: Mapping[str, str]) -> TracerProvider:
-    """The user's provider of spans if there is one, else one as the environment says."""
-    from opentelemetry import trace  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-
-    found = trace.get_tracer_provider()
-    if isinstance(found, TracerProvider):
-        return found
-    made = TracerProvider(resource=_resource(environ), shutdown_on_exit=False)
-    for exporter in _exporters("traces", environ):
-        made.add_span_processor(BatchSpanProcessor(exporter.load()()))
-    return made
-
-
-def _meters(environ: Mapping[str, str]) -> MeterProvider:
-    from opentelemetry import metrics  # noqa: PLC0415
-    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
-
-    found = metrics.get_meter_provider()
-    if isinstance(found, MeterProvider):
-        return found
-    exporters = _exporters("metrics", environ)
-    readers = [PeriodicExportingMetricReader(one.load()()) for one in exporters]
-    return MeterProvider(readers, resource=_resource(environ), shutdown_on_exit=False)
 
 
 def _resource(environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - a type of the extra
@@ -256,24 +293,39 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
     """Those that `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` names; OTLP without it.
 
     Raises:
-        ConfigError: Nothing of that name is installed.
+        ConfigError: Nothing of that name is installed, or nothing speaks the protocol asked for.
     """
     variable = f"OTEL_{signal.upper()}_EXPORTER"
-    names = [name.strip() for name in environ.get(variable, "otlp").split(",")]
-    protocol = environ.get(
-        f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL",
-        environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
-    )
-    otlp = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
+    # By the specification what is empty is as good as unset.
+    names = [name.strip() for name in (environ.get(variable) or "otlp").split(",")]
     found = []
     for name in names:
         if name in {"", "none"}:
             continue
         group = f"opentelemetry_{signal}_exporter"
-        known = entry_points(group=group, name=otlp if name == "otlp" else name)
+        own_name = _otlp(signal, environ) if name == "otlp" else name
+        known = entry_points(group=group, name=own_name)
         if not known:
             installed = ", ".join(sorted(entry_points(group=group).names)) or "none"
             msg = f"{variable} = {name}: no such exporter is installed (there are: {installed})"
             raise ConfigError(msg)
         found.append(next(iter(known)))
     return found
+
+
+_PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+"""Names under which the exporters of OTLP are installed, by the protocol's."""
+
+
+def _otlp(signal: str, environ: Mapping[str, str]) -> str:
+    for variable in (
+        f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+    ):
+        if protocol := environ.get(variable, "").strip():
+            if protocol not in _PROTOCOLS:
+                allowed = " or ".join(_PROTOCOLS)
+                msg = f"{variable} = {protocol}: no exporter speaks it; use {allowed}"
+                raise ConfigError(msg)
+            return _PROTOCOLS[protocol]
+    return _PROTOCOLS["http/protobuf"]

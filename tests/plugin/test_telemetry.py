@@ -19,7 +19,7 @@ from tests.unit.test_layout import modules_loaded_by
 SUITE = """
 @pytest.mark.parametrize("prompt", ["yes", "status 500 x1", "garbage", "CANARY"])
 def test_it(answer, grade):
-    grade("partial", {"length": len(answer)})
+    grade("partial", length=len(answer))
 """
 
 
@@ -62,16 +62,16 @@ class Collector:
         ]
 
     def points(self, name):
-        """Data points of a histogram, each process's last word."""
-        return [
-            point
+        """The last word of each series of a histogram: they count from their beginning."""
+        return {
+            (point.start_time_unix_nano, str(point.attributes)): point
             for request in self.metrics
             for resource in request.resource_metrics
             for scope in resource.scope_metrics
             for metric in scope.metrics
             if metric.name == name
             for point in metric.histogram.data_points
-        ]
+        }.values()
 
     def close(self):
         self._server.shutdown()
@@ -112,6 +112,12 @@ def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, w
         assert told["gen_ai.request.model"] == "m"
         results = [facts(event) for event in span.events]
         assert results[0]["gen_ai.evaluation.score.label"] == row["outcome"]
+        scores = {
+            one["gen_ai.evaluation.name"]: one["gen_ai.evaluation.score.value"]
+            for one in results[1:]
+        }
+        length = row["score.length"]
+        assert scores == ({} if length is None else {"length": length})
         assert span.start_time_unix_nano <= span.end_time_unix_nano
         assert abs(span.end_time_unix_nano / 1e9 - time.time()) < 600
     outcomes = sorted(row["outcome"] for row in project.rows("attempts"))
@@ -128,6 +134,54 @@ def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, w
     assert CANARY.encode() not in b"".join(collector.bodies)
 
 
+@pytest.mark.parametrize("again", ["--ultrapar-resume=latest", "--ultrapar-regrade=latest"])
+def test_requests_of_an_earlier_session_are_not_told_again(project, collector, again):
+    project.suite(SUITE.replace("garbage", "no").replace("status 500 x1", "maybe"))
+    project.run_apart("-n0")
+    sent = len(project.server.prompts)
+    project.run_apart("-n0", "--ultrapar-otel", again)
+    assert len(project.server.prompts) == sent
+    assert [span.name for span in collector.spans] == ["case m"] * 4
+    assert not collector.points("gen_ai.client.operation.duration")
+
+
+def test_requests_after_a_resume_stand_at_the_time_when_they_were_sent(project, collector):
+    project.suite(SUITE)
+    project.run_apart("-n0", "--ultrapar-otel", "-k", "yes")
+    before = len(collector.spans)
+    begun_ns = time.time_ns()
+    project.run_apart("-n0", "--ultrapar-otel")
+    requests = [span for span in collector.spans[before:] if span.name == "chat m"]
+    assert requests
+    cases = {span.span_id: span for span in collector.spans}
+    for span in requests:
+        case = cases[span.parent_span_id]
+        assert begun_ns < case.start_time_unix_nano <= span.start_time_unix_nano
+        assert span.start_time_unix_nano < span.end_time_unix_nano <= case.end_time_unix_nano
+        assert case.end_time_unix_nano <= time.time_ns()
+
+
+def test_providers_of_the_user_still_work_after_a_run(project, collector):
+    project.pytester.makeconftest("""
+import atexit
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+def pytest_configure(config):
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    atexit.register(lambda: trace.get_tracer("mine").start_span("mine, after the run").end())
+""")
+    project.suite(SUITE)
+    project.run_apart("-n0", "--ultrapar-otel")
+    names = [span.name for span in collector.spans]
+    assert names.count("case m") == 4
+    assert "mine, after the run" in names
+
+
 @pytest.mark.slow
 def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -136,13 +190,32 @@ def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
     assert len(project.rows()) == 4
 
 
-def test_exporter_that_is_not_installed_is_named(project, monkeypatch):
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("OTEL_TRACES_EXPORTER", "zipkin", "no such exporter is installed*"),
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "http/json",
+            "no exporter speaks it; use http/protobuf or grpc",
+        ),
+    ],
+)
+def test_what_cannot_be_sent_is_said_before_the_run(project, monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
     project.suite(SUITE)
-    result = project.run_apart("-n0", "--ultrapar-otel")
+    result = project.run_here("-n0", "--ultrapar-otel")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: OTEL_TRACES_EXPORTER = zipkin: no such exporter is*"])
+    result.stderr.fnmatch_lines([f"ERROR: {variable} = {value}: {said}"])
     assert project.server.prompts == []
+
+
+def test_variable_that_is_empty_is_as_good_as_unset(project, collector, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+    project.suite(SUITE)
+    project.run_apart("-n0", "--ultrapar-otel", "-k", "yes")
+    assert {span.name for span in collector.spans} == {"case m", "chat m"}
 
 
 def test_nothing_of_it_is_loaded_unless_asked_for():

@@ -381,22 +381,28 @@ def test_page_that_was_there_stays_where_the_new_one_cannot_be_written(run, tmp_
     assert [path.name for path in folder.iterdir()] == ["a.html"]
 
 
-@pytest.mark.parametrize("how", ["a folder", "a pipe", "a device", "of the run", "of another run"])
+@pytest.mark.parametrize(
+    "how", ["a folder", "a pipe", "a device", "in the run", "in another run", "to be in the run"]
+)
 def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
     out = tmp_path / "out"
     if how == "a pipe":
         os.mkfifo(out)
     elif how == "a device":
         out = Path(os.devnull)
-    elif how == "of the run":
+    elif how == "in the run":
         out.symlink_to(run / "manifest.json")
-    elif how == "of another run":
+    elif how == "in another run":
         shutil.copytree(run, tmp_path / "other")
         out = next((tmp_path / "other" / "journal").iterdir())
+    elif how == "to be in the run":
+        # A run that goes on will put it there.
+        out = run / "summary.json"
+        out.unlink()
     else:
         out.mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    kind = how if how.startswith("a ") else "of the run"
+    kind = how if how.startswith("a ") else "in the run"
     for words in ([], ["--markdown"]):
         assert main(["report", str(run), "--out", str(out), *words]) == 4
         (line,) = capsys.readouterr().err.splitlines()
