@@ -57,8 +57,8 @@ def main() -> int:
     Returns:
         0, or 4 after a message on standard error.
     """
-    run_dir, *then = sys.argv[1:]
-    begun = work_ahead(run_dir, Breaks(line_from_parent), then)
+    run_dir, *afterwards = sys.argv[1:]
+    begun = work_ahead(run_dir, Breaks(line_from_parent), afterwards)
     from pathlib import Path  # noqa: PLC0415 - imported with breaks, if there was time
 
     import msgspec  # noqa: PLC0415
@@ -70,7 +70,7 @@ def main() -> int:
         summary = compact(Path(run_dir), _Saying(), begun)
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
         sys.stdout.buffer.flush()
-        for module in then:
+        for module in afterwards:
             import_module(module).at_end(Path(run_dir))
     except UltraparError as error:
         sys.stderr.write(f"{error}\n")
@@ -194,13 +194,13 @@ def break_s(step_s: float, cpu_s: float, worked_s: float) -> float:
     return min(_BREAK * worked_s, _LONGEST_BREAK_S)
 
 
-def work_ahead(run_dir: str, breaks: Breaks, then: Sequence[str] = ()) -> Intake | None:
+def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> Intake | None:
     """Load what the end needs and take up the journal as it grows, until somebody waits.
 
     Args:
         run_dir: The run directory.
         breaks: When to leave the CPU to others.
-        then: Modules that are needed when the tables are made.
+        afterwards: Modules that are needed when the tables are made.
 
     Returns:
         What was taken up; None where nothing was or anything went wrong.
@@ -211,10 +211,12 @@ def work_ahead(run_dir: str, breaks: Breaks, then: Sequence[str] = ()) -> Intake
     with breaks.at_imports():
         _ask_machine()
         breaks.rest(0.0)  # the time went by in other programs
-        for module in (*_LOADED, *then):
+        for module in (*_LOADED, *afterwards):
             if breaks.take():
                 return None
-            import_module(module)
+            # What is wrong with one is heard of where it is needed, at the end.
+            with suppress(Exception):
+                import_module(module)
     while not breaks.follows:
         if breaks.is_awaited:
             return None

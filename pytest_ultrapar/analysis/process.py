@@ -51,11 +51,13 @@ class CompactionProcess:
     gone.
     """
 
-    def __init__(self, run_dir: Path, child: Child, cwd: Path | None, then: Sequence[str]) -> None:
+    def __init__(
+        self, run_dir: Path, child: Child, cwd: Path | None, afterwards: Sequence[str]
+    ) -> None:
         self._run_dir = run_dir
         self._child = child
         self._cwd = cwd
-        self._then = then
+        self._afterwards = afterwards
         self._is_here = False
 
     @property
@@ -65,17 +67,17 @@ class CompactionProcess:
 
     @classmethod
     def start(
-        cls, run_dir: Path, *, cwd: Path | None = None, then: Sequence[str] = ()
+        cls, run_dir: Path, *, cwd: Path | None = None, afterwards: Sequence[str] = ()
     ) -> CompactionProcess:
         """Start the process; returns at once.
 
         Args:
             run_dir: The run directory.
             cwd: Where the suite stands, since the benchmark JSON names the commit found there.
-            then: Full names of modules whose `at_end(run_dir)` it calls when the tables are made,
-                while `compact` returns already; `rest` waits for them.
+            afterwards: Full names of modules whose `at_end(run_dir)` it calls when the tables are
+                made, while `compact` returns already; `rest` waits for them.
         """
-        return cls(run_dir, _spawn(run_dir, cwd, then), cwd, then)
+        return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
     def follow(self) -> None:
         """Have it read the journal while the run goes on; the manifest stands as planned.
@@ -106,7 +108,7 @@ class CompactionProcess:
         if not self._child.is_alive:
             # Whatever ended it while it waited has nothing to do with this run's tables.
             self._child.stop()
-            self._child = _spawn(self._run_dir, self._cwd, self._then)
+            self._child = _spawn(self._run_dir, self._cwd, self._afterwards)
         child = self._child
         try:
             child.tell(_GO)
@@ -124,7 +126,7 @@ class CompactionProcess:
         with suppress(msgspec.DecodeError):  # a line that is torn is of a process that was killed
             if line:
                 summary = msgspec.json.decode(line, type=RunSummary)
-                if not self._then:
+                if not self._afterwards:
                     child.wait()
                     self.stop()
                 return summary
@@ -182,7 +184,7 @@ class CompactionProcess:
 
         Only after `compact`, and once.
         """
-        if self._is_here or not self._then:
+        if self._is_here or not self._afterwards:
             return self._rest_here()
         child = self._child
         try:
@@ -198,7 +200,7 @@ class CompactionProcess:
         return (child.said() or f"exit code {code}").splitlines()[-1] if code else None
 
     def _rest_here(self) -> str | None:
-        for name in self._then:
+        for name in self._afterwards:
             try:
                 import_module(name).at_end(self._run_dir)
             except Exception as error:  # noqa: BLE001 - no run fails for what comes after it
@@ -231,8 +233,8 @@ class CompactionProcess:
         self._child.stop()
 
 
-def _spawn(run_dir: Path, cwd: Path | None, then: Sequence[str]) -> Child:
-    return Child.start(_MODULE, str(run_dir.absolute()), *then, cwd=cwd, own_session=False)
+def _spawn(run_dir: Path, cwd: Path | None, afterwards: Sequence[str]) -> Child:
+    return Child.start(_MODULE, str(run_dir.absolute()), *afterwards, cwd=cwd, own_session=False)
 
 
 class _StuckError(Exception):

@@ -30,6 +30,7 @@ from pytest_ultrapar.report.progress import (
     progress_line,
     tables_line,
 )
+from pytest_ultrapar.session import internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,9 @@ class LiveProgress:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
         self._on_terminal = _can_draw(reporter)
+        self._undo: Callable[[], None] = lambda: None
+        if self._on_terminal:
+            self._undo = internals.around_open_terminal(reporter.config, self._terminal.lent)
         self._has_view = self._on_terminal and live == "auto" and _has_room_for_a_view(reporter)
         self._colour = bool(reporter.hasmarkup)
         self._counts_items = counts_items
@@ -90,7 +94,7 @@ class LiveProgress:
     @property
     def replaces_letters(self) -> bool:
         """Whether lines are drawn over, and say more than letters."""
-        return self._on_terminal
+        return self._on_terminal and not self._stopped.is_set()
 
     def collecting(self, before: tuple[float, int] | None) -> None:
         """Begin to show progress, of the collection first.
@@ -149,9 +153,20 @@ class LiveProgress:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._undo()
         self._terminal.close()
 
     def _tick(self) -> None:
+        while True:
+            try:
+                return self._show()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on, and shows less
+                if self._view is None:
+                    name = type(error).__name__
+                    return self._terminal.line(f"ultrapar: progress is not shown any more ({name})")
+                self._view, self._has_view = None, False
+
+    def _show(self) -> None:
         next_s = 0.0 if self._on_terminal else time.monotonic() + next_line_s(0.0)
         while not self._stopped.wait(min(_LOOK_S, max(0.0, next_s - time.monotonic()))):
             now_s = time.monotonic()
@@ -327,6 +342,7 @@ class _Asking:
         self._interval = None
         if eta is not None:
             self._ends.note(now_s, eta)
-            self._interval = self._ends.interval(now_s, eta, status.ended_episodes)
-            took_s = time.monotonic() - now_s
-            self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)
+            n_ended = status.ended_episodes - self._to_ask.n_recovered
+            self._interval = self._ends.interval(now_s, eta, n_ended)
+        took_s = time.monotonic() - now_s
+        self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)

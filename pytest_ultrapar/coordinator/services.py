@@ -120,8 +120,8 @@ class Services:
             page: Whether it writes the run's page then.
         """
         self._has_page = page
-        then = [_PAGE_MODULE] if page else []
-        self.compaction = CompactionProcess.start(self._directory, cwd=cwd, then=then)
+        afterwards = [_PAGE_MODULE] if page else []
+        self.compaction = CompactionProcess.start(self._directory, cwd=cwd, afterwards=afterwards)
 
     def compact(
         self,

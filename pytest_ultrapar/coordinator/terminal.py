@@ -17,7 +17,7 @@ from pytest_ultrapar.report.text import n_cells
 from pytest_ultrapar.session import internals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from _pytest._io import TerminalWriter
 
@@ -46,6 +46,7 @@ class SharedTerminal:
         self._file = internals.file_of(writer)
         self._lock = threading.RLock()
         self._is_drawn = False
+        self._n_lent = 0
         self._column = writer.width_of_current_line
         self._fd: int | None = None
         # A file in memory has no descriptor.
@@ -70,10 +71,12 @@ class SharedTerminal:
     @property
     def size(self) -> os.terminal_size:
         """Columns and lines of the terminal now."""
+        size = os.terminal_size((0, 0))
         with contextlib.suppress(OSError):
             if self._fd is not None:
-                return os.get_terminal_size(self._fd)
-        return os.terminal_size((self._writer.fullwidth, 24))
+                size = os.get_terminal_size(self._fd)
+        # Some that nobody sized say 0.
+        return os.terminal_size((size.columns or self._writer.fullwidth, size.lines or 24))
 
     def draw(self, lines: Sequence[str]) -> None:
         """Show lines below what pytest has written, in the place of those shown before.
@@ -83,7 +86,7 @@ class SharedTerminal:
         """
         with self._lock:
             column = self._column % max(1, self.size.columns)
-            if not lines or (self._column and not column):
+            if not lines or self._n_lent or (self._column and not column):
                 # On a line that is full the cursor is neither there nor on the next.
                 self.clear()
                 return
@@ -105,6 +108,23 @@ class SharedTerminal:
         back += f"\x1b[{column}C" if column else ""
         begin = "\r\n" if column else ""
         self._out(begin + _ERASE_BELOW + text + back)
+
+    @contextlib.contextmanager
+    def lent(self) -> Generator[None]:
+        """While others write to the terminal nothing of ours is there; then a line begins."""
+        with self._lock:
+            self.clear()
+            self._n_lent += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_lent -= 1
+                # Nobody knows where they left the cursor. As many blanks as a line has end on the
+                # line where they began if that was empty, and else on the next.
+                self._out(" " * self.size.columns + "\r" + _ERASE_BELOW)
+                self._column = 0
+                internals.begin_line(self._writer)
 
     def line(self, text: str) -> None:
         """Write a line that stays, below one that pytest may have begun."""

@@ -150,9 +150,9 @@ def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text
 
 
 def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Text]:
-    kept, _ = shown(rows, n_lines)
     yield Text("last failures", "dim")
-    for row in kept:
+    # How many there were, the head says.
+    for row in rows[: n_lines - 1]:
         case = shorten(_plain(row.case), max(_LEAST_NAME, width * 2 // 5))
         yield Text.assemble((row.outcome, "red"), f"{GAP}{case}: {_plain(row.reason)}")
 

@@ -6,6 +6,7 @@ Names are those of pytest 9.2.
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from traceback import walk_tb
@@ -24,7 +25,8 @@ from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_ou
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
 
     import pluggy
     from _pytest._io import TerminalWriter
@@ -394,6 +396,33 @@ def check() -> None:
                 "pytest-ultrapar relies on; known to work: pytest 9.2"
             )
             raise pytest.UsageError(msg)
+
+
+def around_open_terminal(
+    config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
+) -> Callable[[], None]:
+    """Enter a context whenever a test may write straight to the terminal; returns what undoes it.
+
+    `capsys.disabled()` and its like do it by `CaptureManager.global_and_fixture_disabled`.
+    """
+    manager = config.pluginmanager.getplugin("capturemanager")
+    disabled = getattr(manager, "global_and_fixture_disabled", None)
+    if manager is None or disabled is None:
+        return lambda: None
+
+    @contextmanager
+    def disabled_within() -> Generator[None]:
+        with around(), disabled():
+            yield
+
+    manager.global_and_fixture_disabled = disabled_within
+
+    def undo() -> None:
+        # What stands there now may be another's, around ours.
+        if vars(manager).get("global_and_fixture_disabled") is disabled_within:
+            del manager.global_and_fixture_disabled
+
+    return undo
 
 
 def file_of(writer: TerminalWriter) -> Any:  # noqa: ANN401 - what has `write`

@@ -17,6 +17,16 @@ def test_it(answer, prompt):
     print(f"printed {prompt} printed")
     assert not prompt.endswith(" 3"), "an answer that was wrong"
 """
+UNCAPTURED = """
+import time
+
+@pytest.mark.parametrize("prompt", [f"slow 0.3 yes {n}" for n in range(12)])
+def test_it(answer, prompt, capsys):
+    with capsys.disabled():
+        print(f"printed {prompt}, ", end="", flush=True)
+        time.sleep(0.6)
+        print("slowly", flush=True)
+"""
 HEAD = "in flight"
 
 
@@ -25,8 +35,8 @@ def terminal(project):
     """Runs the suite in a terminal with these options."""
     opened = []
 
-    def run(*options, columns=80, lines=30, n_cases=12, **environ):
-        project.suite(SUITE.replace("range(12)", f"range({n_cases})"))
+    def run(*options, columns=80, lines=30, n_cases=12, suite=SUITE, **environ):
+        project.suite(suite.replace("range(12)", f"range({n_cases})"))
         command = [*PYTEST, "--ultrapar-pool=pool.toml", "--ultrapar-report=off", *options]
         found = Terminal(
             command, project.pytester.path, columns=columns, lines=lines, environ=environ
@@ -71,6 +81,14 @@ def test_output_of_a_test_is_its_own(terminal):
     text = "\n".join(shown.end())
     (printed,) = re.findall(r"-+ Captured stdout call -+\n(.*?)\n[=-]{9}", text, re.DOTALL)
     assert printed == "printed slow 0.3 yes 3 printed"
+
+
+def test_test_that_switches_capture_off_has_the_terminal_for_itself(terminal, project):
+    shown = terminal("-n0", columns=70, lines=60, n_cases=8, suite=UNCAPTURED)
+    text = "\n".join(shown.end())
+    for n in range(8):
+        assert re.search(rf"^(test_suite.py )?printed slow 0.3 yes {n}, slowly$", text, re.MULTILINE)
+    assert HEAD not in text.replace("in flight at most", "")
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, 
         f"\n while not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
         " (run / 'later').write_text('done')",
     )
-    compaction = CompactionProcess.start(run.path, then=then)
+    compaction = CompactionProcess.start(run.path, afterwards=then)
     assert compaction.compact().run_id == run.run_id
     assert not (run.path / "later").exists()
     go_on.touch()
@@ -175,12 +175,13 @@ def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, 
     ("body", "why"),
     [
         ("raise OSError('no room')", "OSError: no room"),
+        ("pass\nraise ImportError('no such library')", "ImportError: no such library"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "process {pid} ended by signal 9"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", "process {pid} has not moved for 0.3 s"),
     ],
 )
 def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, why):
-    compaction = CompactionProcess.start(run.path, then=later(tmp_path, monkeypatch, body))
+    compaction = CompactionProcess.start(run.path, afterwards=later(tmp_path, monkeypatch, body))
     assert compaction.compact().run_id == run.run_id
     for name, seconds in {"_LOOK_S": 0.02, "SAY_S": 0.1, "MOST_S": 0.3}.items():
         monkeypatch.setattr(process, name, seconds)
@@ -192,7 +193,7 @@ def test_tables_made_here_are_followed_by_what_comes_after_them(
     run, held_up, tmp_path, monkeypatch
 ):
     then = later(tmp_path, monkeypatch, "raise OSError('no room')")
-    compaction = CompactionProcess.start(run.path, then=then)
+    compaction = CompactionProcess.start(run.path, afterwards=then)
 
     def end_it():
         os.kill(compaction.pid, signal.SIGKILL)
@@ -312,6 +313,13 @@ def test_reading_ahead_that_fails_is_logged(tmp_path, caplog):
     (record,) = caplog.records
     assert record.message.startswith("the journal was not read ahead: ResultsError(")
     assert str(tmp_path / "gone") in record.message
+
+
+def test_module_that_cannot_be_loaded_costs_no_tables(run, tmp_path, monkeypatch):
+    machine = Machine([(0.0, FOLLOW), (1.0, b"go")])
+    modules = later(tmp_path, monkeypatch, "pass\nraise ImportError('no such library')")
+    begun = work_ahead(run.path, Breaks(machine.hear, machine.clock), modules)
+    assert isinstance(begun, Intake)
 
 
 class ReadOnce(Intake):

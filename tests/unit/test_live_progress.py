@@ -1,15 +1,24 @@
-"""Progress where there is no terminal."""
+"""Progress: where there is no terminal, and where something is wrong with what shows it."""
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import pty
+import select
+import struct
+import termios
 import threading
 from types import SimpleNamespace
 
 import pytest
 from _pytest._io import TerminalWriter
 
+from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator import live
+from pytest_ultrapar.coordinator.terminal import SharedTerminal
+from pytest_ultrapar.plan.eta import Eta, ToAsk
 
 
 class Output(io.StringIO):
@@ -53,3 +62,117 @@ def test_progress_begins_its_own_line_and_ends_it(monkeypatch, begun):
         assert lines.pop(0) == begun
     assert lines
     assert all("4/9" in line for line in lines[:-1])
+
+
+@pytest.fixture
+def terminal():
+    """A pseudo-terminal of 80 columns: what writes to it, and where that can be read."""
+    ours, its = pty.openpty()
+    resize(its, 30, 80)
+    with os.fdopen(its, "w") as file:
+        yield TerminalWriter(file), ours
+    os.close(ours)
+
+
+def resize(fd, lines, columns):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+def on_terminal(writer):
+    """What pytest has where a run shows a view."""
+    plugins = SimpleNamespace(getplugin=lambda _: None, hasplugin=lambda _: False)
+    config = SimpleNamespace(
+        get_terminal_writer=lambda: writer,
+        get_verbosity=lambda: 0,
+        getoption=lambda _name, default: default,
+        pluginmanager=plugins,
+    )
+    return SimpleNamespace(config=config, hasmarkup=True, isatty=True)
+
+
+def status(n_ended):
+    return BrokerStatus(1.0, 3, 3, 3, n_ended, [])
+
+
+def to_ask(n_recovered=0):
+    return ToAsk({"m": 20}, n_recovered, (), (), restricted=False)
+
+
+def read_until(fd, words):
+    seen = b""
+    while words not in seen:
+        assert select.select([fd], [], [], 20)[0], seen
+        seen += os.read(fd, 1 << 16)
+    return seen
+
+
+@pytest.mark.parametrize("has_line", [True, False])
+def test_view_that_fails_gives_way_to_the_line(terminal, monkeypatch, has_line):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(live, "_LOOK_S", 0.01)
+
+    def fails(*_):
+        raise AttributeError
+
+    monkeypatch.setattr("pytest_ultrapar.report.live_screen.LiveScreen.lines", fails)
+    if not has_line:
+        monkeypatch.setattr(live, "progress_line", fails)
+    writer, fd = terminal
+    progress = live.LiveProgress(on_terminal(writer), counts_items=False)
+    progress.asking(to_ask(), {"m": 20}, lambda: status(4), is_simulated=False)
+    progress.collecting(None)
+    progress.asking(to_ask(), {"m": 20}, lambda: status(4), is_simulated=False)
+    wanted = b"asking: 0/20 graded" if has_line else b"not shown any more (AttributeError)\r\n"
+    read_until(fd, wanted)
+    progress.stop()
+
+
+def test_letters_are_shown_again_when_nothing_replaces_them_any_more(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    progress = live.LiveProgress(on_terminal(terminal[0]), counts_items=False)
+    progress.collecting(None)
+    assert progress.replaces_letters
+    progress.stop()
+    assert not progress.replaces_letters
+
+
+def test_terminal_that_says_no_size_has_an_ordinary_one(terminal):
+    writer, fd = terminal
+    shared = SharedTerminal(writer)
+    for lines, columns in ((0, 0), (0, 40), (12, 0)):
+        resize(fd, lines, columns)
+        assert shared.size == (columns or writer.fullwidth, lines or 24)
+    shared.close()
+
+
+def asking(monkeypatch, eta, **to_do):
+    """A look at a run of which 9 episodes have ended, and the times at which it was estimated."""
+    times_s = []
+
+    def estimated(*_):
+        times_s.append(now_s[0])
+        return eta
+
+    now_s = [1000.0]
+    monkeypatch.setattr(live, "estimate", estimated)
+    found = live._Asking(
+        to_ask(**to_do), {"m": 20}, lambda: status(9), live.Tally(), is_simulated=False
+    )
+    for _ in range(30):
+        found.look(now_s[0])
+        view = found.view(now_s[0])
+        now_s[0] += 0.1
+    return view, times_s
+
+
+def test_interval_goes_by_what_ended_in_this_session(monkeypatch):
+    whole, _ = asking(monkeypatch, Eta(100.0, ""))
+    resumed, _ = asking(monkeypatch, Eta(100.0, ""), n_recovered=5)
+    assert resumed.eta_s[1] - 100 == pytest.approx((whole.eta_s[1] - 100) * 9**0.5 / 4**0.5)
+
+
+@pytest.mark.parametrize("eta", [None, Eta(100.0, "")])
+def test_estimates_leave_the_cpu_to_others(monkeypatch, eta):
+    monkeypatch.setattr(live.time, "monotonic", lambda: 1000.0)
+    _, times_s = asking(monkeypatch, eta)
+    assert len(times_s) == 3

@@ -110,3 +110,11 @@ def test_grading_waits_for_nothing_that_is_sent():
     head = PLAIN.lines(view()._replace(progress=state), 79, 2)
     assert head[0].startswith("grading: 20/40 graded, ETA 10.0 s")
     assert head[1] == "2.0/s"
+
+
+def test_every_line_of_the_failures_is_used():
+    shown = view(lanes=[], models=[])
+    for n_lines in range(4, 9):
+        lines = PLAIN.lines(shown, 200, n_lines)
+        n_rows = sum("tests/test_it.py" in line for line in lines)
+        assert n_rows == min(len(FAILURES), n_lines - lines.index("last failures") - 1)

@@ -40,6 +40,11 @@ class Screens:
         self._streams[1].feed(text.encode())
         self.see()
 
+    def others_write(self, text):
+        os.write(self.file.fileno(), text.encode())
+        self._streams[1].feed(text.encode())
+        self.see()
+
     def draw(self, lines):
         self.shared.draw(lines)
         self.see()
@@ -81,6 +86,24 @@ def test_what_pytest_writes_stands_as_if_nobody_else_wrote(steps):
         screens.write(written)
         assert_pytests_alone(screens)
         screens.draw(drawn)
+    screens.close()
+    assert_pytests_alone(screens)
+
+
+@given(st.lists(st.tuples(WRITTEN, DRAWN), max_size=4), st.text("others", max_size=COLUMNS + 2))
+def test_what_others_write_straight_to_the_terminal_stays_and_ends_its_line(steps, text):
+    screens = Screens()
+    for written, drawn in steps:
+        screens.write(written)
+        screens.draw(drawn)
+    with screens.shared.lent():
+        screens.draw(["not now"])
+        screens.others_write(text)
+    is_empty = not screens.pytests.cursor.x
+    screens.write("" if is_empty else "\n")
+    screens.see()
+    assert screens.both.cursor.x == 0
+    screens.draw(["view"])
     screens.close()
     assert_pytests_alone(screens)
 
