@@ -135,13 +135,13 @@ def _flipped(pairing: Pairing) -> Iterator[tuple[str, str]]:
 
 
 def _told(run: MeasuredRun, case_ids: list[str], first: int, n_runs: int) -> _Told:
-    wanted = set(case_ids)
+    columns = ("case_id", "kind", "error")
     try:
         packed = pack(run.directory, case_ids, n_runs)
-        ends = read_rows(run.directory, "results", ("case_id", "kind", "error"))
+        ends = read_rows(run.directory, "results", columns, of_cases=set(case_ids))
     except ResultsError as error:
         raise ConfigError(str(error)) from error
-    return _Told(packed, first, {row["case_id"]: row for row in ends if row["case_id"] in wanted})
+    return _Told(packed, first, {row["case_id"]: row for row in ends})
 
 
 def _lines(

@@ -14,10 +14,11 @@ _is_first = "httpx" not in sys.modules
 if _is_first:
     # The import system's own word for what is not there.
     sys.modules[_COMMAND] = None  # type: ignore[assignment]
-
-import httpx  # noqa: E402
-
-if _is_first:
-    del sys.modules[_COMMAND]
+try:
+    import httpx
+finally:
+    # Whoever wants the command after us gets it: it is imported where it is called.
+    if _is_first:
+        del sys.modules[_COMMAND]
 
 __all__ = ["httpx"]

@@ -55,7 +55,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         ResultsError: There is no room for a copy.
     """
     goes_on = in_use(run_dir)
-    if not goes_on and read_summary(run_dir) is not None:
+    if _is_over(run_dir):
         yield Readable(run_dir, "")
         return
     if not (run_dir / MANIFEST_NAME).exists():
@@ -67,6 +67,10 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         now = datetime.now(UTC)
         try:
             _copy(run_dir, copy)
+            if goes_on and _is_over(run_dir):
+                # It ended meanwhile.
+                yield Readable(run_dir, "")
+                return
             # 0.3 s of imports.
             from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
@@ -81,6 +85,10 @@ def readable(run_dir: Path) -> Iterator[Readable]:
             if goes_on
             else f"This run was interrupted: it has {n_done}; --ultrapar-resume finishes it",
         )
+
+
+def _is_over(run_dir: Path) -> bool:
+    return not in_use(run_dir) and read_summary(run_dir) is not None
 
 
 def gently(work: Callable[[], None]) -> None:

@@ -38,6 +38,11 @@ class AllureResults:
             def report_result(result: Any) -> None:  # noqa: ANN401 - allure ships no types
                 self._mend(result)
 
+            @staticmethod
+            @allure_commons.hookimpl(tryfirst=True)
+            def report_container(container: Any) -> None:  # noqa: ANN401 - as above
+                self._mask(container)
+
         allure_commons.plugin_manager.register(Hooks)
         config.add_cleanup(lambda: allure_commons.plugin_manager.unregister(Hooks))
 
@@ -55,7 +60,16 @@ class AllureResults:
         if self._reason is not None and result.status in {Status.PASSED, Status.SKIPPED}:
             result.status = Status.SKIPPED
             result.statusDetails = StatusDetails(message=self._reason)
-        details = result.statusDetails
-        if details is not None:
-            details.message = details.message and self._text(details.message)
-            details.trace = details.trace and self._text(details.trace)
+        self._mask(result)
+
+    def _mask(self, part: Any) -> Any:  # noqa: ANN401 - as above
+        """A part of a result, and all that it holds, with its texts put through `text`."""
+        if isinstance(part, str):
+            return self._text(part)
+        if isinstance(part, list):
+            part[:] = map(self._mask, part)
+        elif hasattr(part, "__dict__"):
+            # Steps, parameters, labels, links: plain objects that hold such and texts.
+            for name, value in vars(part).items():
+                setattr(part, name, self._mask(value))
+        return part

@@ -10,7 +10,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.store.tables import COLUMNS, Column, Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
 _ROWS_AT_ONCE = 4_096
@@ -100,14 +100,10 @@ def _type_of(column: Column) -> Any:  # noqa: ANN401 - a type, as a struct's fie
 
 def _json_rows(
     path: Path, row_type: type[msgspec.Struct], columns: Sequence[str], beginning: str | None
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     with path.open("rb") as file:
-        rows = list(map(decode, file))
-    for row in rows:
-        msgspec.convert(row, row_type)
-    return [
-        {one: row[one] for one in columns}
-        | {one: row[one] for one in row if beginning and one.startswith(beginning)}
-        for row in rows
-    ]
+        for row in map(decode, file):
+            msgspec.convert(row, row_type)
+            more = {one: row[one] for one in row if beginning and one.startswith(beginning)}
+            yield {one: row[one] for one in columns} | more

@@ -76,6 +76,38 @@ def name_of(name):
     return re.search(r"test_(\w+)\[", name)[1]
 
 
+ALLURE = """
+import os
+import allure
+SECRET = os.environ["TEST_KEY_0"]
+
+@pytest.fixture
+def prepared():
+    with allure.step(f"prepared with {SECRET}"):
+        yield
+
+@pytest.mark.parametrize("prompt", ["say yes"])
+@allure.link(f"http://127.0.0.1/?key={SECRET}", name=SECRET)
+def test_told(answer, prepared):
+    allure.dynamic.parameter("key", SECRET)
+    allure.dynamic.tag(SECRET)
+    allure.dynamic.description(SECRET)
+    with allure.step("outer"), allure.step(f"asked with {SECRET}"):
+        pass
+"""
+
+
+def test_secret_in_what_a_test_tells_allure_is_masked(project):
+    project.suite(ALLURE)
+    project.run_apart("-n0", "-pallure_pytest.plugin", "--alluredir=allure")
+    written = [path.read_text() for path in project.pytester.path.glob("allure/*.json")]
+    assert len(written) > 1
+    text = "\n".join(written)
+    assert CANARY not in text
+    for words in ("prepared with ***", "asked with ***", "?key=***", '"value": "***"', "say yes"):
+        assert words in text
+
+
 def of_junit(path):
     """What a reader of the file takes a case for, and its message; and its properties."""
     shown, properties = {}, {}

@@ -87,7 +87,9 @@ def test_test_that_switches_capture_off_has_the_terminal_for_itself(terminal, pr
     shown = terminal("-n0", columns=70, lines=60, n_cases=8, suite=UNCAPTURED)
     text = "\n".join(shown.end())
     for n in range(8):
-        assert re.search(rf"^(test_suite.py )?printed slow 0.3 yes {n}, slowly$", text, re.MULTILINE)
+        assert re.search(
+            rf"^(test_suite.py )?printed slow 0.3 yes {n}, slowly$", text, re.MULTILINE
+        )
     assert HEAD not in text.replace("in flight at most", "")
 
 

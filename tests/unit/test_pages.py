@@ -21,7 +21,7 @@ import pytest
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.pages import transcripts
+from pytest_ultrapar.pages import snapshot, transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.page import render
@@ -362,6 +362,19 @@ def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
         assert re.search(r"This run goes on: it had 6 of 7 cases at 2\d{3}-.* UTC", page)
         assert "This run goes on" in markdown
         assert "gap" not in markdown
+
+
+def test_run_that_ends_while_it_is_looked_at_is_shown_with_its_own_tables(run, capsys, monkeypatch):
+    going_on = RunDirectory.open_existing(run)
+    copy = snapshot._copy
+
+    def copy_while_it_ends(*where):
+        copy(*where)
+        going_on.close()
+
+    monkeypatch.setattr(snapshot, "_copy", copy_while_it_ends)
+    page, _ = shown(run, capsys)
+    assert "This run goes on" not in page
 
 
 def test_run_whose_journal_is_damaged_says_so(killed, capsys):
