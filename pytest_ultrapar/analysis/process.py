@@ -32,14 +32,6 @@ MOST_S = 30.0
 _LATE_S = 5.0
 
 
-def unheard(_done: int, _total: int) -> None:
-    """Where nobody wants to know how far a compaction is."""
-
-
-def unsaid(_sentence: str) -> None:
-    """Where nobody wants to know what a compaction waits for."""
-
-
 class CompactionProcess:
     """The process that will compact a run, started before there is anything to compact.
 
@@ -88,9 +80,9 @@ class CompactionProcess:
 
     def compact(
         self,
-        written: Callable[[int, int], None] = unheard,
+        written: Callable[[int, int], None] = lambda _done, _total: None,
         meanwhile: Callable[[], None] = lambda: None,
-        said: Callable[[str], None] = unsaid,
+        said: Callable[[str], None] = lambda _sentence: None,
     ) -> RunSummary:
         """Have the run compacted and wait for it.
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
-from pytest_ultrapar.plan.eta import Ends, Looks, estimate
+from pytest_ultrapar.plan.eta import EndEstimates, Looks, estimate
 from pytest_ultrapar.report.live_view import (
     MOST_FAILURES,
     Failure,
@@ -289,7 +289,7 @@ class _Asking:
         self._state = ProgressState(sum(planned.values()))
         self._looks = Looks.at(time.monotonic())
         self._seen: BrokerStatus | None = None
-        self._ends = Ends()
+        self._ends = EndEstimates()
         self._interval: tuple[float, float] | None = None
         self._next_estimate_s = 0.0
 

@@ -207,7 +207,7 @@ _OF_FEW = 1.5
 """1.96 times the coefficient of variation of what a case takes, which is taken to be 0.75."""
 
 
-class Ends:
+class EndEstimates:
     """When estimates said that a run ends, over the second half of the run so far."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.bound import RequestClass, certify
 from pytest_ultrapar.plan.eta import (
     MOST_LOOKS,
-    Ends,
+    EndEstimates,
     Eta,
     Looks,
     Survival,
@@ -223,7 +223,7 @@ def test_at_half_time_the_estimate_is_near_and_its_interval_holds_the_end(pool, 
     errors, n_held = [], 0
     for found, cases, held in shapes(pool, seed):
         play = Watched(found, cases, **held)
-        looks, ends = Looks.at(0.0), Ends()
+        looks, ends = Looks.at(0.0), EndEstimates()
         end_s = play.run().makespan_s
         to_ask = ToAsk(
             Counter(course.model for course in cases),
@@ -254,7 +254,7 @@ def test_at_half_time_the_estimate_is_near_and_its_interval_holds_the_end(pool, 
 
 
 def test_interval_narrows_as_cases_end_and_grows_with_what_was_said():
-    ends = Ends()
+    ends = EndEstimates()
     ends.note(0.0, Eta(100.0, ""))
     assert ends.interval(0.0, Eta(100.0, ""), 0) == (0.0, 250.0)
     ends.note(10.0, Eta(100.0, ""))
