@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     LIMITS_COLUMNS,
+    PAUSES_COLUMNS,
     TRANSCRIPTS_COLUMNS,
     Column,
     results_columns,
@@ -29,6 +30,7 @@ TABLES = {
     "attempts": ATTEMPTS_COLUMNS,
     "transcripts": TRANSCRIPTS_COLUMNS,
     "limits": LIMITS_COLUMNS,
+    "pauses": PAUSES_COLUMNS,
 }
 
 

@@ -40,7 +40,7 @@ from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import CaseHistory
 from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME
-from pytest_ultrapar.store.table_set import write_limits
+from pytest_ultrapar.store.table_set import write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def compact(
         paths = writing.result()
         written(len(cases), len(cases))
         history.damage.extend(taken.unreadable)
-        limits = write_limits(run_dir, manifest)
+        histories = write_histories(run_dir, manifest)
         if bound is not None:
             manifest = msgspec.structs.replace(manifest, bound=bound)
             write_manifest(run_dir, manifest)
@@ -108,7 +108,7 @@ def compact(
         elif not manifest.resumed:
             # One of a resumed run in which nothing was left to do is of an earlier session.
             path.unlink(missing_ok=True)
-        files = [*paths, *([limits] if limits is not None else [])]
+        files = [*paths, *histories]
         if path.exists():
             files.append(path)
     known = [(case, history.cases.get(case.case_id, CaseHistory())) for case in cases]

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.headroom import Promise
+    from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import Pool
@@ -359,11 +360,17 @@ class LaneBroker:
 
     def close(self, now_s: float) -> None:
         """The run is over: the units of a day that nobody used are given back."""
-        self._table.close_days(max(now_s, self._now_s))
+        now_s = max(now_s, self._now_s)
+        self._table.close_days(now_s)
+        self._table.end_pauses(now_s)
 
     def take_changes(self) -> list[LimitChange]:
         """What became of the limits that are estimated, since the last call; oldest first."""
         return self._table.take_changes()
+
+    def take_pauses(self) -> list[LanePause]:
+        """The pauses of lanes that ended since the last call, in the order in which they began."""
+        return self._table.take_pauses()
 
     def _advance(self, now_s: float) -> float:
         now_s = self._now_s = max(now_s, self._now_s)

@@ -7,8 +7,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope, backoff_s
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
+from pytest_ultrapar.records import Microseconds
 
 if TYPE_CHECKING:
     import random
@@ -551,20 +554,57 @@ def _tells(n_failed: int, pending: int) -> bool:
     return 2 * n_failed >= pending
 
 
+PAUSES_FILE = "pause-history.jsonl"
+"""Of the pauses that are over, in the run's directory."""
+
+
+class LanePause(msgspec.Struct, frozen=True):
+    """A time for which a lane was paused.
+
+    Attributes:
+        provider: As in the pool.
+        instance: As in the pool.
+        key: The key's name in the pool.
+        cause: `rate`, it was refused for its rate, or `breaker`, failures opened its breaker.
+        t_s: When it began, on the monotonic clock of the host, as in `attempts`.
+        t_end_s: When it was over.
+    """
+
+    provider: str
+    instance: str
+    key: str
+    cause: str
+    t_s: float
+    t_end_s: float
+
+
+class PauseRecord(msgspec.Struct, frozen=True):
+    """A pause as the file holds it, with the time that people read.
+
+    Attributes:
+        at_us: When it began, UTC.
+    """
+
+    at_us: Microseconds
+    pause: LanePause
+
+
 class PauseLog:
-    """Counts the times for which a lane was paused.
+    """Notes the times for which a lane was paused.
 
     Attributes:
         n: Pauses begun, by cause; one that goes on for another cause counts for both.
+        over: Those that ended and that nobody has taken yet: cause, begin and end.
     """
 
-    __slots__ = ("_cause", "_paused_s", "_since_s", "n")
+    __slots__ = ("_cause", "_paused_s", "_since_s", "n", "over")
 
     def __init__(self) -> None:
         self._cause: Cause | None = None
         self._since_s = 0.0
         self._paused_s: dict[str, float] = {}
         self.n: dict[str, int] = {}
+        self.over: list[tuple[Cause, float, float]] = []
 
     def begin(self, cause: Cause, now_s: float) -> None:
         """The lane pauses from now on; nothing happens when it does so already for that cause."""
@@ -577,6 +617,8 @@ class PauseLog:
     def end(self, now_s: float) -> None:
         """The lane is up, or removed."""
         self._paused_s = self.paused_s(now_s)
+        if self._cause is not None and now_s > self._since_s:
+            self.over.append((self._cause, self._since_s, now_s))
         self._cause = None
 
     def paused_s(self, now_s: float) -> dict[str, float]:

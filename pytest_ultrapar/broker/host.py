@@ -13,24 +13,28 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import open_days
 from pytest_ultrapar.broker.headroom import first_late_s
+from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
+from pytest_ultrapar.broker.history import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.clock import HostDayClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.protocol import Action
     from pytest_ultrapar.broker.settings import BrokerSettings
     from pytest_ultrapar.clock import Clock
 
 
 class BrokerHost:
-    """Wakes the broker when it wants to, tells it how busy servers are, writes its history.
+    """Wakes the broker when it wants to, tells it how busy servers are, writes its histories.
 
     Attributes:
         broker: Called by whoever brings requests, on the loop's thread; `arm` follows.
@@ -77,14 +81,19 @@ class BrokerHost:
         self._loop = loop
         self._carry_out = carry_out
         self._on_broken = on_broken
-        path = settings.history_path
-        self._history = None if path is None else HistoryFile(Path(path))
+        self._histories: tuple[HistoryFile[LimitChange], HistoryFile[LanePause]] | None = None
+        if settings.history is not None:
+            folder = Path(settings.history)
+            self._histories = (
+                HistoryFile(folder / LIMITS_FILE, LimitRecord),
+                HistoryFile(folder / PAUSES_FILE, PauseRecord),
+            )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self._is_closed = False
         self._watch = LoadWatch(watched(settings.pool, os.environ), loop, self._load_reported)
-        if self._history is not None:
-            loop.call_later(WRITE_EVERY_S, self._write_history)
+        if self._histories is not None:
+            loop.call_later(WRITE_EVERY_S, self._write_in_time)
 
     def now_s(self) -> float:
         """The time, by the clock of all leases."""
@@ -113,9 +122,9 @@ class BrokerHost:
         self.broker.close(self.now_s())
         if self._budgets is not None:
             self._budgets.close()
-        if self._history is not None:
-            self._history.append(self.broker.take_changes())
-            self._history.close()
+        self._write_histories()
+        for history in self._histories or ():
+            history.close()
 
     def _tick(self) -> None:
         self._timer = None
@@ -137,7 +146,13 @@ class BrokerHost:
             self._on_broken(error)
             raise
 
-    def _write_history(self) -> None:
-        if self._history is not None and not self._is_closed:
-            self._history.append(self.broker.take_changes())
-            self._loop.call_later(WRITE_EVERY_S, self._write_history)
+    def _write_in_time(self) -> None:
+        if not self._is_closed:
+            self._write_histories()
+            self._loop.call_later(WRITE_EVERY_S, self._write_in_time)
+
+    def _write_histories(self) -> None:
+        if self._histories is not None:
+            limits, pauses = self._histories
+            limits.append(self.broker.take_changes())
+            pauses.append(self.broker.take_pauses())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
 from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s, never_late_s
-from pytest_ultrapar.broker.health import LaneHealth, Pause, Removal, Resume
+from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import (
     InstanceState,
     LaneSet,
@@ -461,6 +461,20 @@ class LaneTable:
         """Changes of the limits that are estimated, since the last call; oldest first."""
         changes = [one for limit in self._estimated for one in limit.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
+
+    def take_pauses(self) -> list[LanePause]:
+        """Pauses of lanes that ended since the last call, in the order in which they began."""
+        pauses = []
+        for lane in self.lanes.values():
+            over, lane.pauses.over = lane.pauses.over, []
+            on = lane.lane
+            pauses += [LanePause(on.provider, on.instance, on.key, *one) for one in over]
+        return sorted(pauses, key=lambda pause: pause.t_s)
+
+    def end_pauses(self, now_s: float) -> None:
+        """The run is over, and with it all pauses."""
+        for lane in self.lanes.values():
+            lane.pauses.end(now_s)
 
     def settle(self, now_s: float) -> None:
         """Tell the lanes which limits became full or free by everything that happened at `now_s`.

@@ -20,7 +20,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
         pool: The lanes and limits.
         episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
             nothing for so long is removed.
-        history_path: Where the changes of limits that are estimated go; None for nowhere.
+        history: Directory where what became of limits and lanes is written; None for nowhere.
         known: Lanes that are removed or pause when the first worker connects.
         days: What counts units per day.
         spending_path: Where the run remembers what it spent; None: no budget counts.
@@ -28,7 +28,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
 
     pool: Pool
     episode_timeout_s: float = EPISODE_TIMEOUT_S
-    history_path: str | None = None
+    history: str | None = None
     known: tuple[KnownLane, ...] = ()
     days: tuple[DailyLimit, ...] = ()
     spending_path: str | None = None

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.process import CompactionProcess
-from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.settings import SPENDING_FILE, BrokerSettings
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.address import running_simulator
@@ -197,7 +196,7 @@ class Services:
         return BrokerSettings(
             self._pool,
             episode_timeout_s,
-            history_path=str(self._directory / HISTORY_NAME),
+            history=str(self._directory),
             known=tuple(known),
             days=self.days,
             spending_path=str(self._directory / SPENDING_FILE) if self._pool.has_budget else None,

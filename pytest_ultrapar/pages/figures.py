@@ -75,6 +75,7 @@ _ATTEMPTS = (
     "role",
 )
 _LIMITS = ("limit", "t_s", "workers", "reason")
+_PAUSES = ("provider", "instance", "key", "cause", "t_s", "t_end_s")
 
 
 class CaseLine(msgspec.Struct, frozen=True):
@@ -213,7 +214,8 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         row = results.pop()
         lines.append(_line(row, number[row["model"]], places, money_of))
     attempts = read_rows(run_dir, "attempts", _ATTEMPTS)
-    changes = read_rows(run_dir, "limits", _LIMITS) if _has_limits(run_dir) else []
+    changes = read_rows(run_dir, "limits", _LIMITS) if _has(run_dir, "limits") else []
+    pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
     return Figures(
         lines,
         list(shown.values()),
@@ -222,7 +224,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         _curves(_first_tokens(attempts, model_of), shown),
         costs,
         passes(by_model, shown),
-        lane_uses(attempts, manifest),
+        lane_uses(attempts, pauses, manifest),
         limit_uses(attempts, manifest),
         limit_lines(changes, attempts),
         kinds,
@@ -362,9 +364,9 @@ def _curves(times: Iterable[tuple[str, float]], shown: Mapping[str, str]) -> lis
     ]
 
 
-def _has_limits(run_dir: Path) -> bool:
-    """Whether limits were estimated: else there is no such table."""
-    return any((run_dir / f"limits.{kind}").exists() for kind in ("parquet", "jsonl"))
+def _has(run_dir: Path, table: str) -> bool:
+    """Whether there is a table: none without rows, of limits estimated and of pauses."""
+    return any((run_dir / f"{table}.{kind}").exists() for kind in ("parquet", "jsonl"))
 
 
 def quantiles(values: Iterable[float]) -> list[float]:

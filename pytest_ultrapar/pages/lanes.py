@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,14 +12,16 @@ import numpy as np
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_ultrapar.store.manifest import Manifest
 
 N_SLICES = 200
 MOST_LANES = 24
 MOST_LIMITS = 12
 _REFUSED = frozenset({"rate", "congestion", "overload"})
+
+
+Spans = Sequence[tuple[float, float]]
+"""Times by their begins and ends."""
 
 
 class LaneUse(msgspec.Struct, frozen=True):
@@ -31,8 +34,11 @@ class LaneUse(msgspec.Struct, frozen=True):
         refused_at_s: When refusals came, in seconds from the run's first request.
         n: Requests in all.
         pauses: How often it was paused, in all.
-        paused_s: Seconds for which it was; when is not kept.
+        paused_s: Seconds for which it was.
         n_opened: How often its breaker opened.
+        pauses_at_s: From when to when, in seconds from the run's first request; those that are
+            nearer to each other than a slice is long as one.
+        opened_at_s: The same of the times for which its breaker was open.
     """
 
     lane: str
@@ -44,6 +50,8 @@ class LaneUse(msgspec.Struct, frozen=True):
     pauses: int = 0
     paused_s: float = 0.0
     n_opened: int = 0
+    pauses_at_s: Spans = ()
+    opened_at_s: Spans = ()
 
 
 class LimitUse(msgspec.Struct, frozen=True):
@@ -76,11 +84,14 @@ class LimitLine(msgspec.Struct, frozen=True):
     reasons: list[str]
 
 
-def lane_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[LaneUse]:
+def lane_uses(
+    attempts: Sequence[dict[str, Any]], pauses: Sequence[dict[str, Any]], manifest: Manifest
+) -> list[LaneUse]:
     """The lanes that were used most, at most `MOST_LANES`.
 
     Args:
         attempts: Rows of the table.
+        pauses: Rows of the table.
         manifest: Of the run; which limits bound a lane.
     """
     sent = _sent(attempts)
@@ -100,12 +111,18 @@ def lane_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[La
         _use(name, by_lane[name], seats.get(name), start_s, slice_s) for name in sorted(most_used)
     ]
     status = {visible(str(one.lane)): one for one in manifest.lanes}
+    spans: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in pauses:
+        lane = visible(f"{row['provider']}/{row['instance']}/{row['key']}")
+        spans[lane, row["cause"]].append((row["t_s"] - start_s, row["t_end_s"] - start_s))
     return [
         msgspec.structs.replace(
             use,
             pauses=sum(one.pauses.values()),
             paused_s=sum(one.paused_s.values()),
             n_opened=one.n_opened,
+            pauses_at_s=_joined(spans[use.lane, "rate"], slice_s),
+            opened_at_s=_joined(spans[use.lane, "breaker"], slice_s),
         )
         if (one := status.get(use.lane))
         else use
@@ -196,6 +213,17 @@ def _use(
         [round(one, 3) for one in sorted(refused)],
         len(rows),
     )
+
+
+def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
+    """Spans in order; those with less than `gap_s` seconds between them as one."""
+    joined: list[tuple[float, float]] = []
+    for span in sorted(spans):
+        if joined and span[0] - joined[-1][1] < gap_s:
+            joined[-1] = joined[-1][0], max(joined[-1][1], span[1])
+        else:
+            joined.append(span)
+    return [(round(begin_s, 3), round(end_s, 3)) for begin_s, end_s in joined]
 
 
 def _in_flight(rows: Sequence[dict[str, Any]], start_s: float, slice_s: float) -> Any:  # noqa: ANN401 - an array

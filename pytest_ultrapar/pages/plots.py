@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -69,9 +69,10 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         for number, n in enumerate(lane.in_flight)
         if n
     ]
-    refused = [{"lane": one.lane, "at": at_s} for one in lanes for at_s in one.refused_at_s]
     use = "share" if all(lane.seats for lane in lanes) else "in flight"
-    spec = _heat("lane", slices, use, "share of seats" if use == "share" else "in flight", refused)
+    spec = _heat("lane", slices, use, "share of seats" if use == "share" else "in flight")
+    axis = spec["layer"][0]["encoding"]["y"]
+    spec["layer"] += [*_marks(lanes, axis)]
     rows = [
         (
             one.lane,
@@ -88,8 +89,9 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     return Plot(
         "lanes",
         "Lanes over time",
-        "How many requests each lane had in flight; red marks are refusals.",
-        "attempts: t_send_s, t_end_s, outcome; manifest.json: lanes",
+        "How many requests each lane had in flight. Red marks are refusals; the line below is grey "
+        "while a lane paused, and red while its breaker was open.",
+        "attempts: t_send_s, t_end_s, outcome; pauses: t_s, t_end_s, cause; manifest.json: lanes",
         spec,
         (
             "lane",
@@ -167,7 +169,7 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
         "Limits over time",
         "How much of each limit on requests was used; of limits that lanes share by all of them.",
         "attempts: t_send_s, t_end_s; manifest.json: pool_limits, pool_lanes",
-        _heat("limit", slices, "share", "share of the limit", []),
+        _heat("limit", slices, "share", "share of the limit"),
         ("limit", "on the mean", "at most"),
         [
             (one.limit, percent(sum(one.shares) / len(one.shares)), percent(max(one.shares)))
@@ -181,9 +183,8 @@ def _heat(
     slices: Sequence[dict[str, Any]],
     field: str,
     title: str,
-    marks: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Rows over time, with red marks at some times."""
+    """Rows over time."""
     axis = {"field": row, "type": "nominal", "title": None, "axis": {"labelLimit": 260}}
     return {
         "$schema": SCHEMA,
@@ -206,13 +207,39 @@ def _heat(
                     },
                 },
             },
-            {
-                "data": {"values": marks},
-                "mark": {"type": "tick", "color": "#d1495b", "thickness": 2},
-                "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": axis},
-            },
         ],
     }
+
+
+def _marks(lanes: Sequence[LaneUse], axis: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Layers that mark when lanes paused, had their breaker open, and were refused."""
+    for spans, said, colour in (
+        ([one.pauses_at_s for one in lanes], "paused", "#9aa0a6"),
+        ([one.opened_at_s for one in lanes], "breaker open", "#d1495b"),
+    ):
+        values = [
+            {"lane": one.lane, "from": begin_s, "to": end_s, "what": said}
+            for one, own in zip(lanes, spans, strict=True)
+            for begin_s, end_s in own
+        ]
+        if values:
+            yield {
+                "data": {"values": values},
+                "mark": {"type": "rule", "color": colour, "strokeWidth": 3, "yOffset": 7},
+                "encoding": {
+                    "x": {"field": "from", "type": "quantitative"},
+                    "x2": {"field": "to"},
+                    "y": axis,
+                    "tooltip": [{"field": name} for name in ("lane", "what", "from", "to")],
+                },
+            }
+    refused = [{"lane": one.lane, "at": at_s} for one in lanes for at_s in one.refused_at_s]
+    if refused:
+        yield {
+            "data": {"values": refused},
+            "mark": {"type": "tick", "color": "#d1495b", "thickness": 2},
+            "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": axis},
+        }
 
 
 def limits_plot(limits: Sequence[LimitLine]) -> Plot | None:

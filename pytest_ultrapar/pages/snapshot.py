@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
+from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.store.cases_file import CASES_NAME, COMING_NAME
 from pytest_ultrapar.store.journal import segments
@@ -29,7 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOWEST = 19
-_SMALL_FILES = (MANIFEST_NAME, CASES_NAME, COMING_NAME, RECOVERED_NAME)
+_SMALL_FILES = (
+    MANIFEST_NAME,
+    CASES_NAME,
+    COMING_NAME,
+    RECOVERED_NAME,
+    LIMITS_FILE,
+    PAUSES_FILE,
+)
 
 
 class Readable(NamedTuple):

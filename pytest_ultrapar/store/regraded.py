@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as LIMITS_FILE
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
+from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade
 from pytest_ultrapar.store.journal import Damage, Position, frame, scan_segment, segments
@@ -52,8 +53,9 @@ def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list
             _copy_segment(path, directory / JOURNAL_NAME / path.name, history, moved)
         if (run / PARTS_NAME).is_dir():
             shutil.copytree(run / PARTS_NAME, directory / PARTS_NAME, dirs_exist_ok=True)
-        if (run / LIMITS_FILE).exists():
-            shutil.copy(run / LIMITS_FILE, directory / LIMITS_FILE)
+        for name in (LIMITS_FILE, PAUSES_FILE):
+            if (run / name).exists():
+                shutil.copy(run / name, directory / name)
     except OSError as error:
         msg = f"cannot copy the episodes of {run}: {error.strerror}"
         raise ResultsError(msg) from error

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from pytest_ultrapar.broker.adaptive.observation import FILE_NAME, read_changes
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
+from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
+from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import publish, temporary_for
 from pytest_ultrapar.store.cost import Prices
@@ -20,13 +22,15 @@ from pytest_ultrapar.store.parquet import ParquetTable, Rows, arrow_column, arro
 from pytest_ultrapar.store.role_uses import RoleUses
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
+    COLUMNS,
     EPISODE_COLUMNS,
-    LIMITS_COLUMNS,
     TRANSCRIPTS_COLUMNS,
     Column,
+    Row,
     attempt_rows,
     limit_row,
     parameter_columns,
+    pause_row,
     result_row,
     results_columns,
     transcript_rows,
@@ -265,20 +269,27 @@ def _groups(cases: Iterable[CaseRows]) -> Iterator[list[CaseRows]]:
     yield group
 
 
-def write_limits(run_dir: Path, manifest: Manifest) -> Path | None:
-    """Write `limits` of a run, or nothing where no limit was estimated.
+def write_histories(run_dir: Path, manifest: Manifest) -> list[Path]:
+    """Write `limits` and `pauses` of a run, each where it has rows; returns what was written.
 
     Raises:
-        ResultsError: The table did not read back as written.
+        ResultsError: A table did not read back as written.
     """
-    records = read_changes(run_dir / FILE_NAME)
-    if not records:
-        return None
-    table = _open_table(run_dir, manifest, "limits", LIMITS_COLUMNS)
-    rows = Rows(arrow_schema(LIMITS_COLUMNS, simulated=manifest.simulated))
+    changes = read_history(run_dir / LIMITS_FILE, LimitRecord)
+    pauses = read_history(run_dir / PAUSES_FILE, PauseRecord)
+    found = {
+        "limits": [limit_row(manifest, record) for record in changes],
+        "pauses": [pause_row(manifest, record) for record in pauses],
+    }
+    return [_write_history(run_dir, manifest, name, own) for name, own in found.items() if own]
+
+
+def _write_history(run_dir: Path, manifest: Manifest, name: str, found: Sequence[Row]) -> Path:
+    table = _open_table(run_dir, manifest, name, COLUMNS[name])
+    rows = Rows(arrow_schema(COLUMNS[name], simulated=manifest.simulated))
     try:
-        for record in records:
-            rows.add(limit_row(manifest, record))
+        for row in found:
+            rows.add(row)
         for begin in range(0, rows.n, _CHANGES_PER_GROUP):
             table.write(rows.take(range(begin, min(begin + _CHANGES_PER_GROUP, rows.n))))
         table.finish()

@@ -1,10 +1,10 @@
 """The tables of a run: which columns they have, and how records become their rows.
 
 A column is a field of a record, with its name and type: `attempts` has those of `Attempt`,
-`transcripts` those of `TurnMessage`, `limits` those of `LimitChange`, each with a few that say of
-which run and case a row is. `results` joins what the case, its grade and its episode say. Whoever
-adds a field to `Attempt` has added a column; the order of the columns there are is part of the
-format and stays.
+`transcripts` those of `TurnMessage`, `limits` those of `LimitChange`, `pauses` those of
+`LanePause`, each with a few that say of which run and case a row is. `results` joins what the case,
+its grade and its episode say. Whoever adds a field to `Attempt` has added a column; the order of
+the columns there are is part of the format and stays.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import LimitChange, LimitRecord
+from pytest_ultrapar.broker.health import LanePause, PauseRecord
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import (
     NO_COLUMN,
@@ -42,7 +43,7 @@ Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
 """`timestamp` is microseconds since the epoch, UTC."""
 SIMULATED_KEY = "ultrapar.simulated"
 """Key of the tables' own metadata that says `true` or `false`."""
-TABLES = ("results", "attempts", "transcripts", "limits")
+TABLES = ("results", "attempts", "transcripts", "limits", "pauses")
 _INT64_BOUND = 2**63
 _KINDS: dict[object, Kind] = {
     str: "string",
@@ -208,6 +209,12 @@ LIMITS_COLUMNS = _with(
 )
 """Of `limits`, a row per change of a limit that was estimated; `t_s` is on the clock of
 `attempts`."""
+PAUSES_COLUMNS = _with(
+    (*columns_of(Manifest, "run_id"), *columns_of(LanePause)),
+    *columns_of(PauseRecord, "at_us"),
+    after="t_s",
+)
+"""Of `pauses`, a row per pause of a lane; times are on the clock of `attempts`."""
 _RESULTS_BEFORE = (
     *columns_of(Manifest, "run_id"),
     *columns_of(Case, "case_id", "nodeid", "suite", "model", "repeat"),
@@ -238,6 +245,7 @@ COLUMNS = {
     "attempts": ATTEMPTS_COLUMNS,
     "transcripts": TRANSCRIPTS_COLUMNS,
     "limits": LIMITS_COLUMNS,
+    "pauses": PAUSES_COLUMNS,
 }
 """Of each table, without parameters and scores."""
 
@@ -312,6 +320,7 @@ _after = _reader(_RESULTS_AFTER, Spent, Case, Grade, Charged)
 _attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged)
 _message = _reader(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
 _limit = _reader(LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange)
+_pause = _reader(PAUSES_COLUMNS, Manifest, PauseRecord, LanePause)
 
 
 def result_row(
@@ -370,3 +379,8 @@ def transcript_rows(
 def limit_row(manifest: Manifest, record: LimitRecord) -> Row:
     """The row of `limits` for one change."""
     return _limit(manifest, record, record.change)
+
+
+def pause_row(manifest: Manifest, record: PauseRecord) -> Row:
+    """The row of `pauses` for one pause."""
+    return _pause(manifest, record, record.pause)

@@ -113,6 +113,8 @@ def test_plots_of_what_a_run_may_have_beside_have_marks(chromium, tmp_path):
     # Of each model and k a point, and as many intervals.
     expect(page.locator("#plot-passes svg .mark-symbol.role-mark path")).to_have_count(6)
     expect(page.locator("#plot-passes svg .mark-rule.role-mark line")).to_have_count(6)
+    # Two pauses, and a breaker that was open.
+    expect(page.locator("#plot-lanes svg .mark-rule.role-mark line")).to_have_count(3)
     assert said == []
     page.close()
 

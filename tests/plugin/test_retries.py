@@ -139,6 +139,20 @@ def test_it(answer):
     assert asked == {None: 6, 0.3: 2}
 
 
+def test_pauses_of_lanes_are_kept_with_their_times(project):
+    project.suite("""
+@pytest.mark.parametrize("prompt", ["wait 0.3 | fine"])
+def test_it(answer): ...
+""")
+    project.run("-n0")
+    (pause,) = project.rows("pauses")
+    refused, answered = project.rows("attempts")
+    assert (pause["provider"], pause["instance"], pause["key"]) == ("p", "m", "key0")
+    assert pause["cause"] == refused["outcome"] == "rate"
+    assert refused["t_end_s"] <= pause["t_s"] < pause["t_end_s"] <= answered["t_send_s"]
+    assert pause["t_end_s"] - pause["t_s"] >= 0.3
+
+
 @pytest.mark.parametrize("value", ["1000000000", "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_retry_after_beyond_all_patience_takes_the_lane_out_at_once(project, workers, value):
     project.suite(

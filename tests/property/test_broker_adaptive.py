@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,6 +81,15 @@ def test_adaptive_broker_serves_everybody_in_the_end(pool, courses, wanted):
             break
     assert len(play.granted) + len(play.refused) == wanted
     assert play.broker.status(play.now_s).waiting == 0
+    play.broker.close(play.now_s)
+    kept = Counter()
+    for pause in play.broker.take_pauses():
+        kept[f"{pause.provider}/{pause.instance}/{pause.key}", pause.cause] += (
+            pause.t_end_s - pause.t_s
+        )
+    for status in play.broker.status(play.now_s).lanes:
+        for cause, paused_s in status.paused_s.items():
+            assert kept[status.lane, cause] == pytest.approx(paused_s, abs=1e-6)
     for change in play.broker.take_changes():
         declared = pool.limits.get(change.limit)
         if declared is not None and declared.workers is not None:

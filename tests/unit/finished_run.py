@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from pytest_ultrapar.broker.adaptive.observation import FILE_NAME, HistoryFile, LimitChange
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
+from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
+from pytest_ultrapar.broker.history import HistoryFile
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.pool.money import ModelPrice
@@ -181,7 +183,17 @@ def run_of_repetitions(path):
         ended = episode(n, n, n + 2, attempts=sent, worker=f"gw{n}")
         how = "solved" if n % 7 in {0, 3, 5} else "infra" if n == 20 else "unsolved"
         write_journal(run, f"gw{n}", ended, grade(n, how, kind="timeout" if n == 20 else None))
-    history = HistoryFile(run.path / FILE_NAME)
-    history.append([LimitChange("lab/key0", 3.0 + n, 4 + n, None, 2, "grew") for n in range(3)])
-    history.close()
+    changes = [LimitChange("lab/key0", 3.0 + n, 4 + n, None, 2, "grew") for n in range(3)]
+    place = (LANE.provider, LANE.instance, LANE.key)
+    pauses = [
+        LanePause(*place, "rate", 1.0, 1.5),
+        LanePause(*place, "rate", 3.0, 4.0),
+        LanePause(*place, "breaker", 9.0, 99.0),
+    ]
+    limits = HistoryFile(run.path / LIMITS_FILE, LimitRecord)
+    limits.append(changes)
+    limits.close()
+    paused = HistoryFile(run.path / PAUSES_FILE, PauseRecord)
+    paused.append(pauses)
+    paused.close()
     return run

@@ -25,7 +25,7 @@ from pytest_ultrapar.pages import snapshot, transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.page import render
-from pytest_ultrapar.pages.plots import costs_plot, limits_plot
+from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.journal import segments
@@ -171,6 +171,15 @@ def test_limits_and_pauses_are_those_of_the_run(repeated):
     assert limits_plot(figures.limits).rows == [("lab/key0", "3", "4", "4", "6", "6", "grew")]
     (lane,) = figures.lanes
     assert (lane.pauses, lane.paused_s, lane.n_opened) == (3, 91.5, 1)
+    pauses = table(repeated, "pauses")
+    assert sum(row["t_end_s"] - row["t_s"] for row in pauses) == lane.paused_s
+    spans = {"rate": lane.pauses_at_s, "breaker": lane.opened_at_s}
+    for cause, found in spans.items():
+        own = [row for row in pauses if row["cause"] == cause]
+        assert found == [(row["t_s"] - start_s, row["t_end_s"] - start_s) for row in own]
+    layers = lanes_plot([lane]).spec["layer"]
+    marked = [one["data"]["values"] for one in layers if one["mark"]["type"] == "rule"]
+    assert [[(one["from"], one["to"]) for one in own] for own in marked] == [*spans.values()]
     refused = [row for row in table(repeated, "attempts") if row["outcome"] == "rate"]
     assert len(lane.refused_at_s) == len(refused) == 24
 
