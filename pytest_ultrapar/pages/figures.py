@@ -72,6 +72,8 @@ _ATTEMPTS = (
     "t_first_token_s",
     "t_end_s",
     "outcome",
+    "tokens_in",
+    "tokens_out",
     "role",
 )
 _LIMITS = ("limit", "t_s", "workers", "reason")

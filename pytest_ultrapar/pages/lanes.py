@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -61,7 +61,8 @@ class LimitUse(msgspec.Struct, frozen=True):
         limit: Its name, with what it bounds: `lab/key0 (qps 10)`.
         slice_s: Seconds of a slice.
         shares: Of what it allows: of requests in flight the mean over each slice, of a rate what
-            was sent in its window up to the end of each slice.
+            was sent in its window up to the end of each slice; tokens as far as answers say how
+            many they were.
     """
 
     limit: str
@@ -131,7 +132,7 @@ def lane_uses(
 
 
 def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[LimitUse]:
-    """The limits on requests that were used most, at most `MOST_LANES`.
+    """The limits that were used most, but those per day, at most `MOST_LANES`.
 
     Args:
         attempts: Rows of the table.
@@ -151,12 +152,14 @@ def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[L
     for limit in manifest.pool_limits:
         own = by_limit[limit.name]
         for kind, amount in limit.rows:
-            if not own or kind.counts == "tokens" or kind.is_daily:
+            if not own or kind.is_daily:
                 continue
-            if kind.is_rate:
-                sends = np.sort(np.array([row["t_send_s"] for row in own]))
-                used = np.searchsorted(sends, ends, "right").astype(float)
-                used -= np.searchsorted(sends, ends - kind.window_s, "right")
+            if kind.counts == "tokens":
+                used = _sent_until(own, ends, _tokens) - _sent_until(
+                    own, ends - kind.window_s, _tokens
+                )
+            elif kind.is_rate:
+                used = _sent_until(own, ends) - _sent_until(own, ends - kind.window_s)
             else:
                 used = _in_flight(own, start_s, slice_s)
             shares = [round(float(one), 4) for one in used / amount]
@@ -164,6 +167,22 @@ def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[L
             found.append(LimitUse(name, slice_s, shares))
     most_used = sorted(found, key=lambda one: -sum(one.shares))[:MOST_LANES]
     return sorted(most_used, key=lambda one: one.limit)
+
+
+def _tokens(row: dict[str, Any]) -> int:
+    return (row["tokens_in"] or 0) + (row["tokens_out"] or 0)
+
+
+def _sent_until(
+    rows: Sequence[dict[str, Any]],
+    ends: Any,  # noqa: ANN401 - an array
+    weight: Callable[[dict[str, Any]], int] = lambda _row: 1,
+) -> Any:  # noqa: ANN401 - an array
+    """Up to each end, the sum of the weights of what was sent."""
+    ordered = sorted(rows, key=lambda row: row["t_send_s"])
+    sums = np.concatenate(([0.0], np.cumsum([weight(row) for row in ordered])))
+    sends = np.array([row["t_send_s"] for row in ordered])
+    return sums[np.searchsorted(sends, ends, "right")]
 
 
 def _sent(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -167,8 +167,8 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
     return Plot(
         "limit-uses",
         "Limits over time",
-        "How much of each limit on requests was used; of limits that lanes share by all of them.",
-        "attempts: t_send_s, t_end_s; manifest.json: pool_limits, pool_lanes",
+        "How much of each limit was used; of limits that lanes share by all of them.",
+        "attempts: t_send_s, t_end_s, tokens; manifest.json: pool_limits, pool_lanes",
         _heat("limit", slices, "share", "share of the limit"),
         ("limit", "on the mean", "at most"),
         [

@@ -520,13 +520,25 @@ def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
         Lane(LaneId(f"azure/dep{n}/key0"), "azure", "m1", f"dep{n}", "key0", PATH, 0.0, 9.0)
         for n in range(2)
     ]
-    limits = (Limit("azure/key0", "key", workers=4, qps=2), Limit("azure", "provider", rpm=30))
+    limits = (
+        Limit("azure/key0", "key", workers=4, qps=2),
+        Limit("azure", "provider", rpm=30, tpm=6000),
+    )
     run = make_run(tmp_path / "r", [case(0), case(1)], pool_lanes=tuple(lanes), pool_limits=limits)
-    tried = [attempt(0.0, 10.0), attempt(5.0, 10.0, 1), attempt(9.0, 10.0, 2)]
+    tried = [
+        attempt(0.0, 10.0, tokens_in=100, tokens_out=20),
+        attempt(5.0, 10.0, 1, tokens_in=700, tokens_out=None),
+        attempt(9.0, 10.0, 2, tokens_in=None, tokens_out=None),
+    ]
     write_journal(run, "gw0", episode(0, 0.0, 10.0, attempts=tried), grade(0))
     compact(run.path)
     found = {one.limit: one for one in read_figures(run.path, read_manifest(run.path)).limit_uses}
-    assert [*found] == ["azure (rpm 30)", "azure/key0 (qps 2)", "azure/key0 (workers 4)"]
+    assert [*found] == [
+        "azure (rpm 30)",
+        "azure (tpm 6000)",
+        "azure/key0 (qps 2)",
+        "azure/key0 (workers 4)",
+    ]
     workers = found["azure/key0 (workers 4)"]
     seconds = sum(workers.shares) * 4 * workers.slice_s
     assert seconds == pytest.approx(10.0 + 5.0 + 1.0, rel=0.01)
@@ -535,3 +547,5 @@ def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
     assert found["azure/key0 (qps 2)"].shares[0] == 1 / 2
     assert found["azure/key0 (qps 2)"].shares[50] == 0
     assert found["azure (rpm 30)"].shares[-1] == pytest.approx(3 / 30)
+    tokens = found["azure (tpm 6000)"].shares
+    assert (tokens[50], tokens[-1]) == pytest.approx((120 / 6000, 820 / 6000), abs=1e-4)
