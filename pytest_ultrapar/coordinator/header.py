@@ -152,6 +152,8 @@ def assignment_lines(
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
     text = [f"ultrapar: {note}" for note in run.notes]
+    if (n_more := len(parts) - _SHOWN) > 1 and run.config.option.verbose < 1:
+        parts[_SHOWN:] = [f"{n_more} more in assignment.json (all with -v)"]
     text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
     if run.keys is not None and run.keys.waited_for:
         text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
