@@ -344,5 +344,7 @@ class _Asking:
             self._ends.note(now_s, eta)
             n_ended = status.ended_episodes - self._to_ask.n_recovered
             self._interval = self._ends.interval(now_s, eta, n_ended)
+        # Too little is known at first only: then the next look may be the one that knows.
+        least_s = _ESTIMATE_S if eta is not None else 0.0
         took_s = time.monotonic() - now_s
-        self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)
+        self._next_estimate_s = now_s + max(least_s, took_s / _ESTIMATE_SHARE)

@@ -145,7 +145,7 @@ def test_terminal_that_says_no_size_has_an_ordinary_one(terminal):
     shared.close()
 
 
-def asking(monkeypatch, eta, **to_do):
+def asking(monkeypatch, eta, took_s=0.0, **to_do):
     """A look at a run of which 9 episodes have ended, and the times at which it was estimated."""
     times_s = []
 
@@ -155,6 +155,7 @@ def asking(monkeypatch, eta, **to_do):
 
     now_s = [1000.0]
     monkeypatch.setattr(live, "estimate", estimated)
+    monkeypatch.setattr(live.time, "monotonic", lambda: now_s[0] + took_s)
     found = live._Asking(
         to_ask(**to_do), {"m": 20}, lambda: status(9), live.Tally(), is_simulated=False
     )
@@ -173,6 +174,6 @@ def test_interval_goes_by_what_ended_in_this_session(monkeypatch):
 
 @pytest.mark.parametrize("eta", [None, Eta(100.0, "")])
 def test_estimates_leave_the_cpu_to_others(monkeypatch, eta):
-    monkeypatch.setattr(live.time, "monotonic", lambda: 1000.0)
-    _, times_s = asking(monkeypatch, eta)
+    took_s = 0.05
+    _, times_s = asking(monkeypatch, eta, took_s)
     assert len(times_s) == 3
