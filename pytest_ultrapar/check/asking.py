@@ -170,6 +170,7 @@ class Asking:
         self._begun = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._all: asyncio.Task[None] | None = None
+        self._is_asking = True
         self._clock = MonotonicClock()
         self._thread = threading.Thread(target=self._main, name="ultrapar-check", daemon=True)
 
@@ -182,7 +183,7 @@ class Asking:
         if self._loop is not None and self._all is not None and self._thread.is_alive():
             # Closed already where the last answer has just come.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._all.cancel)
+                self._loop.call_soon_threadsafe(self._stop_asking)
         self._thread.join(_STOP_S)
 
     def next(self, timeout_s: float) -> Seen | None:
@@ -198,6 +199,11 @@ class Asking:
         if isinstance(seen, BaseException):
             raise seen
         return seen
+
+    def _stop_asking(self) -> None:
+        # When all is asked, what is left is to close connections, and that is done to its end.
+        if self._all is not None and self._is_asking:
+            self._all.cancel()
 
     # -- in the thread -----------------------------------------------------------------------------
 
@@ -267,6 +273,7 @@ class Asking:
                 for lane in self._pool.lanes:
                     group.create_task(tell(lane))
         finally:
+            self._is_asking = False
             await port.close()
             await http.close()
 

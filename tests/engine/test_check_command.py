@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -14,9 +15,10 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
-from pytest_ultrapar.check import pool_check
+from pytest_ultrapar.check import asking, pool_check
 from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
@@ -100,6 +102,21 @@ def said_of(lines, lane):
     (line,) = [one for one in lines if one.split()[1:2] == [lane]]
     word, _, *rest = line.split(maxsplit=4)
     return word, rest[2] if len(rest) > 2 else ""
+
+
+def test_connections_are_closed_although_all_is_known_before(tmp_path, check, monkeypatch):
+    closed = []
+
+    class SlowToClose(HttpClient):
+        async def close(self):
+            await asyncio.sleep(0.1)
+            await super().close()
+            closed.append(True)
+
+    monkeypatch.setattr(asking, "HttpClient", SlowToClose)
+    with serving(tmp_path, LAB + MODEL.format("fine")):
+        assert check()[0] == 0
+    assert closed == [True]
 
 
 def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
