@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.browse.run_folder import FoundRun
 
 _NOTHING = "-"
-_HEADER = ("run", "state", "started (UTC)", "cases", "solved", "time", "cost", "size")
+_HEADER = ("run", "state", "started (UTC)", "cases", "solved", "session", "cost", "size")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 

@@ -150,7 +150,7 @@ const page = (() => {
   // Pages of what is found, by its `noun`. `fields` are ids of the filters and which of a filter's
   // names a line has, as a number; `head` and `fill` show a line; `near` is what a search looks into first, `conversations`
   // what was said, if it may look there, too.
-  const listed = (lines, { noun, fields, head, fill, near, conversations }) => {
+  const listed = (lines, { noun, fields, orders = {}, head, fill, near, conversations }) => {
     const chosen = { page: 0, dimension: null, value: null };
     let found = lines;
     let n_unseen = 0;
@@ -199,6 +199,8 @@ const page = (() => {
         // Somebody has typed on meanwhile.
         if (number !== asked) return;
       }
+      const order = orders[byId("order")?.value];
+      if (order) kept.sort(order);
       found = kept;
       n_unseen = n_left_out;
       chosen.page = 0;
@@ -206,7 +208,7 @@ const page = (() => {
     };
 
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
-    for (const id of ["search", "deep", ...Object.keys(fields)]) byId(id)?.addEventListener("input", filter);
+    for (const id of ["search", "deep", "order", ...Object.keys(fields)]) byId(id)?.addEventListener("input", filter);
     byId("clear").addEventListener("click", () => {
       byId("filters").reset();
       chosen.dimension = chosen.value = null;

@@ -8,6 +8,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
 from pytest_ultrapar.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.pages.lanes import waits
 from pytest_ultrapar.pages.plots import (
     costs_plot,
     curves_plot,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.pages.figures import CaseLine, Figures
+    from pytest_ultrapar.pages.figures import CaseLine
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
@@ -73,7 +74,7 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         for plot in (
             passes_plot(figures.passes),
             costs_plot(figures.costs, manifest.currency),
-            time_plot(summary.attribution),
+            time_plot(summary.attribution, waits(manifest.lanes)),
             lanes_plot(figures.lanes),
             limit_uses_plot(figures.limit_uses),
             limits_plot(figures.limits),
@@ -104,7 +105,7 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         manifest=manifest,
         summary=summary,
         simulated=SIMULATED if summary.simulated else "",
-        tiles=list(_tiles(summary, figures)),
+        tiles=list(_tiles(summary, manifest)),
         figures=figures,
         plots=plots,
         sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
@@ -123,7 +124,7 @@ def _as_text(cases: list[CaseLine]) -> list[str]:
     return pieces
 
 
-def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:
+def _tiles(summary: RunSummary, manifest: Manifest) -> Iterator[Tile]:
     statistics = summary.statistics
     counts = statistics.counts
     if statistics.n_graded:
@@ -144,7 +145,10 @@ def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:
     if summary.efficiency is not None:
         note = visible(summary.binding or "")
         yield Tile("efficiency", percent(summary.efficiency), note, "summary.json: efficiency")
-    yield Tile("requests", f"{summary.n_requests:,}", "", "attempts: rows")
+    limited = sum(lane.n_rate_limited for lane in manifest.lanes)
+    failed = sum(lane.n_failed for lane in manifest.lanes)
+    note = f"{limited:,} refused for rate limits, {failed:,} failed" if manifest.lanes else ""
+    yield Tile("requests", f"{summary.n_requests:,}", note, "attempts: rows; manifest.json: lanes")
     if summary.cost is not None:
         solved = counts["solved"]
         currency = summary.cost.currency
@@ -153,10 +157,23 @@ def _tiles(summary: RunSummary, figures: Figures) -> Iterator[Tile]:
         yield Tile("cost", value, each, "attempts: cost")
     else:
         yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
+    if statistics.makespan_s is not None and _is_of_one_piece(manifest):
+        cost = summary.cost
+        note = f"and {money(2 * cost.total, cost.currency)}" if cost is not None else ""
+        value = f"at most {duration(2 * statistics.makespan_s)}"
+        yield Tile("twice the repetitions", value, note, "twice the time and the cost")
+
+
+def _is_of_one_piece(manifest: Manifest) -> bool:
+    """Whether its time is that of all its cases: no part was done, or answered, by another run."""
+    taken = (manifest.reused, manifest.regraded, manifest.replayed)
+    return manifest.ended_at is not None and not manifest.resumed and not any(taken)
 
 
 def _settings(manifest: Manifest) -> Section:
-    rows = [(one.name, str(one.value), one.origin) for one in manifest.effective]
+    # What somebody chose comes first.
+    effective = sorted(manifest.effective, key=lambda one: one.origin == "default")
+    rows = [(one.name, str(one.value), one.origin) for one in effective]
     rows += [(f"version of {name}", text, "installed") for name, text in manifest.versions.items()]
     shown = tuple(tuple(visible(text) for text in row) for row in rows)
     return Section("Settings", ("name", "value", "from"), shown)

@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_ultrapar.pages.figures import QUANTILES
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.text import duration, percent
+from pytest_ultrapar.report.text import duration, percent, visible
 
 if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Attribution
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the format; nothing is fetched from there."""
 _ROW_HEIGHT = 18
+_MOST_WAITS = 3
 _PARTS = {
     "used_s": "bound",
     "rate_wait_s": "waiting for rates",
@@ -107,10 +108,17 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     )
 
 
-def time_plot(found: Attribution | None) -> Plot | None:
-    """Where the time of a run went; None where that is not known."""
+def time_plot(found: Attribution | None, waits: Sequence[tuple[str, float]] = ()) -> Plot | None:
+    """Where the time of a run went; None where that is not known.
+
+    Args:
+        found: Its parts.
+        waits: What requests waited for, the longest first, and seconds of all of them together.
+    """
     if found is None:
         return None
+    longest = ", ".join(f"{visible(name)} ({duration(s)})" for name, s in waits[:_MOST_WAITS])
+    waited = f" Requests waited longest for {longest}, all of them together." if longest else ""
     parts = [
         (said, getattr(found.run, name))
         for name, said in _PARTS.items()
@@ -141,8 +149,8 @@ def time_plot(found: Attribution | None) -> Plot | None:
     return Plot(
         "time",
         "Where the time went",
-        "The bound is the time that no schedule could have saved.",
-        "summary.json: attribution",
+        f"The bound is the time that no schedule could have saved.{waited}",
+        "summary.json: attribution; manifest.json: lanes",
         spec,
         ("part", "time", "share"),
         [(said, duration(s), f"{s / found.makespan_s:.1%}") for said, s in parts],

@@ -28,6 +28,7 @@
   listed(data.cases, {
     noun: "cases",
     fields: { outcome: (line) => data.outcomes.indexOf(line.outcome), model: (line) => line.model },
+    orders: { longest: (one, other) => (other.duration_s ?? -1) - (one.duration_s ?? -1) },
     head,
     fill,
     near: (line) => `${line.name} ${line.kind} ${line.error}`,

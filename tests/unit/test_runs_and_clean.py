@@ -90,7 +90,7 @@ def test_runs_are_listed_newest_first(folder, ultrapar):
     assert (code, err) == (0, "")
     head, *lines, last = out.splitlines()
     assert head.split() == [
-        *("run", "state", "started", "(UTC)", "cases", "solved", "time", "cost", "size")
+        *("run", "state", "started", "(UTC)", "cases", "solved", "session", "cost", "size")
     ]
     cells = [line.split("  ") for line in lines]
     rows = [[cell.strip() for cell in row if cell.strip()] for row in cells]
