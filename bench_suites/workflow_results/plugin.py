@@ -25,8 +25,6 @@ _NAME = "bench_suites_workflow_results"
 TABLES = "phases.md"
 """The tables, in the run's directory: a screen holds none of them."""
 _TITLE = "## "
-_SILENT = -2
-"""`-qq`: nothing but pytest's own dots."""
 _TIMEOUT_S = 300
 """A hundred times what the full plan of 12,200 cases takes."""
 _CHUNK = 1 << 16
@@ -67,7 +65,7 @@ class WorkflowResults:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show them. Controller, once, after the run's own summary."""
-        if self._lines and self._config.option.verbose > _SILENT:
+        if self._lines and self._config.option.verbose >= 0:
             terminalreporter.section("workflow phases")
             for line in self._lines:
                 terminalreporter.write_line(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_ultrapar.browse.run_cases import EpisodeReader, RunCase, RunCases
-    from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade, TurnMessage
+    from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade, TurnMessage
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -27,6 +28,10 @@ class _Call(msgspec.Struct, frozen=True):
 
 _NOTHING = "-"
 _MOST_DAMAGE = 5
+_ID = 8
+"""Characters of a case's id in a list: enough to name it."""
+_MOST_SCORES = 2
+"""Of a case in a list; all are shown with the case."""
 
 
 # -- all cases -------------------------------------------------------------------------------------
@@ -48,25 +53,41 @@ def list_lines(
     if not shown:
         yield "no case to show"
         return
-    header = ["outcome", "case", "scores", "attempts", "time"]
+    test, names = short_names([one.case for one in shown])
+    if test:
+        yield f"all of {one_line(test)}"
+    header = ["outcome", "id", "case", "attempts", "time"]
     has_prices = run.manifest is not None and bool(run.manifest.prices)
     rows = []
-    for one in shown:
+    for one, name in zip(shown, names, strict=True):
         episode = reader.last(one)
         grade = one.history.grade
         cells = [
             one.shown_state,
-            one_line(one.case.nodeid),
-            _scores(grade),
+            one.case.case_id[:_ID],
+            one_line(name),
             _NOTHING if episode is None else f"{len(episode.own_sent):,}",
             _NOTHING if episode is None else duration(episode.duration_s),
         ]
         if has_prices:
             cells.append(_cost(run, reader, [] if episode is None else episode.own_attempts))
-        rows.append(cells)
-    yield from text_table(
-        [*header, *(["cost"] if has_prices else [])], rows, n_names=3, width=width
-    )
+        rows.append([*cells, _scores(grade, _MOST_SCORES)])
+    header += [*(["cost"] if has_prices else []), "scores"]
+    yield from text_table(header, rows, n_names=3, width=width)
+
+
+def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
+    """The one test that cases are of, and the parameters that tell them apart.
+
+    Where they are of several, or there is one alone, an empty text and their node ids.
+    """
+    tests = {case.nodeid.partition("[")[0] for case in cases}
+    parts = [(case.model, *map(str, case.params.values()), f"r{case.repeat}") for case in cases]
+    if len(cases) < 2 or len(tests) > 1 or len({len(own) for own in parts}) > 1:  # noqa: PLR2004
+        return "", [case.nodeid for case in cases]
+    varies = [len(set(values)) > 1 for values in zip(*parts, strict=True)]
+    names = ["-".join(itertools.compress(own, varies)) for own in parts]
+    return tests.pop(), names
 
 
 def head_line(run: RunCases) -> str:
@@ -94,9 +115,11 @@ def _damage_lines(run: RunCases) -> Iterator[str]:
         yield f"  and {len(run.damage) - _MOST_DAMAGE:,} more"
 
 
-def _scores(grade: Grade | None) -> str:
-    scores = {} if grade is None else grade.scores
-    return ", ".join(f"{one_line(name)} {value:g}" for name, value in scores.items()) or _NOTHING
+def _scores(grade: Grade | None, most: int | None = None) -> str:
+    scores = [] if grade is None else [*grade.scores.items()]
+    shown = ", ".join(f"{one_line(name)} {value:g}" for name, value in scores[:most])
+    n_more = len(scores) - len(scores[:most])
+    return f"{shown} and {n_more} more" if n_more else shown or _NOTHING
 
 
 def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> str:

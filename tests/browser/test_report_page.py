@@ -119,6 +119,15 @@ def test_plots_of_what_a_run_may_have_beside_have_marks(chromium, tmp_path):
     page.close()
 
 
+def test_cases_are_shown_in_the_order_that_is_chosen(opened):
+    first = opened.locator(".case .took").all_inner_texts()
+    opened.locator("#order").select_option("longest")
+    seconds = [float(text.split()[0]) for text in opened.locator(".case .took").all_inner_texts()]
+    assert seconds == sorted(seconds, reverse=True)
+    opened.locator("#clear").click()
+    assert opened.locator(".case .took").all_inner_texts() == first
+
+
 def test_a_press_on_a_cell_shows_its_cases(opened):
     row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1"))
     (at,) = opened.locator(".heat:visible thead th", has_text="order").evaluate_all(

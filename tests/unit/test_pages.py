@@ -12,24 +12,30 @@ import re
 import shutil
 import statistics
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
+from pytest_ultrapar.analysis.attribution import Attribution, Parts
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import snapshot, transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
+from pytest_ultrapar.pages.lanes import waits
 from pytest_ultrapar.pages.page import render
-from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot
+from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.report.text import duration
 from pytest_ultrapar.store.journal import segments
-from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (
     attempt,
@@ -497,6 +503,41 @@ def test_run_without_any_case_that_ran_has_a_page(tmp_path):
     write_journal(run, "gw0")
     compact(run.path)
     assert b"0 graded" in render(run.path)
+
+
+def tiles(page):
+    parts = r'"label">(.*?)</div><div class="value">(.*?)</div><div class="quiet">(.*?)</div>'
+    return {label: (value, note) for label, value, note in re.findall(parts, page)}
+
+
+def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
+    manifest = read_manifest(repeated)
+    (lane,) = manifest.lanes
+    waited = {"lab/key0": 12.0, "pause": 90.0, "lab": 0.0}
+    write_manifest(
+        repeated,
+        replace(manifest, lanes=[replace(lane, waited_s=waited, n_failed=2, n_rate_limited=24)]),
+    )
+    page = render(repeated).decode()
+    assert tiles(page)["requests"][1] == "24 refused for rate limits, 2 failed"
+    assert waits(read_manifest(repeated).lanes) == [("pause", 90.0), ("lab/key0", 12.0)]
+    parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
+    found = waits(read_manifest(repeated).lanes)
+    said = time_plot(Attribution(9.0, parts, ()), found).note
+    assert said.endswith("longest for pause (90.0 s), lab/key0 (12.0 s), all of them together.")
+
+
+def test_twice_the_repetitions_take_twice_the_time_and_cost(repeated):
+    summary = read_summary(repeated)
+    assert "twice the repetitions" not in tiles(render(repeated).decode()), "it has not ended"
+    ended = replace(read_manifest(repeated), ended_at=datetime.now(UTC))
+    write_manifest(repeated, ended)
+    value, note = tiles(render(repeated).decode())["twice the repetitions"]
+    assert value == f"at most {duration(2 * summary.statistics.makespan_s)}"
+    assert note == f"and {money(2 * summary.cost.total, 'USD')}"
+    for part in ({"resumed": True}, {"reused": "run"}, {"replayed": "run"}):
+        write_manifest(repeated, replace(ended, **part))
+        assert "twice the repetitions" not in tiles(render(repeated).decode())
 
 
 def test_scores_of_a_case_stand_with_what_it_said(run):

@@ -9,8 +9,10 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_ultrapar import cli
+from pytest_ultrapar.browse.case_lines import short_names
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
 from pytest_ultrapar.store.manifest import FILE_NAME
@@ -47,7 +49,7 @@ def show(capsys, tmp_path, monkeypatch):
 
 def listed(output):
     """State and number of each case that was listed, in order."""
-    found = re.findall(r"^(.+?)  +s/phase53/test_x\.py::test\[(\d+)\]", output, re.MULTILINE)
+    found = re.findall(r"^(.+?)  +case(\d+)  ", output, re.MULTILINE)
     return [(state.strip(), int(number)) for state, number in found]
 
 
@@ -65,10 +67,30 @@ def test_cases_are_listed_failures_first(show, tmp_path):
         ("solved", 0),
         ("solved", 2),
     ]
-    (row,) = [line for line in out.splitlines() if "test[1]" in line]
-    assert "workflow 0.25, extra 1" in row
-    assert row.split()[-4:-1] == ["2", "4.00", "s"]
+    assert "all of s/phase53/test_x.py::test" in out
+    (row,) = [line.split() for line in out.splitlines() if " case1 " in line]
+    assert row[3:6] == ["2", "4.00", "s"]
+    assert " ".join(row[-4:]) == "workflow 0.25, extra 1"
     assert "0.0000200 USD" in out
+
+
+def test_name_of_a_case_in_a_list_is_what_tells_it_from_others():
+    cases = [
+        case(n, model=f"long-{n % 2}", task=f"task{n // 2}", severity="severe", repeat=0)
+        for n in range(4)
+    ]
+    named = ["long-0-task0", "long-1-task0", "long-0-task1", "long-1-task1"]
+    assert short_names(cases) == ("s/phase53/test_x.py::test", named)
+    assert short_names(cases[:1]) == ("", [cases[0].nodeid])
+    other = replace(cases[0], nodeid="s/test_y.py::test[0]")
+    assert short_names([*cases, other]) == ("", [one.nodeid for one in [*cases, other]])
+
+
+def test_list_names_few_scores_and_says_how_many_more(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    scores = {f"score{n}": n / 2 for n in range(5)}
+    write_journal(run, "gw0", episode(0, 1, 2), grade(0, scores=scores))
+    assert show("r")[1].splitlines()[-1].endswith("score0 0, score1 0.5 and 3 more")
 
 
 def test_only_cases_that_were_not_solved(show, tmp_path):
