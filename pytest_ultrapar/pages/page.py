@@ -140,8 +140,11 @@ def _tiles(summary: RunSummary, manifest: Manifest) -> Iterator[Tile]:
     lost = counts["infra"] + counts["error"]
     yield Tile("without a grade", f"{lost:,}", "infra and error", "results: outcome")
     if statistics.makespan_s is not None:
-        note = f"bound {duration(summary.bound_s)}" if summary.bound_s is not None else ""
-        yield Tile("time", duration(statistics.makespan_s), note, "summary.json: statistics")
+        notes = [f"bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
+        if _is_of_one_piece(manifest):
+            notes.append(f"twice the repetitions: at most {duration(2 * statistics.makespan_s)}")
+        value = duration(statistics.makespan_s)
+        yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
     if summary.efficiency is not None:
         note = visible(summary.binding or "")
         yield Tile("efficiency", percent(summary.efficiency), note, "summary.json: efficiency")
@@ -152,16 +155,13 @@ def _tiles(summary: RunSummary, manifest: Manifest) -> Iterator[Tile]:
     if summary.cost is not None:
         solved = counts["solved"]
         currency = summary.cost.currency
-        each = f"{money(summary.cost.total / solved, currency)} per solved case" if solved else ""
+        notes = [f"{money(summary.cost.total / solved, currency)} per solved case"] * bool(solved)
+        if _is_of_one_piece(manifest):
+            notes.append(f"twice the repetitions: about {money(2 * summary.cost.total, currency)}")
         value = money(summary.cost.total, currency)
-        yield Tile("cost", value, each, "attempts: cost")
+        yield Tile("cost", value, "; ".join(notes), "attempts: cost")
     else:
         yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
-    if statistics.makespan_s is not None and _is_of_one_piece(manifest):
-        cost = summary.cost
-        note = f"and {money(2 * cost.total, cost.currency)}" if cost is not None else ""
-        value = f"at most {duration(2 * statistics.makespan_s)}"
-        yield Tile("twice the repetitions", value, note, "twice the time and the cost")
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
