@@ -203,7 +203,7 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
     yield "outcome", one.shown_state
     if grade is None:
         return
-    yield "test", grade.test
+    yield "pytest", grade.test
     if grade.scores:
         yield "scores", _scores(grade)
     if grade.error:

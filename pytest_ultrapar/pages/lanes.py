@@ -112,24 +112,25 @@ def lane_uses(
     uses = [
         _use(name, by_lane[name], seats.get(name), start_s, slice_s) for name in sorted(most_used)
     ]
-    status = {visible(str(one.lane)): one for one in manifest.lanes}
     spans: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for row in pauses:
         lane = visible(f"{row['provider']}/{row['instance']}/{row['key']}")
         spans[lane, row["cause"]].append((row["t_s"] - start_s, row["t_end_s"] - start_s))
-    return [
-        msgspec.structs.replace(
+    status = {visible(str(one.lane)): one for one in manifest.lanes}
+    for at, use in enumerate(uses):
+        paused, opened = spans[use.lane, "rate"], spans[use.lane, "breaker"]
+        # A run that goes on or was killed has no status, and one of an earlier version no table.
+        one = status.get(use.lane)
+        seconds = [end_s - begin_s for begin_s, end_s in (*paused, *opened)]
+        uses[at] = msgspec.structs.replace(
             use,
-            pauses=sum(one.pauses.values()),
-            paused_s=sum(one.paused_s.values()),
-            n_opened=one.n_opened,
-            pauses_at_s=_joined(spans[use.lane, "rate"], slice_s),
-            opened_at_s=_joined(spans[use.lane, "breaker"], slice_s),
+            pauses=len(seconds) if one is None else sum(one.pauses.values()),
+            paused_s=sum(seconds) if one is None else sum(one.paused_s.values()),
+            n_opened=len(opened) if one is None else one.n_opened,
+            pauses_at_s=_joined(paused, slice_s),
+            opened_at_s=_joined(opened, slice_s),
         )
-        if (one := status.get(use.lane))
-        else use
-        for use in uses
-    ]
+    return uses
 
 
 def waits(lanes: Sequence[LaneStatus]) -> list[tuple[str, float]]:

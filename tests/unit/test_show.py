@@ -175,7 +175,7 @@ def test_case_is_shown_with_grade_attempts_waits_and_what_was_said(show, tmp_pat
     for row in [
         "  case id     case6, seed 66",
         "  outcome     unsolved",
-        "  test        failed",
+        "  pytest      failed",
         "    assert 1 == 2",
         "  waited      0.00 s for seats, 0.00 s for rates and pauses, "
         "0.00 s before further attempts",
