@@ -157,7 +157,9 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         return subcommand.run(arguments)
     except (UltraparError, OSError) as error:
-        sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {error}\n")
+        from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - not for `--help`
+
+        sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {visible(str(error))}\n")
         return EXIT_UNUSABLE
 
 

@@ -18,7 +18,7 @@ from pytest_ultrapar.records import GRADED, Case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, resolve_run
+from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, in_use, resolve_run
 from pytest_ultrapar.store.table_rows import read_rows as read_table
 from pytest_ultrapar.store.timing import MeasuredPart, is_completed
 
@@ -279,6 +279,8 @@ def _check(run: MeasuredRun) -> None:
 
 
 def _unfinished(directory: Path) -> str:
+    if in_use(directory):
+        return f"the run in {directory} goes on; compare it when it has ended"
     return f"the run in {directory} is not finished; finish it with --ultrapar-resume={directory}"
 
 

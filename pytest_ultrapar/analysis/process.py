@@ -171,16 +171,27 @@ class CompactionProcess:
             if is_new:
                 late()
 
-    def rest(self) -> str | None:
+    def rest(self, said: Callable[[str], None] = lambda _sentence: None) -> str | None:
         """Wait for what comes after the tables; a sentence that says why it failed, else None.
 
         Only after `compact`, and once.
+
+        Args:
+            said: Called with a sentence when the process does not move.
         """
         if self._is_here or not self._afterwards:
             return self._rest_here()
         child = self._child
+
+        def late() -> None:
+            said(
+                f"waiting for process {child.pid}, which makes the page and has not moved for"
+                f" {SAY_S:g} s: was it stopped? `kill -CONT {child.pid}` lets it go on; after"
+                f" {MOST_S:g} s the run ends without a page"
+            )
+
         try:
-            for _ in self._lines(lambda: None):
+            for _ in self._lines(late):
                 pass
             code = child.wait()
         except _StuckError:

@@ -37,10 +37,20 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="FOLDER",
         nargs="?",
-        type=Path,
+        type=_folder,
         default=Path(".ultrapar"),
         help="the folder in which runs stand (default: .ultrapar)",
     )
+
+
+def _folder(name: str) -> Path:
+    # `Path("")` is the current folder: a shell variable that is not set must not clean that.
+    if not name:
+        from argparse import ArgumentTypeError  # noqa: PLC0415 - the parser has loaded it
+
+        msg = "an empty name names no folder; leave it out for .ultrapar, or write . for this one"
+        raise ArgumentTypeError(msg)
+    return Path(name)
 
 
 def run(arguments: argparse.Namespace) -> int:

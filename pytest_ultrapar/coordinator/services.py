@@ -149,7 +149,7 @@ class Services:
         """
         assert self.compaction is not None
         self._is_writing_page = True
-        trouble = self.compaction.rest()
+        trouble = self.compaction.rest(said)
         if trouble is not None:
             said(f"the run has no report.html: {trouble}; ultrapar report makes it")
         return self._has_page and trouble is None

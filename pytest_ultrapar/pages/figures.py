@@ -137,6 +137,7 @@ class Curve(msgspec.Struct, frozen=True):
     model: str
     n: int
     seconds: list[float]
+    p95_s: float
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -361,7 +362,7 @@ def _curves(times: Iterable[tuple[str, float]], shown: Mapping[str, str]) -> lis
     for model, seconds in times:
         by_model[model].append(seconds)
     return [
-        Curve(shown[model], len(found), quantiles(found))
+        Curve(shown[model], len(found), quantiles(found), quantile(sorted(found), 19, 20))
         for model, found in sorted(by_model.items())
     ]
 
@@ -377,8 +378,15 @@ def quantiles(values: Iterable[float]) -> list[float]:
     Source: the inverse of the empirical distribution function.
     """
     ordered = sorted(values)
-    n = len(ordered)
-    return [ordered[max(0, -(-n * k // QUANTILES) - 1)] for k in range(QUANTILES + 1)]
+    return [quantile(ordered, k, QUANTILES) for k in range(QUANTILES + 1)]
+
+
+def quantile(ordered: Sequence[float], k: int, steps: int) -> float:
+    """The one of `ordered` values that `k / steps` of them do not exceed; the smallest for 0.
+
+    Source: the inverse of the empirical distribution function, in whole numbers.
+    """
+    return ordered[max(0, -(-len(ordered) * k // steps) - 1)]
 
 
 def _kinds(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

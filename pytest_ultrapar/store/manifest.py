@@ -201,6 +201,12 @@ def read_manifest(directory: Path) -> Manifest:
     except NOT_THAT_JSON as error:
         msg = f"{path} is not a manifest of this version: {error}"
         raise ResultsError(msg) from error
+    if manifest.schema > SCHEMA:
+        msg = (
+            f"{path} is of a newer version: its schema is {manifest.schema}, and this version reads"
+            f" {SCHEMA}; update pytest-ultrapar"
+        )
+        raise ResultsError(msg)
     if manifest.schema != SCHEMA:
         msg = f"{path}: schema must be {SCHEMA} (got {manifest.schema})"
         raise ResultsError(msg)

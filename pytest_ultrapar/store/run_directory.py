@@ -285,6 +285,9 @@ def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     Raises:
         ConfigError: There is no such run, or nobody may look for it there.
     """
+    if not name:
+        msg = f"an empty name names no run; name its directory, its id in {parent}, or latest"
+        raise ConfigError(msg)
     try:
         return _find_run(name, parent)
     except OSError as error:

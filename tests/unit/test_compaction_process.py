@@ -185,7 +185,12 @@ def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, w
     assert compaction.compact().run_id == run.run_id
     for name, seconds in {"_LOOK_S": 0.02, "SAY_S": 0.1, "MOST_S": 0.3}.items():
         monkeypatch.setattr(process, name, seconds)
-    assert compaction.rest() == why.format(pid=compaction.pid)
+    heard = []
+    assert compaction.rest(heard.append) == why.format(pid=compaction.pid)
+    is_stopped = "SIGSTOP" in body
+    assert [f"`kill -CONT {compaction.pid}` lets it go on" in one for one in heard] == [
+        True
+    ] * is_stopped
     assert not psutil.pid_exists(compaction.pid)
 
 

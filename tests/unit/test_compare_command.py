@@ -11,6 +11,7 @@ import pytest
 from pytest_ultrapar import cli
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.store.manifest import Machine
+from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 N = 40
@@ -271,6 +272,8 @@ BAD_RUNS = {
     "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
     "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
+    "no name": (("base", ""), "an empty name names no run"),
+    "steering": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
     "other suite": (("base", "other"), "the suite was phase53 and is phase51"),
     "other seed": (("base", "seeded"), "run again with --ultrapar-seed=5"),
     "other cases": (("base", "later"), "models, tests or parameters are not the same"),
@@ -290,6 +293,17 @@ def test_runs_that_cannot_be_compared_are_refused(ultrapar, name, turned):
         assert (code, out) == (4, "")
         assert err.startswith(f"ultrapar {words[0]}: error: ")
         assert says in err
+
+
+def test_run_that_goes_on_is_not_told_to_be_resumed(ultrapar, runs):
+    going_on = RunDirectory.open_existing(runs / "killed")
+    try:
+        code, _, err = ultrapar("compare", "base", "killed")
+    finally:
+        going_on.close()
+    assert code == 4
+    assert "killed goes on; compare it when it has ended" in err
+    assert "resume" not in err
 
 
 def test_copy_of_a_run_is_the_run_itself(ultrapar, runs, tmp_path):
@@ -335,7 +349,7 @@ def _damage(run: Path, what: str) -> None:
     [
         ("no summary", "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
         ("summary of another version", "summary.json is no summary of this version"),
-        ("other schema", "manifest.json: schema must be 1 (got 2)"),
+        ("other schema", "manifest.json is of a newer version: its schema is 2"),
         ("torn manifest", "manifest.json is not a manifest of this version"),
         ("no table", "base has no results"),
         ("torn table", "cannot read the results of"),

@@ -210,6 +210,17 @@ def test_folder_that_is_none_is_said_in_one_sentence(folder, ultrapar, command):
         assert ultrapar(name, f"runs/{run}", *rest) == (4, "", said)
 
 
+@pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "0", "--yes")])
+def test_folder_without_a_name_is_not_the_current_one(folder, ultrapar, monkeypatch, command):
+    # Of a shell variable that is not set.
+    monkeypatch.chdir(folder)
+    name, *rest = command
+    code, out, err = ultrapar(name, "", *rest)
+    assert (code, out) == (4, "")
+    assert "FOLDER: an empty name names no folder" in err
+    assert (folder / "whole").is_dir()
+
+
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (34_567, "35 kB"), (2 * 10**15, "2,000 TB")],
