@@ -305,7 +305,8 @@ def curves_plot(curves: Sequence[Curve]) -> Plot | None:
         "cases",
         key="curves",
         title="How long answers took",
-        note="Share of graded cases whose answers took at most so long, all of a case together, without what it waited.",
+        note="Share of graded cases whose answers took at most so long, all of a case together,"
+        " without what it waited.",
         source="results: service_s",
     )
 
