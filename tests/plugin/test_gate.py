@@ -262,7 +262,7 @@ def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outco
     manifest.write_text(json.dumps(json.loads(text) | {"ended_at": None}))
     assert "is not finished" in refusal(project, baseline)
     manifest.write_text(json.dumps(json.loads(text) | {"schema": 2}))
-    assert "schema must be 1 (got 2)" in refusal(project, baseline)
+    assert "is of a newer version: its schema is 2" in refusal(project, baseline)
     manifest.write_text(text)
 
     project.pytester.path.joinpath("test_suite.py").rename("test_other.py")
