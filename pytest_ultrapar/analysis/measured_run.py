@@ -249,7 +249,7 @@ def _read_summary(directory: Path) -> RunSummary:
     if summary is not None:
         return summary
     if read_manifest(directory).ended_at is None:
-        msg = _unfinished(directory)
+        msg = _not_ended(directory)
     else:
         msg = f"{directory} has no {SUMMARY_FILE}; {_compaction(directory)}"
     raise ResultsError(msg)
@@ -257,7 +257,7 @@ def _read_summary(directory: Path) -> RunSummary:
 
 def _check(run: MeasuredRun) -> None:
     if run.manifest.ended_at is None:
-        raise ConfigError(_unfinished(run.directory))
+        raise ConfigError(_not_ended(run.directory))
     if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
         msg = (
             f"{run.directory} holds files of different runs: {MANIFEST_NAME} is of {run.run_id},"
@@ -278,9 +278,13 @@ def _check(run: MeasuredRun) -> None:
         raise ConfigError(msg)
 
 
-def _unfinished(directory: Path) -> str:
+def _not_ended(directory: Path) -> str:
     if in_use(directory):
         return f"the run in {directory} goes on; compare it when it has ended"
+    return _unfinished(directory)
+
+
+def _unfinished(directory: Path) -> str:
     return f"the run in {directory} is not finished; finish it with --ultrapar-resume={directory}"
 
 

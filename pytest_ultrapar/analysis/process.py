@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -137,14 +138,7 @@ class CompactionProcess:
         Raises:
             _StuckError: It does not move.
         """
-
-        def late() -> None:
-            said(
-                f"waiting for process {self.pid}, which makes the tables and has not moved for "
-                f"{SAY_S:g} s: was it stopped? `kill -CONT {self.pid}` lets it go on; after "
-                f"{MOST_S:g} s this process makes them"
-            )
-
+        late = partial(said, _still(self.pid, "the tables", "this process makes them"))
         for line in self._lines(late):
             if line.startswith(b"["):
                 written(*msgspec.json.decode(line, type=tuple[int, int]))
@@ -182,14 +176,7 @@ class CompactionProcess:
         if self._is_here or not self._afterwards:
             return self._rest_here()
         child = self._child
-
-        def late() -> None:
-            said(
-                f"waiting for process {child.pid}, which makes the page and has not moved for"
-                f" {SAY_S:g} s: was it stopped? `kill -CONT {child.pid}` lets it go on; after"
-                f" {MOST_S:g} s the run ends without a page"
-            )
-
+        late = partial(said, _still(child.pid, "the page", "the run ends without one"))
         try:
             for _ in self._lines(late):
                 pass
@@ -234,6 +221,14 @@ class CompactionProcess:
         """End the process if it still waits. Idempotent."""
         self.kill()
         self._child.stop()
+
+
+def _still(pid: int, made: str, otherwise: str) -> str:
+    """What to say of a process that does not move, what it makes, and what happens without it."""
+    return (
+        f"waiting for process {pid}, which makes {made} and has not moved for {SAY_S:g} s: was it"
+        f" stopped? `kill -CONT {pid}` lets it go on; after {MOST_S:g} s {otherwise}"
+    )
 
 
 def _spawn(run_dir: Path, cwd: Path | None, afterwards: Sequence[str]) -> Child:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_ultrapar.browse.screen import table_width, write
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "runs"
 SUMMARY = "list the runs in a folder, newest first"
@@ -46,10 +43,8 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 def _folder(name: str) -> Path:
     # `Path("")` is the current folder: a shell variable that is not set must not clean that.
     if not name:
-        from argparse import ArgumentTypeError  # noqa: PLC0415 - the parser has loaded it
-
         msg = "an empty name names no folder; leave it out for .ultrapar, or write . for this one"
-        raise ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(msg)
     return Path(name)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.analysis.repetitions import cells_of, share_of
+from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pages.lanes import (
     LaneUse,
@@ -132,7 +133,12 @@ class Dimension(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """How a time is distributed, as quantiles at equal steps from 0 to 1."""
+    """How a time is distributed.
+
+    Attributes:
+        seconds: Quantiles at equal steps from 0 to 1.
+        p95_s: As the summary computes it, which may lie between two values.
+    """
 
     model: str
     n: int
@@ -361,10 +367,11 @@ def _curves(times: Iterable[tuple[str, float]], shown: Mapping[str, str]) -> lis
     by_model: dict[str, list[float]] = defaultdict(list)
     for model, seconds in times:
         by_model[model].append(seconds)
-    return [
-        Curve(shown[model], len(found), quantiles(found), quantile(sorted(found), 19, 20))
-        for model, found in sorted(by_model.items())
-    ]
+    curves = []
+    for model, found in sorted(by_model.items()):
+        found.sort()
+        curves.append(Curve(shown[model], len(found), quantiles(found), quantile(found, 0.95)))
+    return curves
 
 
 def _has(run_dir: Path, table: str) -> bool:
@@ -378,15 +385,8 @@ def quantiles(values: Iterable[float]) -> list[float]:
     Source: the inverse of the empirical distribution function.
     """
     ordered = sorted(values)
-    return [quantile(ordered, k, QUANTILES) for k in range(QUANTILES + 1)]
-
-
-def quantile(ordered: Sequence[float], k: int, steps: int) -> float:
-    """The one of `ordered` values that `k / steps` of them do not exceed; the smallest for 0.
-
-    Source: the inverse of the empirical distribution function, in whole numbers.
-    """
-    return ordered[max(0, -(-len(ordered) * k // steps) - 1)]
+    n = len(ordered)
+    return [ordered[max(0, -(-n * k // QUANTILES) - 1)] for k in range(QUANTILES + 1)]
 
 
 def _kinds(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

@@ -306,6 +306,18 @@ def test_run_that_goes_on_is_not_told_to_be_resumed(ultrapar, runs):
     assert "resume" not in err
 
 
+def test_run_that_ended_is_not_said_to_go_on_by_who_holds_it(ultrapar, runs):
+    # As the gate of a run does at its end.
+    held = RunDirectory.open_existing(runs / "stopped")
+    try:
+        code, _, err = ultrapar("compare", "base", "stopped")
+    finally:
+        held.close()
+    assert code == 4
+    assert "stopped is not finished; finish it with" in err
+    assert "1 of 4 planned cases never ran" in err
+
+
 def test_copy_of_a_run_is_the_run_itself(ultrapar, runs, tmp_path):
     copy = shutil.copytree(runs / "base", tmp_path / "copy")
     code, _, err = ultrapar("compare", "base", str(copy))

@@ -23,9 +23,10 @@ from msgspec.structs import replace
 from pytest_ultrapar.analysis.attribution import Attribution, Parts
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.analysis.statistics import latency_of
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import snapshot, transcripts
-from pytest_ultrapar.pages.figures import QUANTILES, quantile, quantiles, read_figures
+from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.lanes import waits
 from pytest_ultrapar.pages.page import render
@@ -157,6 +158,9 @@ def test_first_tokens_are_those_of_the_tables(repeated):
     assert {one.model: (one.n, one.seconds) for one in figures.first_tokens} == {
         model: (len(found), quantiles(found)) for model, found in waits.items()
     }
+    assert {one.model: one.p95_s for one in figures.first_tokens} == {
+        model: latency_of(found).p95_s for model, found in waits.items()
+    }
 
 
 def test_roles_first_tokens_are_not_the_models(tmp_path):
@@ -247,13 +251,6 @@ def test_errors_have_a_bound(tmp_path):
     (line,) = read_figures(run.path, read_manifest(run.path)).cases
     assert len(line.error) < 4_100
     assert line.error.endswith("more characters in results]")
-
-
-def test_quantile_is_the_value_that_so_many_do_not_exceed():
-    ordered = [float(number) for number in range(1, 101)]
-    assert [quantile(ordered, k, 20) for k in (0, 1, 19, 20)] == [1.0, 5.0, 95.0, 100.0]
-    assert quantile(ordered[:20], 19, 20) == 19.0
-    assert quantile([2.0], 19, 20) == 2.0
 
 
 def test_quantiles_are_values_and_reach_from_the_smallest_to_the_largest():
