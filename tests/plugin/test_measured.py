@@ -22,14 +22,16 @@ import time
 @prefetch
 async def reply(llm, n) -> str:
     text = ""
-    for turn in range(3):
+    for turn in range(12):
         text = (await llm.chat([{"role": "user", "content": f"say yes {n} {turn}"}])).text
         until = time.thread_time() + 0.03
         while time.thread_time() < until:
             pass
     return text
 
-@pytest.mark.parametrize("n", range(12))
+# Fewer cases than seats: no time is taken for waiting for one, and two share a loop at most, so
+# that an answer is read no later than one turn of the other.
+@pytest.mark.parametrize("n", range(2))
 def test_busy(reply):
     assert reply.startswith("yes")
 """
