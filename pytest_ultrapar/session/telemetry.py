@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import time
 from importlib.metadata import entry_points
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.context import Context
     from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
     from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
@@ -42,16 +44,31 @@ _TOKENS = [4.0**power for power in range(14)]
 
 
 def check_installed(environ: Mapping[str, str] = os.environ) -> None:
-    """Look before a run begins whether all that it needs is there.
+    """Look before a run begins whether all that it needs is there, and takes its settings.
 
     Raises:
-        ConfigError: The extra is not, or an exporter that the environment names.
+        ConfigError: The extra is not there or an exporter that the environment names, or
+            OpenTelemetry refuses what a variable says.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         msg = "--ultrapar-otel needs the extra otel: pip install 'pytest-ultrapar[otel]'"
         raise ConfigError(msg)
     for signal in ("traces", "metrics"):
         _exporters(signal, environ)
+    # Each part of it reads variables of its own, some as it is imported, and refuses them with
+    # errors of any kind.
+    try:
+        from opentelemetry.propagate import extract  # noqa: PLC0415 - as below
+
+        extract({})
+        for make in (_tracers, _meters):
+            _, end = make(environ, str)
+            end()
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        names = ", ".join(sorted(name for name in environ if name.startswith("OTEL_"))) or "none"
+        msg = f"OpenTelemetry refuses its settings: {said} (variables that are set: {names})"
+        raise ConfigError(msg) from error
 
 
 class Telemetry:
@@ -78,10 +95,16 @@ class Telemetry:
         self._text = text
         self._facts = {"ultrapar.run": directory.name, "ultrapar.worker": worker}
         self._sent_from_us: float | None = None
-        self._endings: list[Callable[[], object]] = []
-        tracers, meters = self._tracers(environ), self._meters(environ)
-        # As CI programs hand a trace on to what they start.
-        given = {name: environ[name.upper()] for name in _CONTEXT if name.upper() in environ}
+        self._worker = worker
+        tracers, end_spans = _tracers(environ, text)
+        meters, end_metrics = _meters(environ, text)
+        self._endings = {"spans": end_spans, "metrics": end_metrics}
+        # As CI programs hand a trace on to what they start; without a key that stands in it.
+        given = {
+            name: value
+            for name in _CONTEXT
+            if (value := environ.get(name.upper())) is not None and text(value) == value
+        }
         self._parent: Context = extract(given)
         self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
         meter = meters.get_meter(_SCOPE, schema_url=SCHEMA_URL)
@@ -210,49 +233,21 @@ class Telemetry:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Send what is left, for so long and no longer."""
-
-        def end() -> None:
-            for ending in self._endings:
-                ending()
-
-        thread = threading.Thread(target=end, name="ultrapar-otel-end", daemon=True)
-        thread.start()
-        thread.join(_FLUSH_S)
-
-    def _tracers(self, environ: Mapping[str, str]) -> TracerProvider:
-        """The user's provider of spans if there is one, else one as the environment says."""
-        from opentelemetry import trace  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-
-        found = trace.get_tracer_provider()
-        if isinstance(found, TracerProvider):
-            # Others may use it after us.
-            self._endings.append(found.force_flush)
-            return found
-        made = TracerProvider(resource=_resource(environ), shutdown_on_exit=False)
-        for exporter in _exporters("traces", environ):
-            made.add_span_processor(BatchSpanProcessor(exporter.load()()))
-        self._endings.append(made.shutdown)
-        return made
-
-    def _meters(self, environ: Mapping[str, str]) -> MeterProvider:
-        from opentelemetry import metrics  # noqa: PLC0415
-        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-        from opentelemetry.sdk.metrics.export import (  # noqa: PLC0415
-            PeriodicExportingMetricReader,
-        )
-
-        found = metrics.get_meter_provider()
-        if isinstance(found, MeterProvider):
-            self._endings.append(found.force_flush)
-            return found
-        exporters = _exporters("metrics", environ)
-        readers = [PeriodicExportingMetricReader(one.load()()) for one in exporters]
-        made = MeterProvider(readers, resource=_resource(environ), shutdown_on_exit=False)
-        self._endings.append(made.shutdown)
-        return made
+        """Send what is left, for so long and no longer, and say what was lost."""
+        threads = {
+            name: threading.Thread(target=end, name=f"ultrapar-otel-{name}", daemon=True)
+            for name, end in self._endings.items()
+        }
+        for thread in threads.values():
+            thread.start()
+        until_s = time.monotonic() + _FLUSH_S
+        for thread in threads.values():
+            thread.join(max(until_s - time.monotonic(), 0))
+        if late := " and ".join(name for name, thread in threads.items() if thread.is_alive()):
+            sys.stderr.write(
+                f"ultrapar: the last {late} of {self._worker} were not taken within "
+                f"{_FLUSH_S:.0f} s: does the collector answer?\n"
+            )
 
 
 _CONTEXT = ("traceparent", "tracestate")
@@ -280,13 +275,56 @@ def _ns(monotonic_s: float, offset_ns: int) -> int:
     return int(monotonic_s * 1e9) + offset_ns
 
 
-def _resource(environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - a type of the extra
+def _tracers(
+    environ: Mapping[str, str], text: Callable[[str], str]
+) -> tuple[TracerProvider, Callable[[], object]]:
+    """The user's provider of spans if there is one, else one as the environment says.
+
+    Beside it what sends the rest of them.
+    """
+    from opentelemetry import trace  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    found = trace.get_tracer_provider()
+    if isinstance(found, TracerProvider):
+        # Others may use it after us.
+        return found, found.force_flush
+    made = TracerProvider(resource=_resource(environ, text), shutdown_on_exit=False)
+    for exporter in _exporters("traces", environ):
+        made.add_span_processor(BatchSpanProcessor(exporter.load()()))
+    return made, made.shutdown
+
+
+def _meters(
+    environ: Mapping[str, str], text: Callable[[str], str]
+) -> tuple[MeterProvider, Callable[[], object]]:
+    """The same for metrics."""
+    from opentelemetry import metrics  # noqa: PLC0415
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
+
+    found = metrics.get_meter_provider()
+    if isinstance(found, MeterProvider):
+        return found, found.force_flush
+    exporters = _exporters("metrics", environ)
+    readers = [PeriodicExportingMetricReader(one.load()()) for one in exporters]
+    made = MeterProvider(readers, resource=_resource(environ, text), shutdown_on_exit=False)
+    return made, made.shutdown
+
+
+def _resource(environ: Mapping[str, str], text: Callable[[str], str]) -> Resource:
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
 
     named = "OTEL_SERVICE_NAME" in environ or "service.name" in environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
-    return Resource.create({} if named else {"service.name": "pytest-ultrapar"})
+    made = Resource.create({} if named else {"service.name": "pytest-ultrapar"})
+    said = {
+        name: text(value) if isinstance(value, str) else value
+        for name, value in made.attributes.items()
+    }
+    return Resource(said, made.schema_url)
 
 
 def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
@@ -298,34 +336,38 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     # By the specification what is empty is as good as unset.
     names = [name.strip() for name in (environ.get(variable) or "otlp").split(",")]
-    found = []
-    for name in names:
-        if name in {"", "none"}:
-            continue
-        group = f"opentelemetry_{signal}_exporter"
-        own_name = _otlp(signal, environ) if name == "otlp" else name
-        known = entry_points(group=group, name=own_name)
-        if not known:
-            installed = ", ".join(sorted(entry_points(group=group).names)) or "none"
-            msg = f"{variable} = {name}: no such exporter is installed (there are: {installed})"
-            raise ConfigError(msg)
-        found.append(next(iter(known)))
-    return found
+    return [
+        _exporter(signal, variable, name, environ) for name in names if name not in {"", "none"}
+    ]
+
+
+def _exporter(signal: str, variable: str, name: str, environ: Mapping[str, str]) -> EntryPoint:
+    """What is installed under a name; for `otlp` under the name of the protocol asked for."""
+    installed_as, cure = name, ""
+    if name == "otlp":
+        variable, name = _protocol(signal, environ)
+        installed_as = _PROTOCOLS[name]
+        cure = f"; pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
+    known = entry_points(group=f"opentelemetry_{signal}_exporter")
+    if installed_as not in known.names:
+        installed = ", ".join(sorted(known.names)) or "none"
+        msg = f"{variable} = {name}: no such exporter is installed (there are: {installed}){cure}"
+        raise ConfigError(msg)
+    return known[installed_as]
 
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """Names under which the exporters of OTLP are installed, by the protocol's."""
 
 
-def _otlp(signal: str, environ: Mapping[str, str]) -> str:
-    for variable in (
-        f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL",
-        "OTEL_EXPORTER_OTLP_PROTOCOL",
-    ):
+def _protocol(signal: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The variable that says by which protocol OTLP is sent, and what it says."""
+    common = "OTEL_EXPORTER_OTLP_PROTOCOL"
+    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", common):
         if protocol := environ.get(variable, "").strip():
             if protocol not in _PROTOCOLS:
                 allowed = " or ".join(_PROTOCOLS)
                 msg = f"{variable} = {protocol}: no exporter speaks it; use {allowed}"
                 raise ConfigError(msg)
-            return _PROTOCOLS[protocol]
-    return _PROTOCOLS["http/protobuf"]
+            return variable, protocol
+    return common, "http/protobuf"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -199,6 +200,12 @@ def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
             "http/json",
             "no exporter speaks it; use http/protobuf or grpc",
         ),
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "grpc",
+            "no such exporter is installed (there are: *); "
+            "pip install opentelemetry-exporter-otlp-proto-grpc",
+        ),
     ],
 )
 def test_what_cannot_be_sent_is_said_before_the_run(project, monkeypatch, variable, value, said):
@@ -208,6 +215,60 @@ def test_what_cannot_be_sent_is_said_before_the_run(project, monkeypatch, variab
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {variable} = {value}: {said}"])
     assert project.server.prompts == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "max_queue_size must be a positive integer."),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "-1", "interval value -1.0 is invalid *"),
+        ("OTEL_PROPAGATORS", "zzz", "Propagator zzz not found. *"),
+        ("OTEL_PYTHON_TRACER_PROVIDER", "zzz", "StopIteration"),
+    ],
+)
+def test_settings_that_opentelemetry_refuses_are_named(project, monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
+    project.suite(SUITE)
+    result = project.run_apart("-n0", "--ultrapar-otel")
+    assert result.ret == 4
+    refused = f"ERROR: OpenTelemetry refuses its settings: {said}"
+    result.stderr.fnmatch_lines([f"{refused} (variables that are set: *{variable}*)"])
+    assert project.server.prompts == []
+
+
+def test_keys_in_what_the_environment_adds_are_not_sent(project, collector, monkeypatch):
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
+    monkeypatch.setenv("TRACESTATE", f"vendor={CANARY}-0")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"team=blue,key={CANARY}-0")
+    project.suite(SUITE)
+    project.run_apart("-n0", "--ultrapar-otel")
+    assert {span.trace_id.hex() for span in collector.spans} == {trace}
+    (told,) = {
+        one.value.string_value
+        for request in collector.traces
+        for resource in request.resource_spans
+        for one in resource.resource.attributes
+        if one.key == "team"
+    }
+    assert told == "blue"
+    assert CANARY.encode() not in b"".join(collector.bodies)
+
+
+@pytest.mark.slow
+def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
+    project, collector, monkeypatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url)
+        project.suite(SUITE)
+        result = project.run_apart("-n0", "--ultrapar-otel")
+    assert len(project.rows()) == 4
+    assert collector.points("gen_ai.client.operation.duration")
+    result.stderr.fnmatch_lines(
+        ["ultrapar: the last spans of * were not taken within 5 s: does the collector answer?"]
+    )
 
 
 def test_variable_that_is_empty_is_as_good_as_unset(project, collector, monkeypatch):
