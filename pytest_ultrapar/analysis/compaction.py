@@ -24,7 +24,6 @@ from pytest_ultrapar.analysis.repetitions import n_repetitions
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (
     MOST_NOTES,
-    SUMMARY_FILE,
     RunSummary,
     count_kinds,
     make_cell_figures,
@@ -39,7 +38,7 @@ from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import CaseHistory
-from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME
+from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME, SUMMARY_FILE
 from pytest_ultrapar.store.table_set import write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
-from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary, read_summary
+from pytest_ultrapar.analysis.run_summary import RunSummary, read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import GRADED, Case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, in_use, resolve_run
+from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, SUMMARY_FILE, in_use, resolve_run
 from pytest_ultrapar.store.table_rows import read_rows as read_table
 from pytest_ultrapar.store.timing import MeasuredPart, is_completed
 

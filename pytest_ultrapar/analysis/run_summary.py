@@ -26,6 +26,7 @@ from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 from pytest_ultrapar.store.role_uses import RoleUse  # noqa: TC001 - as the last
+from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case, Grade
 
 
-SUMMARY_FILE = "summary.json"
-"""Holds the `RunSummary` in the run's directory, for `ultrapar compare` and `ultrapar gate`."""
 MOST_NOTES = 20
 """More than a screenful of single cases is for the tables, not for the end of a run."""
 

@@ -184,16 +184,20 @@ class Coordinator:
         self._ctrl_c.note_ending()
 
     def _end_at_once(self) -> None:
-        """Leave without tables. The other processes end when this one is gone."""
+        """Leave without what is not yet written. The other processes end when this one is gone."""
         if self._run is not None and self._run.services.leave_page():
             return
         if self._run is not None:
             if self._run.services.compaction is not None:
                 self._run.services.compaction.kill()
-            said = (
-                "ultrapar: ended before the tables were written; no finished episode is lost, go "
-                f"on with {self._run.how_to_resume()}"
-            )
+            if self._run.services.has_tables:
+                path = self._run.directory.path
+                said = f"ultrapar: the tables are written; ultrapar report {path} makes the report"
+            else:
+                said = (
+                    "ultrapar: ended before the tables were written; no finished episode is lost, "
+                    f"go on with {self._run.how_to_resume()}"
+                )
             # Not through `sys.stderr`: it may be in the middle of a line.
             os.write(_STDERR_FD, f"\n{said}\n".encode())
         os._exit(pytest.ExitCode.INTERRUPTED)

@@ -12,8 +12,8 @@ from pytest_ultrapar.store.run_directory import run_id_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_PAGES = frozenset({".html", ".md"})
-"""No other file of a run ends so, also of those that it writes at its end."""
+_PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
+"""How a page's name ends. What a run keeps for itself beside its folders never ends so."""
 
 
 def out_file(text: str, option: str = "--out") -> Path:
@@ -24,29 +24,34 @@ def out_file(text: str, option: str = "--out") -> Path:
         option: Its name, for messages.
 
     Raises:
-        ConfigError: It stands in no directory, is no regular file, or is one that a run has or will
-            have.
+        ConfigError: It stands in no directory, is no regular file, is one that a run has or will
+            have, or exists and is no page.
     """
     if not text:
         msg = f"{option} is empty; name a file"
         raise ConfigError(msg)
-    path = Path(os.path.realpath(text))
+    # A link such as /dev/stdout may lead to what has no name: its kind is asked of the link.
+    named, path = Path(text), Path(os.path.realpath(text))
+    if named.exists() and not named.is_file() and not named.is_dir():
+        kind = "pipe" if named.is_fifo() else "socket" if named.is_socket() else "device"
+        msg = f"{option} {text} is a {kind}; name a file"
+        raise ConfigError(msg)
     if path.is_dir():
         msg = f"{option} {text} is a folder; name a file in it"
         raise ConfigError(msg)
     if not path.parent.is_dir():
         msg = f"{option} {text}: there is no directory {path.parent}"
         raise ConfigError(msg)
-    if path.exists() and not path.is_file():
-        kind = "pipe" if path.is_fifo() else "socket" if path.is_socket() else "device"
-        msg = f"{option} {text} is a {kind}; name a file"
-        raise ConfigError(msg)
+    is_page = path.suffix.lower() in _PAGES
     run = _run_around(path.parents)
-    if run is not None and path.suffix not in _PAGES:
+    if run is not None and (path.parent != run or not is_page):
         msg = (
             f"{option} {text} is in the run {run}, which keeps its own files there; name one that "
-            "ends in .html or .md, or stands elsewhere"
+            "ends in .html or .md beside its summary.json, or one elsewhere"
         )
+        raise ConfigError(msg)
+    if path.exists() and path.stat().st_size and not is_page:
+        msg = f"{option} {text} exists and is no page; name a new file, or one that ends in .html"
         raise ConfigError(msg)
     return path
 

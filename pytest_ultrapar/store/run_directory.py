@@ -31,6 +31,8 @@ LOCK_NAME = "run.lock"
 COMPACT_LOCK_NAME = "compact.lock"
 """Held by who makes the tables: a process of its own that may outlive the run's."""
 JOURNAL_NAME = "journal"
+SUMMARY_FILE = "summary.json"
+"""Holds the `RunSummary`; written last of all tables, and as a new file each time."""
 
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK

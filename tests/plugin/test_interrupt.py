@@ -257,3 +257,35 @@ def test_it(answer):
     assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
     assert [row["outcome"] for row in project.rows()] == ["solved"] * 3
     assert len(project.server.prompts) == 3
+
+
+AFTER_THE_TABLES = """
+import os, signal
+from pytest_ultrapar.analysis.process import CompactionProcess
+
+made = CompactionProcess.compact
+
+def compact(*args):
+    made(*args)
+    os.kill(os.getpid(), signal.SIGINT)
+
+CompactionProcess.compact = compact
+"""
+
+
+def test_ctrl_c_right_after_the_tables_names_the_report_not_a_resume(project, start, workers):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say one"])
+def test_it(answer):
+    pass
+"""
+    )
+    project.pytester.path.joinpath("conftest.py").write_text(AFTER_THE_TABLES)
+    running = start(workers)
+    running.note_family()
+    code, output = running.wait()
+    assert code == 2, output
+    assert "--ultrapar-resume" not in output
+    assert f"the tables are written; ultrapar report {project.directory.resolve()} makes" in output
+    assert len(project.rows()) == 1

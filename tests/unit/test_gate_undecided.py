@@ -7,12 +7,13 @@ import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.analysis.measured_run import find_measured_run
-from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, read_summary
+from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.report import comparison_sections, failure_line, gate_section
 from pytest_ultrapar.compare.rules import METRICS, parse_rule
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 BUSY = "31% of the makespan was the client's own time"
