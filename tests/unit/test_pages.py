@@ -458,6 +458,33 @@ def test_pages_in_a_run_are_made_again(run):
         assert main(["report", str(run), "--markdown", "--out", str(run / "mine.md")]) == 0
 
 
+def test_a_page_never_goes_into_the_folders_of_a_run(run, capsys):
+    out = run / "journal" / "page.html"
+    assert main(["report", str(run), "--out", str(out)]) == 4
+    assert f"--out {out} is in the run {run}" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, capsys):
+    pool, new = tmp_path / "pool.toml", tmp_path / "page"
+    pool.write_text("[defaults]")
+    assert main(["report", str(run), "--out", str(pool)]) == 4
+    assert f"--out {pool} exists and is no page" in capsys.readouterr().err
+    assert pool.read_text() == "[defaults]"
+    assert main(["report", str(run), "--out", str(new)]) == 0
+    assert new.read_text().startswith("<!doctype html>")
+
+
+def test_the_end_of_a_pipe_is_called_a_pipe(run, capsys):
+    reads, writes = os.pipe()
+    try:
+        assert main(["report", str(run), "--out", f"/dev/fd/{writes}"]) == 4
+    finally:
+        os.close(reads)
+        os.close(writes)
+    assert f"--out /dev/fd/{writes} is a pipe; name a file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("out", [".", "/"])
 def test_folder_is_no_page(run, tmp_path, monkeypatch, capsys, out):
     monkeypatch.chdir(tmp_path)
