@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
 from pytest_ultrapar.cluster.claims import KEY_NAMES, Answer, Call, read_answer
@@ -41,7 +43,8 @@ class ClusterServer:
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
-        self._client = redis.Redis(**address.connection(ANSWER_S), retry=None)
+        # Whoever calls repeats: how often, and what is said meanwhile, is theirs to decide.
+        self._client = redis.Redis(**address.connection(ANSWER_S), retry=Retry(NoBackoff(), 0))
         self._claims = self._client.register_script(_script("claims.lua"))
         self.facts: ServerFacts | None = None
 
