@@ -67,8 +67,8 @@ class KeyValueServer:
     def url(self):
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def client(self):
-        return redis.Redis(port=self.port)
+    def client(self, **options):
+        return redis.Redis(port=self.port, **options)
 
 
 def _binary(program):

@@ -253,7 +253,8 @@ class Claiming:
             except UltraparError as error:
                 self._lost(str(error))
                 return
-            if said.is_over and not is_over:
+            is_drained = said.drained and not self._n_open()
+            if (said.is_over or is_drained) and not is_over:
                 is_over = True
                 self._over()
             self._stop.wait(IDLE_S if is_over else LOOK_S)
@@ -276,9 +277,13 @@ class Claiming:
             seq=self._seq,
             done=self._done,
             failed=self._failed,
-            open=max(0, self._n_to_ask - self._n_ended),
+            open=self._n_open(),
             wants=wants,
+            said=_told(status),
         )
+
+    def _n_open(self) -> int:
+        return max(0, self._n_to_ask - self._n_ended)
 
     def _take(self, said: Claimed, call: ClaimCall) -> None:
         self.said = said
@@ -329,3 +334,16 @@ class Claiming:
             number, failed = self._new.popleft()
             (self._failed if failed else self._done).append(number)
             (self._all_failed if failed else self._all_done).add(number)
+
+
+def _told(status: BrokerStatus | None) -> str:
+    """What `ultrapar cluster status` shows of a host beside its counts."""
+    if status is None:
+        return ""
+    waited: dict[str, float] = {}
+    for lane in status.lanes:
+        for limit, seconds in lane.waited_s.items():
+            waited[limit] = waited.get(limit, 0.0) + seconds
+    most = max(waited, key=waited.__getitem__, default="")
+    waits = f", waited longest for {most}" if most else ""
+    return f"{status.in_flight} in flight, {status.waiting} waiting{waits}"

@@ -123,6 +123,12 @@ local function waits_ms()
   return math.max(0, number(RUN, 'opens_ms') - now_ms)
 end
 
+-- Whether an operator wants the host to begin nothing more.
+local function is_drained(host)
+  local text = redis.call('HGET', HOSTS, host)
+  return text and redis.call('HEXISTS', RUN, 'drain:' .. cjson.decode(text).name) == 1
+end
+
 local function expire()
   for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, call.keep_ms) end
 end
@@ -145,7 +151,22 @@ local function answer(host, given)
   return {
     'ok', tonumber(host), redis.call('ZCARD', SEEN), number(RUN, 'n_done'), redis.call('ZCARD', FAILED),
     n_open, elected == tostring(host) and 1 or 0, waits_ms(), left, given,
+    is_drained(host) and 1 or 0,
   }
+end
+
+if call.op == 'reopen' then
+  -- Cases that are done, and of which nobody has a result.
+  local n = 0
+  for _, case in ipairs(call.cases) do
+    if redis.call('SETBIT', DONE, case, 0) == 1 then
+      redis.call('ZREM', FAILED, case)
+      redis.call('ZADD', BACK, case, case)
+      n = n + 1
+    end
+  end
+  add('n_done', -n)
+  return {'reopened', n}
 end
 
 if call.op == 'join' then
@@ -169,6 +190,7 @@ if call.op == 'join' then
       -- Whoever comes back to a run that is not there was here before the server forgot it.
       'opens_ms', call.comes_back and now_ms + call.silent_ms or 0)
   end
+  redis.call('HDEL', RUN, 'drain:' .. call.name)
   local host = redis.call('HINCRBY', RUN, 'next', 1)
   redis.call('ZADD', SEEN, now_ms, host)
   redis.call('HSET', HOSTS, host, cjson.encode({
@@ -218,11 +240,14 @@ end
 finish(call.done, false)
 finish(call.failed, true)
 local given = {}
-if waits_ms() == 0 then
+if waits_ms() == 0 and not is_drained(host) then
   for _, want in ipairs(call.wants) do give(host, want[1], want[2], given) end
 end
 -- What is given now is open from now on: its host has not heard of it yet.
 set_open(host, call.open + #given)
 redis.call('HSET', GIVEN, host, cjson.encode({seq = call.seq, given = given}))
+local told = cjson.decode(hosted)
+told.said, told.n_done = call.said, (told.n_done or 0) + #call.done + #call.failed
+redis.call('HSET', HOSTS, host, cjson.encode(told))
 expire()
 return answer(host, given)

@@ -76,6 +76,7 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
         failed: Those of them without an answer are here instead.
         open: Its cases whose episodes have not ended.
         wants: How many more cases of which models.
+        said: What people are told of the host.
     """
 
     host: int
@@ -85,6 +86,7 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
     failed: list[int] = []
     open: int = 0
     wants: list[tuple[int, int]] = []
+    said: str = ""
     silent_ms: int = SILENT_MS
     keep_ms: int = KEEP_MS
 
@@ -98,7 +100,13 @@ class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
     failed: list[int] = []
 
 
-Call = JoinCall | ClaimCall | LeaveCall
+class ReopenCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="reopen"):
+    """Nobody has a result of these cases, whatever was said: they are to be run again."""
+
+    cases: list[int]
+
+
+Call = JoinCall | ClaimCall | LeaveCall | ReopenCall
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +123,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
             hosts still have.
         unclaimed: Cases by model that nobody has claimed.
         given: Cases that are this host's from now on.
+        drained: Whether an operator wants the host to begin nothing more.
         n_lost: Cases that it held and that are somebody else's by now; known after a `JoinCall`.
     """
 
@@ -127,6 +136,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     waits_ms: int
     unclaimed: list[int]
     given: list[int] = []
+    drained: bool = False
     n_lost: int = 0
 
     @property
@@ -151,7 +161,13 @@ class Unknown(msgspec.Struct, frozen=True):
     """The server knows nothing (any more) of the host: it has to join again."""
 
 
-Answer = Claimed | OtherRun | SameName | Unknown
+class Reopened(msgspec.Struct, frozen=True):
+    """So many cases were done and are anybody's again."""
+
+    n: int
+
+
+Answer = Claimed | OtherRun | SameName | Unknown | Reopened
 
 
 def read_answer(said: Sequence[Any]) -> Answer | None:
@@ -162,7 +178,7 @@ def read_answer(said: Sequence[Any]) -> Answer | None:
     """
     match said:
         case [b"ok", int(host), int(n_hosts), int(n_done), int(n_failed), int(n_open), *rest]:
-            elected, waits_ms, unclaimed, given, *n_lost = rest
+            elected, waits_ms, unclaimed, given, drained, *n_lost = rest
             return Claimed(
                 host=host,
                 n_hosts=n_hosts,
@@ -173,6 +189,7 @@ def read_answer(said: Sequence[Any]) -> Answer | None:
                 waits_ms=waits_ms,
                 unclaimed=unclaimed,
                 given=given,
+                drained=bool(drained),
                 n_lost=n_lost[0] if n_lost else 0,
             )
         case [b"other", bytes(identity)]:
@@ -181,6 +198,8 @@ def read_answer(said: Sequence[Any]) -> Answer | None:
             return SameName(silent_ms)
         case [b"unknown"]:
             return Unknown()
+        case [b"reopened", int(n)]:
+            return Reopened(n)
         case [b"left"]:
             return None
     msg = f"the server's script answered {said!r:.200}"
@@ -221,6 +240,12 @@ class ClaimBook:
         """Carry out a call at a time of the server's clock, in milliseconds."""
         if isinstance(call, JoinCall):
             return self._join(call, now_ms)
+        if isinstance(call, ReopenCall):
+            again = self.done.intersection(call.cases)
+            self.done -= again
+            self.failed -= again
+            self.back |= again
+            return Reopened(len(again))
         host = self.hosts.get(call.host)
         if host is None or host.life != call.life:
             return Unknown()
