@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.text import counted, duration, visible
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from pytest_ultrapar.cluster.server import ClusterServer, RunState
@@ -93,8 +93,8 @@ def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
         yield f"{words[1]} begins nothing more of run {state.name}"
     elif action == "forget":
         if state.hosts:
-            names = ", ".join(host.name for host in state.hosts)
-            msg = f"run {state.name} goes on: {names}; end or drain its hosts first"
+            there = ", ".join(host.name for host in state.hosts)
+            msg = f"run {state.name} goes on: {there}; end or drain its hosts first"
             raise ConfigError(msg)
         server.forget(state.name)
         yield f"run {state.name} is forgotten; the directories of its hosts stay"
