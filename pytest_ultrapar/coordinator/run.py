@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
 from pytest_ultrapar.claims.day_left import DayLeft, days_left, run_days
 from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
@@ -28,7 +30,7 @@ from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
-from pytest_ultrapar.store.cases_file import read_cases, suite_digest
+from pytest_ultrapar.store.cases_file import read_cases, read_generated, suite_digest
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
@@ -131,6 +133,9 @@ def make_manifest(
         restricted=restricted,
         serial_sample=serial_sample,
         faults=faults,
+        shard=str(options.shard) if options.shard is not None else None,
+        host=options.shard.host if options.shard is not None else None,
+        generated=read_generated(directory.path) if options.shard is not None else None,
         currency=pool.currency,
         prices=pool.prices,
         pool_lanes=lanes,
@@ -516,15 +521,33 @@ class Run:
             return
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path
-        self.keys = keep_keys(keys, path, options.key_lock, line, clock=MonotonicClock())
+        group, shard = self._key_group(), str(options.shard or "")
+        self.keys = keep_keys(
+            keys, path, options.key_lock, line, clock=MonotonicClock(), group=group
+        )
         self.services.inherited = self.keys.fds
-        counted = run_days(self.pool, self.lanes, os.environ, options.simulator)
+        counted = run_days(self.pool, self.lanes, os.environ, options.simulator, shard)
         self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
         if counted:
             # Before `latest` points at this run.
             self.requests_before = self._requests_before()
             self.unfinished_before = self._unfinished_before()
+
+    def _key_group(self) -> KeyGroup | None:
+        """With whom a shard may have its keys at once: the others of the same cases and limits."""
+        shard = self.options.shard
+        if shard is None:
+            return None
+        on_path = {name for lane in self.lanes for name in lane.limits}
+        same = (
+            shard.n,
+            self.options.seed,
+            self.pool.digest,
+            read_generated(self.directory.path),
+            [limit for name, limit in self.pool.undivided.items() if name in on_path],
+        )
+        return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
 
     def how_to_resume(self, *, at_failure: bool = False) -> str:
         """How to finish the run when it was stopped, perhaps at a failure."""
