@@ -40,6 +40,7 @@ from pytest_ultrapar.store.manifest import (
     describe_versions,
     read_manifest,
     resume_differences,
+    shards_differ,
     write_manifest,
 )
 from pytest_ultrapar.store.recovered import RecoveredIndex, recover
@@ -261,6 +262,7 @@ class Run:
                 directory = RunDirectory.open_existing(resolve_run(self.options.resume))
             try:
                 if self.options.resume is not None:
+                    self._refuse_other_shard(directory.path)
                     finished, lost = recover(directory.path)
                     self.n_recovered, self.n_lost = len(finished), len(lost)
                     self._recovered = frozenset(finished)
@@ -272,6 +274,23 @@ class Run:
                 raise
             self._held_run = held_run.pop_all()
         return directory
+
+    def _refuse_other_shard(self, directory: Path) -> None:
+        """Say what differs, before all its cases do.
+
+        Raises:
+            ConfigError: The run that is to be finished was another part of a whole.
+        """
+        if not (directory / FILE_NAME).exists():
+            return
+        shard = self.options.shard
+        then, now = read_manifest(directory).shard, None if shard is None else str(shard)
+        if then != now:
+            msg = (
+                f"--ultrapar-resume: {directory} cannot be finished by this run: "
+                f"{shards_differ(then, now)}"
+            )
+            raise ConfigError(msg)
 
     def _prepare_replay(self, run: Path, directory: Path, option: str) -> None:
         """Find what the earlier run has.

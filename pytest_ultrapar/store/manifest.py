@@ -232,8 +232,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     if old.seed != new.seed:
         differences.append(f"the run seed was {old.seed} and is {new.seed} now")
     if old.shard != new.shard:
-        then, now = (f"shard {one.shard}" if one.shard else "the whole" for one in (old, new))
-        differences.append(f"the run was {then} and would be {now} now")
+        differences.append(shards_differ(old.shard, new.shard))
     elif old.suite_digest != new.suite_digest:
         differences.append(
             f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
@@ -266,6 +265,12 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
             f"the answers were {kind[old.simulated]} and would be {kind[new.simulated]} now"
         )
     return differences
+
+
+def shards_differ(old: str | None, new: str | None) -> str:
+    """A sentence about a run that was one part of a whole and would be another now."""
+    then, now = (f"shard {one}" if one else "all shards in one" for one in (old, new))
+    return f"the run was {then} and would be {now} now (--ultrapar-shard)"
 
 
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
