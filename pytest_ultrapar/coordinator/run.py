@@ -259,10 +259,11 @@ class Run:
             if self.options.resume is None:
                 directory = RunDirectory.create(self.options.out, self.started_at)
             else:
-                directory = RunDirectory.open_existing(resolve_run(self.options.resume))
+                earlier = resolve_run(self.options.resume)
+                self._refuse_other_shard(earlier)
+                directory = RunDirectory.open_existing(earlier)
             try:
                 if self.options.resume is not None:
-                    self._refuse_other_shard(directory.path)
                     finished, lost = recover(directory.path)
                     self.n_recovered, self.n_lost = len(finished), len(lost)
                     self._recovered = frozenset(finished)
