@@ -228,7 +228,8 @@ group = None if name == "alone" else KeyGroup(name, me.split("-")[1])
 n = 0
 sys.stdin.readline()
 for _ in range(1000):
-    locks = take_all(folder / "locks", ["j", "k"], Holder(os.getpid(), me, datetime.now(UTC)), group)
+    holder = Holder(os.getpid(), me, datetime.now(UTC))
+    locks = take_all(folder / "locks", ["j", "k"], holder, group)
     if not isinstance(locks, KeyLocks):
         continue
     n += 1
