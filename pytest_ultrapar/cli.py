@@ -22,6 +22,7 @@ SUBCOMMANDS = (
     "pytest_ultrapar.browse.runs_command",
     "pytest_ultrapar.browse.show_command",
     "pytest_ultrapar.check.command",
+    "pytest_ultrapar.cluster.command",
     "pytest_ultrapar.compare.command",
     "pytest_ultrapar.compare.gate_command",
     "pytest_ultrapar.gateway.command",

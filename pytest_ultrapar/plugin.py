@@ -137,6 +137,10 @@ def _coordinate(config: pytest.Config) -> None:
     settled, pool = process.settings(config)
     _cut(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
+    if settled.cluster_run or settled.cluster or settled.cluster_host:
+        from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - seldom
+
+        refuse_options(settled, pool)
     process.models(config)
     process.fix_source(config)
     if not settled.plan and process.source(config).sends:

@@ -35,6 +35,7 @@ from pytest_ultrapar.analysis.statistics import run_statistics, with_serial_time
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import TEMPORARY_SUFFIX, sweep_temporaries, write_whole
 from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.store.cases_file import claimed_of
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import CaseHistory
@@ -71,7 +72,7 @@ def compact(
         ThreadPoolExecutor(1) as beside,
     ):
         manifest = read_manifest(run_dir)
-        cases, history, tables = taken.cases, taken.history, taken.tables
+        cases, history, tables = claimed_of(run_dir, taken.cases), taken.history, taken.tables
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
         grades = [found.grade for found in history.cases.values() if found.grade is not None]
         rows = taken.rows(lambda n: written(min(n, len(cases)), len(cases)))

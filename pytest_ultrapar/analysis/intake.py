@@ -16,7 +16,7 @@ from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.analysis.statistics import measure_case
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
-from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.cases_file import read_plan
 from pytest_ultrapar.store.journal import Damage, JournalReader
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
@@ -61,7 +61,7 @@ class Intake:
         run_dir: A run directory with manifest and planned cases.
 
     Attributes:
-        cases: All planned ones.
+        cases: All planned ones, those that other hosts claimed among them.
         history: What was taken up, by case.
         unreadable: Records of episodes that are whole and of another version.
         tables: Their rows.
@@ -72,7 +72,7 @@ class Intake:
 
     def __init__(self, run_dir: Path) -> None:
         self._manifest = read_manifest(run_dir)
-        self.cases = read_cases(run_dir)
+        self.cases = read_plan(run_dir)
         self._planned = {case.case_id: case for case in self.cases}
         self._cells = cells_of(self.cases)
         self._part = self._manifest.measured_part

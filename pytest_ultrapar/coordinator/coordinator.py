@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.coordinator.finish import FinishedRun
     from pytest_ultrapar.coordinator.run_gate import RunGate
     from pytest_ultrapar.records import Case
@@ -45,6 +46,7 @@ class Coordinator:
         self._finished: FinishedRun | None = None
         self._ctrl_c = CtrlC(self._end_at_once)
         self.status_source: Callable[[], BrokerStatus | None] = lambda: None
+        self.cluster: ClusterRun | None = None
 
     @property
     def run(self) -> Run:
@@ -86,6 +88,7 @@ class Coordinator:
         with self.usage_errors():
             self._run = Run(self.config)
             try:
+                self._look_at_cluster()
                 # It loads pyarrow and scipy while pytest collects.
                 options = self.run.options
                 if options.otel:
@@ -100,6 +103,36 @@ class Coordinator:
             except BaseException:
                 self.run.close()
                 raise
+
+    def _look_at_cluster(self) -> None:
+        """Find the server of a run of several hosts, before anything else takes time."""
+        if self.run.options.cluster_run is None:
+            return
+        from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - seldom
+
+        self.cluster = ClusterRun(self.run.options)
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        self.cluster.look(WaitingLine(reporter))
+        self.run.notes += self.cluster.warnings
+
+    def join_cluster(self, cases: Sequence[Case]) -> None:
+        """Join the other hosts, when the broker runs and before any case is dispatched.
+
+        Raises:
+            ConfigError: They run something else.
+        """
+        if self.cluster is None:
+            return
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        said = self.cluster.join(
+            self.run,
+            cases,
+            self.run.assignment,
+            WaitingLine(reporter),
+            lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
+        )
+        if reporter is not None and self.config.option.verbose > _SILENT:
+            reporter.write_line(f"ultrapar: {said}")
 
     def pytest_report_header(self) -> list[str]:
         """Say what is going to happen."""
@@ -146,6 +179,8 @@ class Coordinator:
         outcome = reports.outcome_of(report)
         if outcome is not None and self._live is not None:
             self._live.count(outcome, report)
+        if outcome is not None and self.cluster is not None:
+            self.cluster.finished(report.nodeid, outcome)
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to whoever debugs."""
@@ -210,6 +245,8 @@ class Coordinator:
         # pytest's summary after us.
         if self._run is None:
             return
+        if self.cluster is not None:
+            self.cluster.leave()
         try:
             if self.run.manifest is not None:
                 from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - see `prepare_end`
@@ -265,6 +302,8 @@ class Coordinator:
             summary = self._finished.summary
             days = () if summary is None else finish.left_after(self.run, summary)
             finish.show(self._finished, terminalreporter, self.run.services.unused_faults(), days)
+            for line in self.cluster.end_lines() if self.cluster is not None else ():
+                terminalreporter.write_line(line)
         else:
             finish.show_failures(self._finished, terminalreporter)
 
@@ -273,6 +312,8 @@ class Coordinator:
         """Leave no process behind, however the session ended."""
         if self._live is not None:
             self._live.stop()
+        if self.cluster is not None:
+            self.cluster.leave()
         if self._run is not None:
             self._run.close()
         self._ctrl_c.remove()

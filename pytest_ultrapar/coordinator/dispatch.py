@@ -74,7 +74,7 @@ class Dispatch:
             home_of: By worker id; a worker that is missing (a replacement, say) is at home
                 everywhere.
         """
-        self._items = {item.index: item for item in items}
+        self._items: dict[int, DispatchItem] = {}
         self._seats_of = seats_of
         self._home_of = dict(home_of)
         self._plain: deque[int] = deque()
@@ -87,9 +87,8 @@ class Dispatch:
         self._held: dict[str, Counter[str | None]] = {}
         self._ended: dict[str, Mapping[str, int]] = {}
         # xdist asks after each of six messages per case whether any is left (`DSession.loop_once`).
-        self._n_unsent = len(self._items)
-        for item in self._items.values():
-            self._line_of(item).append(item.index)
+        self._n_unsent = 0
+        self.line_up(items)
 
     @property
     def workers(self) -> list[str]:
@@ -140,6 +139,13 @@ class Dispatch:
         """A worker has reported an item."""
         self._pending[worker].remove(index)
         self._held[worker][self._counted_as(index)] -= 1
+
+    def line_up(self, items: Iterable[DispatchItem]) -> None:
+        """Take further items, behind all others."""
+        for item in items:
+            self._items[item.index] = item
+            self._line_of(item).append(item.index)
+            self._n_unsent += 1
 
     def give_back(self, indices: Iterable[int]) -> None:
         """Put items of a dead worker first in line again."""

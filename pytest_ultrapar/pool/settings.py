@@ -553,6 +553,35 @@ class Options:
         default="wait",
         choices=get_args(KeyLock),
     )
+    cluster_run: Setting[str | None] = Setting(
+        "--ultrapar-cluster-run NAME",
+        "Run the cases together with all hosts that give this name, each case once, within limits "
+        "that they share on a Redis or Valkey server; joining it later finishes what is left "
+        "(needs the extra 'cluster')",
+        default=None,
+    )
+    cluster: Setting[str | None] = Setting(
+        "--ultrapar-cluster URL",
+        "The Redis or Valkey server of --ultrapar-cluster-run: redis://, rediss:// or unix://; one "
+        "with a password comes from the environment variable ULTRAPAR_CLUSTER",
+        default=None,
+        by_default="ULTRAPAR_CLUSTER",
+        is_recorded=False,
+    )
+    cluster_host: Setting[str | None] = Setting(
+        "--ultrapar-cluster-host NAME",
+        "Name of this host in a run of several; each must have its own",
+        default=None,
+        by_default="the machine's",
+        is_recorded=False,
+    )
+    cluster_patience_s: Setting[float] = Setting(
+        "--ultrapar-cluster-patience SECONDS",
+        "How long to wait for the server of --ultrapar-cluster-run when it does not answer; "
+        "nothing is sent meanwhile",
+        default=600.0,
+        between=Bounds(at_least=1, at_most=7 * 86_400),
+    )
     faults: Setting[Path | None] = Setting(
         "--ultrapar-faults FILE",
         "Have the run's own simulated provider fail as this TOML file says: errors, hangs, dropped "

@@ -419,10 +419,12 @@ class Prefetcher:
             except (KeyboardInterrupt, pytest.exit.Exception):
                 raise
             except pytest.skip.Exception:
+                self._note_unasked(index)
                 self._make_ready(index, None)
             except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
                 # A session fixture's failure is repeated, and reported, when pytest sets the item
                 # up.
+                self._note_unasked(index)
                 self._make_ready(
                     index, self._ended_early(index, "error", type(error).__name__, str(error))
                 )
@@ -434,6 +436,15 @@ class Prefetcher:
         if not self._has_asked:
             self._has_asked = True
             self._let_first_go(engine)
+
+    def _note_unasked(self, index: int) -> None:
+        """Tell the broker of a case that ends without an episode.
+
+        Where several hosts share a run, it ends when the episodes of all cases have.
+        """
+        if self.runtime.options.cluster_run is not None:
+            case_id = self._collected.case_ids[index]
+            self._start_engine().note_skipped(case_id, self._group_of(index))
 
     def _work(self, index: int) -> Work:
         item = self._items[index]

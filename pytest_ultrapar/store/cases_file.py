@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CASES_NAME = "cases.json"
 COMING_NAME = "cases.jsonl"
 """In its place while nobody knows yet which cases there will be, one a line."""
+CLAIMED_NAME = "claimed.txt"
+"""Where several hosts share a run: the ids of the cases that this one claimed, one a line."""
 _LONGEST = 120
 
 
@@ -48,7 +50,7 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
             if (directory / CASES_NAME).read_bytes() != content:
                 msg = (
                     f"{directory} cannot be finished by this run: "
-                    f"{_difference(read_cases(directory), cases)}"
+                    f"{_difference(read_plan(directory), cases)}"
                 )
                 raise ConfigError(msg) from None
             return False
@@ -181,7 +183,7 @@ class ComingCases:
             ResultsError: They cannot be written.
         """
         self.write()
-        cases = read_cases(self._directory)
+        cases = read_plan(self._directory)
         write_whole(self._directory / CASES_NAME, msgspec.json.encode(cases))
         self._path.unlink(missing_ok=True)
         return cases
@@ -198,6 +200,34 @@ class ComingCases:
 
 def read_cases(directory: Path) -> list[Case]:
     """The cases of a run, in the order of pytest's collection, or in that in which they came.
+
+    Where several hosts share it, those that this one claimed.
+
+    Raises:
+        ResultsError: There is no such file, or it holds something else.
+    """
+    return claimed_of(directory, read_plan(directory))
+
+
+def claimed_of(directory: Path, cases: list[Case]) -> list[Case]:
+    """Those of all cases that this host claimed: all of them where it shares them with nobody.
+
+    Raises:
+        ResultsError: What it claimed cannot be read.
+    """
+    path = directory / CLAIMED_NAME
+    try:
+        claimed = frozenset(path.read_text(encoding="ascii", errors="replace").split())
+    except FileNotFoundError:
+        return cases
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    return [case for case in cases if case.case_id in claimed]
+
+
+def read_plan(directory: Path) -> list[Case]:
+    """All cases of a run, those that other hosts claimed among them; else as `read_cases`.
 
     Raises:
         ResultsError: There is no such file, or it holds something else.

@@ -25,8 +25,8 @@ from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, process
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME
-from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.workers.messages import handle_packed, receive_packed
+from pytest_ultrapar.store.cases_file import read_plan
+from pytest_ultrapar.workers.messages import event, handle_packed, receive_packed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -136,12 +136,13 @@ class ControllerSession:
             self._coordinator.plan_nothing()
             return [DispatchItem(index, None) for index in range(len(collection))]
         with self._coordinator.usage_errors():
-            cases = read_cases(self.run.directory.path)
+            cases = read_plan(self.run.directory.path)
             of_nodeid = {case.nodeid: case for case in cases}
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
             if self.run.source.sends:
                 self._start_broker()
+            self._coordinator.join_cluster(planned)
         place = {
             case_id: (position, group.name)
             for position, group in enumerate(in_order(self.run.assignment.groups))
@@ -157,6 +158,22 @@ class ControllerSession:
                 rank, group = place.get(case.case_id, (-1, ""))
                 items.append(DispatchItem(index, case.model, rank, group))
         return items
+
+    def claim(self, scheduling: Scheduling) -> bool:
+        """Have cases come one by one, where several hosts share them; whether it is so.
+
+        What is told on another thread comes to the main thread as events of xdist's queue.
+        """
+        cluster = self._coordinator.cluster
+        if cluster is None or not self.case_ids:
+            return False
+        dsession = self._coordinator.config.pluginmanager.getplugin("dsession")
+        cluster.start(
+            event(dsession, "claimed", scheduling.claimed),
+            event(dsession, "claims_over", scheduling.claims_over),
+            event(dsession, "claims_lost", scheduling.claims_lost),
+        )
+        return True
 
     def _start_broker(self) -> None:
         broker = self.run.services.start_broker(self.run.options.episode_timeout_s, self.run.known)
@@ -254,6 +271,8 @@ class Scheduling:
         self._vacant: list[HomeShare] = []
         self._homes: dict[str, HomeShare] = {}
         self._crashes: Crashes | None = None
+        self._unclaimed: dict[int, DispatchItem] = {}
+        self._claims = False
         self.collection: list[str] | None = None
 
     @property
@@ -277,7 +296,7 @@ class Scheduling:
             return False
         if self._dispatch is None:
             return True
-        if self._dispatch.n_unsent:
+        if self._dispatch.n_unsent or self._claims:
             return False
         return all(
             len(self._dispatch.pending(worker)) <= _KEPT_TO_THE_END
@@ -290,7 +309,9 @@ class Scheduling:
         dispatch = self._dispatch
         if dispatch is None:
             return False
-        return bool(dispatch.n_unsent or any(dispatch.pending(w) for w in dispatch.workers))
+        return bool(
+            self._claims or dispatch.n_unsent or any(dispatch.pending(w) for w in dispatch.workers)
+        )
 
     def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
         """A worker is up (`worker_workerready`); it will say what it collected."""
@@ -403,6 +424,24 @@ class Scheduling:
             self._send(other, self._dispatch.hand_out(other))
         return self.collection[crash.plain] if crash.plain is not None else None
 
+    def claimed(self, indices: Sequence[int]) -> None:
+        """This host has to run these cases."""
+        assert self._dispatch is not None
+        # One that comes again is here already: the server forgot to whom it had given it.
+        found = [self._unclaimed.pop(index, None) for index in indices]
+        self._dispatch.line_up(item for item in found if item is not None)
+        for worker, sent in self._dispatch.hand_out_to_all().items():
+            self._send(worker, sent)
+
+    def claims_over(self) -> None:
+        """No host has anything left to begin: workers may end, and run the item that they keep."""
+        self._claims = False
+
+    def claims_lost(self, why: str) -> None:
+        """The server was silent for too long: end in order, with exit code 2."""
+        self._claims = False
+        self._config.pluginmanager.getplugin("dsession").shouldstop = f"pytest-ultrapar: {why}"
+
     @property
     def wants_alone_worker(self) -> bool:
         """Whether the next replacement should run suspects alone."""
@@ -439,6 +478,10 @@ class Scheduling:
         run = self._session.run
         self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}
+        self._claims = self._session.claim(self)
+        if self._claims:
+            self._unclaimed = {item.index: item for item in items if item.model is not None}
+            items = [item for item in items if item.model is None]
         self._dispatch = Dispatch(
             items,
             seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or MANY_SEATS for m in models},

@@ -16,7 +16,9 @@ from pytest_ultrapar.store.replayed import read_replayed
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.local import LocalBroker
     from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
+    from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.coordinator.coordinator import Coordinator
+    from pytest_ultrapar.records import Case
     from pytest_ultrapar.session.prefetcher import Prefetcher
 
 
@@ -31,6 +33,8 @@ class LocalSession:
         self._coordinator = coordinator
         self._prefetcher: Prefetcher | None = None
         self._port: LocalBroker | None = None
+        self._cases: list[Case] = []
+        self._is_case: frozenset[int] = frozenset()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -60,6 +64,9 @@ class LocalSession:
 
             base_urls = run.services.base_urls
             self._coordinator.plan([WORKER], collected.cases)
+        if self._coordinator.cluster is not None:
+            self._cases = list(collected.cases)
+            self._is_case = frozenset(collected.case_ids)
         collected.cases.clear()
         garbage.spare_items(config)
         with self._coordinator.usage_errors():
@@ -114,8 +121,12 @@ class LocalSession:
         # end. pytest tears down what the next item does not share, so that one is taken before this
         # one runs.
         items = session.items
-        prefetcher.put(range(len(items)))
-        prefetcher.close()
+        cluster = self._coordinator.cluster
+        if cluster is None:
+            prefetcher.put(range(len(items)))
+            prefetcher.close()
+        else:
+            self._claim(cluster, session, prefetcher)
         prefetcher.start_episodes()
         self._coordinator.prepare_end()
         upcoming = prefetcher.take()
@@ -128,6 +139,20 @@ class LocalSession:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
+
+    def _claim(self, cluster: ClusterRun, session: pytest.Session, prefetcher: Prefetcher) -> None:
+        """Have cases come one by one, as several hosts share them."""
+
+        def lost(why: str) -> None:
+            session.shouldstop = f"pytest-ultrapar: {why}"
+            prefetcher.abandon()
+
+        is_case = self._is_case
+        prefetcher.put([index for index in range(len(session.items)) if index not in is_case])
+        with self._coordinator.usage_errors():
+            self._coordinator.join_cluster(self._cases)
+        self._cases = []
+        cluster.start(prefetcher.put, prefetcher.close, lost)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

@@ -99,6 +99,24 @@ def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
     setattr(dsession, f"worker_{_PACKED}", handle)
 
 
+def event(
+    dsession: Any,  # noqa: ANN401 - xdist ships no types
+    name: str,
+    handle: Callable[..., None],
+) -> Callable[..., None]:
+    """A function for any thread that has a `DSession` call `handle` on the main thread.
+
+    It comes as an event among those of workers, after which xdist asks whether all tests have
+    finished (`DSession.loop_once`).
+    """
+    setattr(dsession, f"worker_ultrapar_{name}", lambda arguments: handle(*arguments))
+
+    def tell(*arguments: Any) -> None:  # noqa: ANN401 - those of `handle`
+        dsession.queue.put((f"ultrapar_{name}", {"arguments": arguments}))
+
+    return tell
+
+
 def _tells_failure(arguments: dict[str, Any]) -> bool:
     match arguments:
         case {"data": {"outcome": "failed"}}:

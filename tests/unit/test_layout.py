@@ -34,6 +34,7 @@ LEVELS = (
     {"compare"},
     {"browse"},
     {"claims"},
+    {"cluster"},
     {"options"},
     {"session"},
     {"check"},

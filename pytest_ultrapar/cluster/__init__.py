@@ -1,0 +1,1 @@
+"""Many machines, one budget: limits divided between the hosts that share keys."""

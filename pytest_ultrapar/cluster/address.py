@@ -1,0 +1,224 @@
+"""Where the server of a cluster is, and whether it can be used: a URL, checked before a run.
+
+A URL with a password comes from the environment alone, for everybody on a machine can read its
+command lines.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE = "ULTRAPAR_CLUSTER"
+DEFAULT_PORT = 6379
+SCHEMES = ("redis", "rediss", "unix")
+_LEAST_REDIS, _LEAST_VALKEY = (6, 2), (7, 2)
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_FORM = "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, or unix:///PATH"
+_PARAMETERS = ("prefix", "ca_file", "trusted", "database")
+_MOST_DATABASE = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """Where the server is. Its repr and `shown` hold no password.
+
+    Attributes:
+        host: Name or address; empty with a `path`.
+        path: Of a Unix socket; empty with a `host`.
+        prefix: All that this installation keeps there is named `{ultrapar:PREFIX}:...`.
+        ca_file: PEM file of the authorities that are trusted in place of the system's.
+        trusted: Whether the user says that a server without password is safe where it is, and that
+            no proxy hides its restarts.
+    """
+
+    host: str
+    port: int
+    path: str
+    database: int
+    user: str | None
+    password: Secret | None = field(repr=False)
+    tls: bool
+    prefix: str = "default"
+    ca_file: str | None = None
+    trusted: bool = False
+
+    @property
+    def shown(self) -> str:
+        """As it may be shown: `redis://db.example:6379/0`."""
+        if self.path:
+            return f"unix://{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
+
+    @property
+    def key_prefix(self) -> str:
+        """Of all keys: braces, so that a cluster of servers keeps them together."""
+        return f"{{ultrapar:{self.prefix}}}:"
+
+    def connection(self, timeout_s: float) -> dict[str, Any]:
+        """What redis-py is told, synchronous or not; holds the password.
+
+        Args:
+            timeout_s: For connecting and for an answer.
+        """
+        told: dict[str, Any] = {
+            "db": self.database,
+            "username": self.user,
+            "password": None if self.password is None else self.password.reveal(),
+            "socket_timeout": timeout_s,
+            "socket_connect_timeout": timeout_s,
+            "client_name": "pytest-ultrapar",
+            "protocol": 2,
+        }
+        if self.path:
+            return told | {"unix_socket_path": self.path}
+        told |= {"host": self.host, "port": self.port}
+        if self.tls:
+            told |= {"ssl": True, "ssl_ca_certs": self.ca_file, "ssl_check_hostname": True}
+        return told
+
+
+def read_address(given: str | None, environ: Mapping[str, str]) -> ClusterAddress | None:
+    """The server that the option or the environment names; None where neither does.
+
+    Raises:
+        ConfigError: It is no such URL, holds a password on the command line, or names a server that
+            anybody could write to.
+    """
+    if given is not None:
+        return _parse(given, "--ultrapar-cluster", is_public=True)
+    named = environ.get(VARIABLE, "").strip()
+    return _parse(named, VARIABLE, is_public=False) if named else None
+
+
+def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:
+        raise _refused(where, "is no URL") from None
+    if url.scheme not in SCHEMES or "://" not in text:
+        raise _refused(where, "must begin with redis://, rediss:// or unix://")
+    password = unquote(url.password) if url.password else None
+    if password is not None and is_public:
+        msg = (
+            f"{where} holds a password, and everybody on this machine can read command lines; put "
+            f"the URL into the environment variable {VARIABLE} instead"
+        )
+        raise ConfigError(msg)
+    said = _parameters(url, where)
+    is_socket = url.scheme == "unix"
+    if is_socket and (not url.path or url.hostname):
+        raise _refused(where, "names no socket")
+    if not is_socket and not url.hostname:
+        raise _refused(where, "names no host")
+    address = ClusterAddress(
+        host="" if is_socket else url.hostname or "",
+        port=port or DEFAULT_PORT,
+        path=unquote(url.path) if is_socket else "",
+        database=_database(said.get("database", "0") if is_socket else url.path[1:] or "0", where),
+        user=unquote(url.username) if url.username else None,
+        password=None if password is None else Secret(password),
+        tls=url.scheme == "rediss",
+        prefix=said.get("prefix", "default"),
+        ca_file=said.get("ca_file"),
+        trusted=said.get("trusted", "no") == "yes",
+    )
+    if password is None and not (is_socket or _is_loopback(address.host) or address.trusted):
+        msg = (
+            f"{where}: {address.shown} has no password and is not on this machine: whoever reaches "
+            "it could lift every limit; give it a password and put it into the URL, or add "
+            "?trusted=yes if nobody else can reach it"
+        )
+        raise ConfigError(msg)
+    return address
+
+
+def _parameters(url: SplitResult, where: str) -> dict[str, str]:
+    said = dict(parse_qsl(url.query, keep_blank_values=True))
+    for name in said:
+        if name not in _PARAMETERS:
+            shown = name if name.isprintable() else repr(name)
+            raise _refused(where, f"has an unknown parameter {shown:.40}")
+    if not _PREFIX.fullmatch(said.get("prefix", "default")):
+        raise _refused(where, "has a prefix that is not 1 to 64 letters, digits, '.', '_' or '-'")
+    if said.get("trusted", "no") not in {"yes", "no"}:
+        raise _refused(where, "says something else than yes or no for trusted")
+    ca_file = said.get("ca_file")
+    if ca_file is not None and url.scheme != "rediss":
+        raise _refused(where, "has a ca_file, which only rediss:// uses")
+    if ca_file is not None and not Path(ca_file).is_file():
+        raise _refused(where, "names a ca_file that is not there")
+    return said
+
+
+def _database(text: str, where: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= _MOST_DATABASE):
+        raise _refused(where, "ends in something else than the number of a database")
+    return int(text)
+
+
+def _refused(where: str, why: str) -> ConfigError:
+    # Never the URL itself: what is wrong with it may be around its password.
+    return ConfigError(
+        f"{where} {why}; it must be {_FORM}, and may end in ?prefix=NAME, ca_file=PATH or "
+        "trusted=yes, joined with &"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What `INFO` says of a server.
+
+    Attributes:
+        name: `Valkey 8.1.3`, for people.
+        run_id: Another one each time that it starts.
+        forgets: Whether it loses what it was told last when it is killed.
+    """
+
+    name: str
+    run_id: str
+    forgets: bool
+
+
+def server_facts(server: Mapping[str, Any], persistence: Mapping[str, Any]) -> ServerFacts:
+    """What two sections of `INFO` say.
+
+    Raises:
+        ConfigError: It is too old, or no server by itself.
+    """
+    is_valkey = "valkey_version" in server
+    version = str(server["valkey_version" if is_valkey else "redis_version"])
+    name, least = ("Valkey", _LEAST_VALKEY) if is_valkey else ("Redis", _LEAST_REDIS)
+    if tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) < least:
+        needed = ".".join(map(str, least))
+        msg = f"the server is {name} {version}, and {needed} or later is needed"
+        raise ConfigError(msg)
+    run_id = server.get("run_id")
+    if not run_id:
+        msg = (
+            "the server does not say its run_id in INFO, by which it is seen that it forgot "
+            "something: name the server itself and not a proxy before it"
+        )
+        raise ConfigError(msg)
+    return ServerFacts(f"{name} {version}", str(run_id), not int(persistence.get("aof_enabled", 0)))

@@ -1,0 +1,349 @@
+"""A host's side of the claims: a thread that claims cases a little before they are needed.
+
+Claims are few: what a host has claimed and not begun when all is claimed, others wait for. So it
+claims about as many as it began in the last moments, and twice as many where that was too few: 500
+free seats are filled in six looks.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.cluster.claims import (
+    SILENT_MS,
+    ClaimCall,
+    Claimed,
+    JoinCall,
+    LeaveCall,
+    OtherRun,
+    SameName,
+)
+from pytest_ultrapar.cluster.identity import refuse_other
+from pytest_ultrapar.cluster.server import NoAnswerError
+from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.store.cases_file import CLAIMED_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+    from pytest_ultrapar.cluster.server import ClusterServer
+
+FIRST, LEAST = 8, 2
+"""Cases of a model that are claimed ahead: before any began, and at least."""
+LOOK_S, IDLE_S = 0.2, 1.0
+"""Seconds between two looks while there is something to claim, and while there is not."""
+
+
+class Appetite:
+    """How many cases of each model to claim: pure; a look is a call of `wants`.
+
+    Args:
+        n_models: How many models there are.
+    """
+
+    def __init__(self, n_models: int) -> None:
+        self._begun = [0] * n_models
+        self._ahead = [FIRST] * n_models
+
+    def wants(
+        self, claimed: Sequence[int], begun: Sequence[int], unclaimed: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """What to claim now, by model.
+
+        Args:
+            claimed: Cases of each model that were ever claimed here.
+            begun: Those of them that were begun.
+            unclaimed: Cases of each model that nobody has claimed.
+        """
+        found: list[tuple[int, int]] = []
+        for model, n_begun in enumerate(begun):
+            n_new = n_begun - self._begun[model]
+            self._begun[model] = n_begun
+            if n_begun:
+                self._ahead[model] = max(LEAST, 2 * n_new)
+            n = min(self._ahead[model] - (claimed[model] - n_begun), unclaimed[model])
+            if n > 0:
+                found.append((model, n))
+        return found
+
+
+class Claiming:
+    """Keeps a host in cases until the whole run is over.
+
+    `offer`, `over` and `lost` are called on a thread of its own; all else belongs to pytest's main
+    thread.
+
+    Attributes:
+        said: What the server said last; None before `join`.
+        n_lost: Cases that this host had claimed and that were given to others meanwhile: they may
+            have been asked twice.
+    """
+
+    def __init__(
+        self,
+        server: ClusterServer,
+        run: str,
+        host: str,
+        cases: NumberedCases,
+        *,
+        directory: Path,
+        patience_s: float,
+        status: Callable[[], BrokerStatus | None],
+    ) -> None:
+        """Claim nothing yet.
+
+        Args:
+            server: Where claims are kept.
+            run: The run's name, with its shard if it has one.
+            host: This host's name.
+            cases: All cases of the run.
+            directory: The host's run directory.
+            patience_s: How long the server may be silent.
+            status: What the broker says now, from any thread.
+        """
+        self._server = server
+        self._run = run
+        self._name = host
+        self._cases = cases
+        self._numbers = {case.case_id: number for number, case in enumerate(cases.cases)}
+        self._path = directory / CLAIMED_NAME
+        self._patience_s = patience_s
+        self._status = status
+        self._life = secrets.token_hex(8)
+        self._identity = ""
+        self._host = self._seq = 0
+        self.said: Claimed | None = None
+        self.n_lost = 0
+        self._appetite = Appetite(len(cases.ranges))
+        self._claimed = [0] * len(cases.ranges)
+        self._begun = [0] * len(cases.ranges)
+        self._holding: set[int] = set()
+        self._n_to_ask = self._n_ended = 0
+        self._done: list[int] = []
+        self._failed: list[int] = []
+        self._all_done: set[int] = set()
+        self._all_failed: set[int] = set()
+        self._new: deque[tuple[int, bool]] = deque()
+        self._offer: Callable[[Sequence[int]], object] = lambda _: None
+        self._over: Callable[[], object] = lambda: None
+        self._lost: Callable[[str], object] = lambda _: None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # -- the main thread ---------------------------------------------------------------------------
+
+    def join(self, identity: RunIdentity, waiting: Callable[[str], object]) -> Claimed:
+        """Join the run; waits while the server does not answer, or a host of that name may live.
+
+        Args:
+            identity: What all hosts must agree on.
+            waiting: Called with a sentence while it waits.
+
+        Raises:
+            ConfigError: Other hosts run something else, one of this name lives, or the server
+                cannot be used.
+        """
+        self._identity = identity.text()
+        self._path.touch()
+        silent_ms = -1
+        deadline_s = time.monotonic() + self._patience_s
+        while True:
+            try:
+                said = self._server.claim(self._run, self._join_call(comes_back=False))
+            except NoAnswerError as error:
+                if time.monotonic() > deadline_s:
+                    raise ConfigError(str(error)) from None
+                waiting(f"{error}; waiting")
+                time.sleep(IDLE_S)
+                continue
+            if isinstance(said, Claimed):
+                return self._joined(said)
+            if isinstance(said, OtherRun):
+                raise refuse_other(self._run, identity, said.identity)
+            assert isinstance(said, SameName)
+            if said.silent_ms < silent_ms:
+                msg = (
+                    f'--ultrapar-cluster-host: a host named "{self._name}" is at work in run '
+                    f'"{self._run}"; give each host a name of its own'
+                )
+                raise ConfigError(msg)
+            silent_ms = said.silent_ms
+            left_s = (SILENT_MS - silent_ms) / 1000
+            waiting(
+                f'a host named "{visible(self._name)}" was heard of {silent_ms / 1000:.0f} s ago; '
+                f"it is taken for dead in {max(0.0, left_s):.0f} s"
+            )
+            time.sleep(IDLE_S)
+
+    def start(
+        self,
+        offer: Callable[[Sequence[int]], object],
+        over: Callable[[], object],
+        lost: Callable[[str], object],
+    ) -> None:
+        """Begin to claim, after `join`.
+
+        Args:
+            offer: Called with positions in pytest's collection that this host has to run.
+            over: Called once, when nothing is left to run on any host.
+            lost: Called once, when the server was silent for too long, with why.
+        """
+        self._offer, self._over, self._lost = offer, over, lost
+        self._thread = threading.Thread(target=self._claim_on, name="ultrapar-claims", daemon=True)
+        self._thread.start()
+
+    def finished(self, case_id: str, *, failed: bool) -> None:
+        """A case was reported; `failed` where it has no answer (`infra`)."""
+        number = self._numbers.get(case_id)
+        if number is not None:
+            self._new.append((number, failed))
+
+    def leave(self) -> None:
+        """Stop claiming; give back what was not finished. Idempotent; says nothing of trouble."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._host:
+            self._collect()
+            call = LeaveCall(host=self._host, life=self._life, done=self._done, failed=self._failed)
+            # Where it is not heard, its claims come back when the host is taken for dead.
+            with suppress(UltraparError):
+                self._server.claim(self._run, call)
+        self._server.close()
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _claim_on(self) -> None:
+        is_over = False
+        heard_s = time.monotonic()
+        call: ClaimCall | None = None
+        is_new_server = False
+        while not self._stop.is_set():
+            call = call or self._next_call()
+            try:
+                if is_new_server:
+                    # What it was told last it may have forgotten.
+                    is_new_server = self._server.is_another()
+                said = None if is_new_server else self._server.claim(self._run, call)
+                if isinstance(said, Claimed):
+                    self._take(said, call)
+                else:
+                    said = self._come_back()
+                    is_new_server = False
+                call = None
+                heard_s = time.monotonic()
+            except NoAnswerError as error:
+                is_new_server = True
+                if time.monotonic() - heard_s > self._patience_s:
+                    self._lost(f"{error}; it was waited for for {self._patience_s:g} s")
+                    return
+                self._stop.wait(IDLE_S)
+                continue
+            except UltraparError as error:
+                self._lost(str(error))
+                return
+            is_drained = said.drained and not self._n_open()
+            if (said.is_over or is_drained) and not is_over:
+                is_over = True
+                self._over()
+            self._stop.wait(IDLE_S if is_over else LOOK_S)
+
+    def _next_call(self) -> ClaimCall:
+        self._collect()
+        status = self._status()
+        if status is not None:
+            # A broker that is not there yet, or busy, is asked at the next look.
+            self._n_ended = status.ended_episodes
+            for one in status.models:
+                if one.model in self._cases.models:
+                    place = self._cases.models.index(one.model)
+                    self._begun[place] = sum(one.open.values()) + sum(one.ended.values())
+        assert self.said is not None
+        wants = self._appetite.wants(self._claimed, self._begun, self.said.unclaimed)
+        return ClaimCall(
+            host=self._host,
+            life=self._life,
+            seq=self._seq,
+            done=self._done,
+            failed=self._failed,
+            open=self._n_open(),
+            wants=wants,
+            said=_told(status),
+        )
+
+    def _n_open(self) -> int:
+        return max(0, self._n_to_ask - self._n_ended)
+
+    def _take(self, said: Claimed, call: ClaimCall) -> None:
+        self.said = said
+        self._seq += 1
+        for numbers in (call.done, call.failed):
+            self._holding.difference_update(numbers)
+        self._done, self._failed = [], []
+        given = [number for number in said.given if number not in self._holding]
+        if not given:
+            return
+        self._holding.update(given)
+        for number in given:
+            self._claimed[self._cases.model_of(number)] += 1
+        cases = [self._cases.cases[number] for number in given]
+        self._n_to_ask += sum(case.skipped is None for case in cases)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{case.case_id}\n" for case in cases)
+        self._offer([case.index for case in cases])
+
+    def _come_back(self) -> Claimed:
+        """Join again: this host was taken for dead, or the server forgot it."""
+        said = self._server.claim(self._run, self._join_call(comes_back=True))
+        if not isinstance(said, Claimed):
+            msg = f'run "{self._run}" goes on without this host: another one took its name'
+            raise ConfigError(msg)
+        return self._joined(said)
+
+    def _join_call(self, *, comes_back: bool) -> JoinCall:
+        return JoinCall(
+            name=self._name,
+            life=self._life,
+            identity=self._identity,
+            models=self._cases.ranges,
+            comes_back=comes_back,
+            holding=sorted(self._holding - self._all_done - self._all_failed),
+            # A server that forgot the run hears of all.
+            done=sorted(self._all_done),
+            failed=sorted(self._all_failed),
+        )
+
+    def _joined(self, said: Claimed) -> Claimed:
+        self._host, self._seq, self.said = said.host, 0, said
+        self.n_lost += said.n_lost
+        return said
+
+    def _collect(self) -> None:
+        while self._new:
+            number, failed = self._new.popleft()
+            (self._failed if failed else self._done).append(number)
+            (self._all_failed if failed else self._all_done).add(number)
+
+
+def _told(status: BrokerStatus | None) -> str:
+    """What `ultrapar cluster status` shows of a host beside its counts."""
+    if status is None:
+        return ""
+    waited: dict[str, float] = {}
+    for lane in status.lanes:
+        for limit, seconds in lane.waited_s.items():
+            waited[limit] = waited.get(limit, 0.0) + seconds
+    most = max(waited, key=waited.__getitem__, default="")
+    waits = f", waited longest for {most}" if most else ""
+    return f"{status.in_flight} in flight, {status.waiting} waiting{waits}"

@@ -1,0 +1,46 @@
+"""Which cases of a run are done by the server's word, and have no result in what was merged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.publish import NOT_THAT_JSON
+from pytest_ultrapar.store.cases_file import read_plan
+from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, resolve_run
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.cluster.server import RunState
+
+
+def cases_without_result(state: RunState, run: str) -> list[int]:
+    """The numbers of the cases of which a merged run has no grade.
+
+    Args:
+        state: What the server knows of the run.
+        run: The merged run.
+
+    Raises:
+        ConfigError: It holds other cases than the server's run.
+        ResultsError: It cannot be read.
+    """
+    directory = resolve_run(run)
+    try:
+        identity = msgspec.json.decode(state.identity, type=RunIdentity)
+    except NOT_THAT_JSON:
+        msg = f"what the server has of run {state.name} was not written by this version"
+        raise ConfigError(msg) from None
+    numbered = NumberedCases(read_plan(directory), identity.models)
+    if numbered.order != identity.order:
+        msg = f"{directory} does not hold the cases of run {state.name}"
+        raise ConfigError(msg)
+    history = read_history(directory / JOURNAL_NAME)
+    return [
+        number
+        for number, case in enumerate(numbered.cases)
+        if (found := history.cases.get(case.case_id)) is None or found.grade is None
+    ]

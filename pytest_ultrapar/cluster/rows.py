@@ -1,0 +1,135 @@
+"""The limits of a pool as rows of the ledger: what each is called where several hosts share it.
+
+Rows of the pool and of providers bound a run, so they are the run's. All others are what a provider
+counts by, whoever asks: two runs, teams or programs that use one key share its rows. Their names
+hold digests from which neither keys nor servers can be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.cluster.ledger import RowSpec
+from pytest_ultrapar.pool.network import server_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool, Row
+
+_WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
+"""Levels from the widest to the narrowest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRows:
+    """All rows of a pool that hosts share.
+
+    Attributes:
+        specs: As the ledger knows them, from the widest to the narrowest.
+        limits: For each, the name of the limit and the word of its kind.
+        lanes: For each way through the limits, the positions of its rows; each once.
+    """
+
+    specs: tuple[RowSpec, ...]
+    limits: tuple[tuple[str, str], ...]
+    lanes: tuple[tuple[int, ...], ...]
+
+
+def shared_rows(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    identities: Mapping[LaneId, str],
+    run: str,
+    whole: Callable[[Row], tuple[int, float]],
+) -> SharedRows:
+    """The rows of the limits on these lanes.
+
+    Args:
+        pool: The pool.
+        lanes: Those that the run may use.
+        identities: What each lane's key is wherever it is used (`key_identities`); lanes of a
+            simulated provider that the run starts itself have none, and are the run's own.
+        run: The run's name.
+        whole: A row's amount as a whole number, and the seconds in which it may be used.
+    """
+    urls = {
+        (provider.name, instance.name): (instance.base_url, instance.api_name)
+        for provider in pool.providers
+        for model in provider.models
+        for instance in model.instances
+    }
+    on: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        for name in lane.limits:
+            on.setdefault(name, []).append(lane)
+    specs: list[RowSpec] = []
+    limits: list[tuple[str, str]] = []
+    taken: set[str] = set()
+    for level in _WIDTH:
+        for name, users in on.items():
+            limit = pool.limits[name]
+            if limit.level != level:
+                continue
+            scope, group = _scope(limit, users[0], identities, urls, run)
+            if scope in taken:
+                # Listed twice in one file: two limits, as on one host.
+                scope = f"{scope}:{_digest(name)}"
+            taken.add(scope)
+            longest_s = max(lane.request_s for lane in users)
+            for row in limit.rows:
+                specs.append(_spec(f"{scope}:{row.kind.word}", group, row, longest_s, whole(row)))
+                limits.append((name, row.kind.word))
+    place: dict[str, list[int]] = {}
+    for position, (name, _) in enumerate(limits):
+        place.setdefault(name, []).append(position)
+    ways = [
+        tuple(sorted(position for name in lane.limits for position in place.get(name, ())))
+        for lane in lanes
+    ]
+    return SharedRows(tuple(specs), tuple(limits), tuple(dict.fromkeys(ways)))
+
+
+def _spec(name: str, group: str, row: Row, longest_s: float, whole: tuple[int, float]) -> RowSpec:
+    amount, window_s = whole
+    if not row.kind.is_rate:
+        return RowSpec(
+            name=name, kind="seats", amount=amount, longest_ms=round(longest_s * 1000), group=group
+        )
+    return RowSpec(
+        name=name,
+        kind="counted" if row.kind.is_daily else "paced",
+        amount=amount,
+        window_ms=round(window_s * 1000),
+        group=group,
+    )
+
+
+def _scope(
+    limit: Limit,
+    lane: Lane,
+    identities: Mapping[LaneId, str],
+    urls: Mapping[tuple[str, str], tuple[str, str]],
+    run: str,
+) -> tuple[str, str]:
+    """What a limit is called wherever it is used, and what its rows have in common with others."""
+    key = identities.get(lane.lane_id)
+    if key is None or limit.level in {"pool", "provider"}:
+        own = f"run:{run}:{limit.name}"
+        return own, f"run:{run}:{lane.key_name}" if limit.level in {"key", "key_model"} else own
+    if limit.level == "key":
+        return f"key:{key}", key
+    if limit.level == "key_model":
+        return f"key:{key}:{_digest(limit.name.rpartition('/')[2])}", key
+    url, deployment = urls[lane.provider, lane.instance]
+    # Without the keys: whoever asks a deployment falls on its limit.
+    instance = _digest(f"{server_of(url)}\n{deployment}")
+    if limit.level == "instance":
+        return f"instance:{instance}", instance
+    return f"lane:{instance}:{key}", key
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

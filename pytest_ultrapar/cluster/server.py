@@ -1,0 +1,311 @@
+"""Calls to the server of a cluster: made once and answered once, or repeated as they were.
+
+A call that got no answer may have been carried out. Each therefore has a number, and the same call
+sent again changes nothing and is answered again; so whoever calls repeats until there is an answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from pytest_ultrapar.cluster.address import ServerFacts, server_facts
+from pytest_ultrapar.cluster.claims import (
+    KEY_NAMES,
+    Answer,
+    Call,
+    ReopenCall,
+    Reopened,
+    read_answer,
+)
+from pytest_ultrapar.errors import ConfigError, UltraparError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_ultrapar.cluster.address import ClusterAddress
+
+T = TypeVar("T")
+ANSWER_S = 2.0
+"""A call that took longer is repeated; the longest script takes some milliseconds."""
+RULES = "+@connection +@read +@write +@scripting +info +time"
+"""What a user of the server must be allowed, beside the keys (`ACL SETUSER`)."""
+
+
+class NoAnswerError(UltraparError):
+    """The server cannot be reached, or does not answer: to be tried again."""
+
+
+class ClusterServer:
+    """A connection of one thread to the server of a cluster.
+
+    Attributes:
+        facts: What it said of itself when the connection was made last; None before.
+    """
+
+    def __init__(self, address: ClusterAddress) -> None:
+        self.address = address
+        # Whoever calls repeats: how often, and what is said meanwhile, is theirs to decide.
+        self._client = redis.Redis(**address.connection(ANSWER_S), retry=Retry(NoBackoff(), 0))
+        self._claims = self._client.register_script(_script("claims.lua"))
+        self.facts: ServerFacts | None = None
+
+    def look(self) -> ServerFacts:
+        """What the server says of itself, asked now.
+
+        Raises:
+            NoAnswerError: It does not answer.
+            ConfigError: It refuses us, is too old, or may not be used as it is.
+        """
+        self.facts = self._ask(
+            lambda: server_facts(self._client.info("server"), self._client.info("persistence"))
+        )
+        return self.facts
+
+    def is_another(self) -> bool:
+        """Whether it has started anew since `look`; looks again.
+
+        Raises:
+            As `look`.
+        """
+        before = self.facts
+        return before is None or self.look().run_id != before.run_id
+
+    def claim(self, run: str, call: Call) -> Answer | None:
+        """Make a call about the cases of a run (`claims`).
+
+        Raises:
+            NoAnswerError: There was no answer; the same call may be made again.
+            ConfigError: The server refuses it.
+        """
+        prefix = run_prefix(self.address, run)
+        keys = [prefix + name for name in KEY_NAMES]
+        said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
+        try:
+            return read_answer(said)
+        except ValueError as error:
+            raise self._strange(error) from None
+
+    def reopen(self, run: str, cases: list[int]) -> int:
+        """Have cases of a run that are done be run again; how many they were.
+
+        Raises:
+            NoAnswerError, ConfigError: As `claim`.
+        """
+        answer = self.claim(run, ReopenCall(cases=cases))
+        assert isinstance(answer, Reopened)
+        return answer.n
+
+    def runs(self) -> list[str]:
+        """Names of all runs that it knows.
+
+        Raises:
+            NoAnswerError, ConfigError: As `look`.
+        """
+        before, after = f"{self.address.key_prefix}run:", ":run"
+        pattern = f"{before}*{after}"
+        found = self._ask(lambda: list(self._client.scan_iter(match=pattern, count=1000)))
+        names = (key.decode(errors="replace") for key in found)
+        return sorted(name.removeprefix(before).removesuffix(after) for name in names)
+
+    def run(self, name: str) -> RunState | None:
+        """What it knows of a run; None where it knows none of that name.
+
+        Raises:
+            NoAnswerError, ConfigError: As `look`.
+        """
+        prefix = run_prefix(self.address, name)
+
+        def ask() -> list[Any]:
+            pipeline = self._client.pipeline()
+            for key in ("run", "hosts", "open"):
+                pipeline.hgetall(prefix + key)
+            pipeline.zrange(prefix + "seen", 0, -1, withscores=True)
+            pipeline.time()
+            return list(pipeline.execute())
+
+        run, hosts, is_open, seen, (seconds, micros) = self._ask(ask)
+        if not run:
+            return None
+        try:
+            now_ms = seconds * 1000 + micros // 1000
+            return _run_state(name, run, hosts, is_open, seen=dict(seen), now_ms=now_ms)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._strange(error) from None
+
+    def drain(self, run: str, host: str) -> None:
+        """Have a host begin nothing more.
+
+        Raises:
+            NoAnswerError, ConfigError: As `look`.
+        """
+        key = run_prefix(self.address, run) + "run"
+        self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
+
+    def forget(self, run: str) -> None:
+        """Remove all that it knows of a run.
+
+        Raises:
+            NoAnswerError, ConfigError: As `look`.
+        """
+        prefix = run_prefix(self.address, run)
+        self._ask(lambda: self._client.delete(*(prefix + name for name in KEY_NAMES)))
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._client.close()
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except redis.RedisError as error:
+            refuse(self.address, error)
+
+    def _strange(self, error: Exception) -> ConfigError:
+        return ConfigError(
+            f"{self.address.shown} holds something else than pytest-ultrapar wrote there: {error}; "
+            "give this installation a prefix of its own (?prefix=NAME)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """A host of a run, as the server knows it.
+
+    Attributes:
+        seen_s: Seconds since it was heard of.
+        joined_s: Seconds since it joined.
+        n_done: Cases that it finished.
+        n_open: Its cases under way.
+        drained: Whether it shall begin nothing more.
+        said: Of itself, for people.
+    """
+
+    name: str
+    seen_s: float
+    joined_s: float
+    n_done: int
+    n_open: int
+    drained: bool
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run, as the server knows it.
+
+    Attributes:
+        identity: What its hosts agreed on, as JSON text.
+        began_s: Seconds since its first host joined.
+    """
+
+    name: str
+    identity: str
+    began_s: float
+    n_cases: int
+    n_done: int
+    n_open: int
+    hosts: tuple[HostState, ...]
+
+
+class _Told(msgspec.Struct):
+    name: str
+    joined_ms: float
+    said: str = ""
+    n_done: int = 0
+
+
+def _run_state(
+    name: str,
+    run: Mapping[bytes, bytes],
+    hosts: Mapping[bytes, bytes],
+    is_open: Mapping[bytes, bytes],
+    *,
+    seen: Mapping[bytes, float],
+    now_ms: float,
+) -> RunState:
+    """What the keys of a run say.
+
+    Raises:
+        ValueError, KeyError, TypeError: Somebody else wrote there.
+    """
+    ranges = msgspec.json.decode(run[b"models"], type=list[tuple[int, int]])
+    found = []
+    for number, text in hosts.items():
+        told = msgspec.json.decode(text, type=_Told)
+        found.append(
+            HostState(
+                told.name,
+                (now_ms - seen.get(number, now_ms)) / 1000,
+                (now_ms - told.joined_ms) / 1000,
+                told.n_done,
+                int(is_open.get(number, b"0")),
+                f"drain:{told.name}".encode() in run,
+                told.said,
+            )
+        )
+    return RunState(
+        name,
+        run[b"identity"].decode(errors="replace"),
+        (now_ms - int(run[b"began_ms"])) / 1000,
+        max((last for _, last in ranges), default=0),
+        int(run[b"n_done"]),
+        int(run[b"n_open"]),
+        tuple(sorted(found, key=lambda host: host.name)),
+    )
+
+
+def run_prefix(address: ClusterAddress, run: str) -> str:
+    """Of all keys of one run."""
+    return f"{address.key_prefix}run:{run}:"
+
+
+def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
+    """Raise what an error of redis-py means to a user.
+
+    Raises:
+        NoAnswerError: It may work the next time.
+        ConfigError: It will not.
+    """
+    where, said = address.shown, " ".join(str(error).split())[:200]
+    if isinstance(error, redis.AuthenticationError):
+        msg = f"{where} refuses user and password: {said}"
+        raise ConfigError(msg) from None
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        msg = f"{where} does not let this user do what is needed ({said}); it needs {RULES}"
+        raise ConfigError(msg) from None
+    is_passing = isinstance(
+        error,
+        redis.ConnectionError
+        | redis.TimeoutError
+        | redis.exceptions.TryAgainError
+        | redis.exceptions.ClusterDownError,
+    )
+    if is_passing:
+        # A wrong certificate comes as a failed connection, and stays wrong.
+        if "certificate verify failed" in said.lower():
+            msg = (
+                f"{where}: its certificate is not trusted ({said}); name the authority's file with "
+                "?ca_file=PATH"
+            )
+            raise ConfigError(msg) from None
+        msg = f"{where} does not answer: {said}"
+        raise NoAnswerError(msg) from None
+    if isinstance(error, redis.exceptions.ResponseError) and "DB index" in said:
+        msg = f"{where}: there is no such database: {said}"
+        raise ConfigError(msg) from None
+    if isinstance(error, redis.ReadOnlyError):
+        msg = f"{where} is a replica that cannot be written to; name the primary"
+        raise ConfigError(msg) from None
+    msg = f"{where} refused a call: {said}"
+    raise ConfigError(msg) from None
+
+
+def _script(name: str) -> str:
+    return resources.files("pytest_ultrapar.cluster").joinpath(name).read_text(encoding="utf-8")

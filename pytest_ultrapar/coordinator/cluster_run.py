@@ -1,0 +1,267 @@
+"""A run of several hosts as one of them sees it: refused, joined, and left."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.report.text import counted, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.coordinator.run import Run
+    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.records import Case
+    from pytest_ultrapar.report.waiting_line import WaitingLine
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_ALONE = {
+    "resume": "joining a run by its name finishes it",
+    "regrade": "it sends nothing",
+    "replay": "its answers are there already",
+    "baseline": "it measures one host",
+    "gate": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
+    "gate_baseline": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
+}
+"""Options of one host's run, and why they are."""
+_MODES = ("ultra",)
+
+
+def refuse_options(options: Options, pool: Pool) -> None:
+    """Make sure that what was asked for can be done by several hosts.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    if options.cluster_run is None:
+        for name in ("cluster", "cluster_host"):
+            if getattr(options, name) is not None:
+                msg = f"{getattr(Options, name).option} needs --ultrapar-cluster-run NAME"
+                raise ConfigError(msg)
+        return
+    given = "--ultrapar-cluster-run"
+    for name in ("cluster_run", "cluster_host"):
+        value = getattr(options, name)
+        if value is not None and not _NAME.fullmatch(value):
+            msg = (
+                f"{getattr(Options, name).option} must be 1 to 100 letters, digits, '.', '_' or "
+                f"'-' (got {visible(value):.120})"
+            )
+            raise ConfigError(msg)
+    for name, why in _ALONE.items():
+        if getattr(options, name):
+            msg = (
+                f"{getattr(Options, name).option} cannot be used together with {given}: {why}; "
+                "leave one of them out"
+            )
+            raise ConfigError(msg)
+    if options.mode not in _MODES:
+        msg = (
+            f"{given} makes no sense in mode {options.mode} ({options.origin['mode']}), which is "
+            f"one host's; use mode {', '.join(_MODES)}"
+        )
+        raise ConfigError(msg)
+    if find_spec("redis") is None:
+        msg = f"{given} needs redis-py: pip install 'pytest-ultrapar[cluster]'"
+        raise ConfigError(msg)
+    _refuse_counted(pool)
+
+
+def _refuse_counted(pool: Pool) -> None:
+    for limit in pool.limits.values():
+        words = [row.kind.word for row in limit.rows if row.kind.is_daily]
+        words += ["budget"] if limit.budget is not None else []
+        if words:
+            msg = (
+                f"--ultrapar-cluster-run: {words[0]} of {limit.name} cannot be shared by several "
+                "hosts yet; leave it out of the pool, or run on one host"
+            )
+            raise ConfigError(msg)
+
+
+class ClusterRun:
+    """This host's part of a run of several, from `look` to `leave`.
+
+    Attributes:
+        name: The run's.
+        host: This host's.
+    """
+
+    def __init__(self, options: Options) -> None:
+        from pytest_ultrapar.cluster.address import VARIABLE, read_address  # noqa: PLC0415
+        from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
+
+        address = read_address(options.cluster, os.environ)
+        if address is None:
+            msg = (
+                f"--ultrapar-cluster-run needs a server: set the environment variable {VARIABLE}, "
+                "or give --ultrapar-cluster URL"
+            )
+            raise ConfigError(msg)
+        assert options.cluster_run is not None
+        self.name = options.cluster_run
+        self.host = options.cluster_host or _machine_name()
+        self.address = address
+        self._patience_s = options.cluster_patience_s
+        self._server = ClusterServer(address)
+        self._claiming: Claiming | None = None
+        self._case_of: dict[str, str] = {}
+
+    def look(self, line: WaitingLine) -> None:
+        """Make sure that the server can be used; waits for one that does not answer.
+
+        Raises:
+            ConfigError: It cannot, or does not answer for as long as the run may wait.
+        """
+        from pytest_ultrapar.cluster.server import NoAnswerError  # noqa: PLC0415 - with a cluster only
+
+        began_s = time.monotonic()
+        while True:
+            try:
+                self._server.look()
+            except NoAnswerError as error:
+                waited_s = time.monotonic() - began_s
+                if waited_s > self._patience_s:
+                    raise ConfigError(str(error)) from None
+                line.say("the server of the cluster", f": {error}", waited_s)
+                time.sleep(0.5)
+            else:
+                line.end()
+                return
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of the server."""
+        facts = self._server.facts
+        if facts is None or not facts.forgets:
+            return []
+        return [
+            f"{self.address.shown} ({facts.name}) has appendonly no: killed, it forgets the run, "
+            "and cases may be asked twice; limits hold all the same"
+        ]
+
+    def join(
+        self,
+        run: Run,
+        cases: Sequence[Case],
+        assignment: Assignment,
+        line: WaitingLine,
+        status: Callable[[], BrokerStatus | None],
+    ) -> str:
+        """Join the run, after the cases are known; returns a line for people.
+
+        Raises:
+            ConfigError: Other hosts run something else, one of this name is at work, or the
+                assignment holds over hosts in a way that cannot be kept.
+        """
+        from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity  # noqa: PLC0415
+
+        if assignment.groups:
+            msg = (
+                "--ultrapar-cluster-run: policy "
+                f"{run.options.policy} says which cases wait for others, and hosts do not know of "
+                "each other's; choose even, by-key, by-model or round-robin"
+            )
+            raise ConfigError(msg)
+        numbered = NumberedCases(cases, run.pool.subjects)
+        self._case_of = {case.nodeid: case.case_id for case in cases}
+        assert run.manifest is not None
+        manifest = run.manifest
+        identity = RunIdentity(
+            version=manifest.versions.get("pytest-ultrapar", ""),
+            seed=manifest.seed,
+            mode=manifest.mode,
+            rate_mode=manifest.rate_mode,
+            policy=manifest.policy,
+            shard="",
+            pool=manifest.pool_digest,
+            models=numbered.models,
+            n_cases=len(numbered),
+            suite=numbered.suite,
+            order=numbered.order,
+            data=manifest.data,
+        )
+        self._claiming = Claiming(
+            self._server,
+            self.name,
+            self.host,
+            numbered,
+            directory=run.directory.path,
+            patience_s=self._patience_s,
+            status=status,
+        )
+        began_s = time.monotonic()
+        said = self._claiming.join(
+            identity, lambda what: line.say(what, "", time.monotonic() - began_s)
+        )
+        line.end()
+        others = said.n_hosts - 1
+        beside = f"with {counted(others, 'other host')}" if others else "first of its hosts"
+        return (
+            f"host {self.host} of run {self.name} on {self.address.shown}, {beside}: "
+            f"{said.n_done} of {counted(len(numbered), 'case')} done"
+        )
+
+    def start(
+        self,
+        offer: Callable[[Sequence[int]], object],
+        over: Callable[[], object],
+        lost: Callable[[str], object],
+    ) -> None:
+        """Begin to claim cases (`Claiming.start`)."""
+        assert self._claiming is not None
+        self._claiming.start(offer, over, lost)
+
+    def finished(self, nodeid: str, outcome: str) -> None:
+        """The test of a case was reported with this outcome."""
+        case_id = self._case_of.get(nodeid)
+        if self._claiming is not None and case_id is not None:
+            self._claiming.finished(case_id, failed=outcome == "infra")
+
+    def leave(self) -> None:
+        """Give back what was claimed and not finished. Idempotent."""
+        if self._claiming is not None:
+            self._claiming.leave()
+
+    def end_lines(self) -> list[str]:
+        """What became of the whole run, as far as this host knows."""
+        if self._claiming is None or self._claiming.said is None:
+            return []
+        said = self._claiming.said
+        lines = []
+        if said.elected:
+            failed = f", {said.n_failed} of them without an answer" if said.n_failed else ""
+            lines.append(
+                f"run {self.name}: all {counted(len(self._case_of), 'case')} are done{failed}; "
+                "ultrapar merge joins the directories of its hosts"
+            )
+        elif not said.is_over:
+            left = sum(said.unclaimed)
+            lines.append(
+                f"run {self.name}: {said.n_done} cases are done, {said.n_open} under way on "
+                f"{counted(said.n_hosts, 'host')}, {left} not begun; joining it goes on with them"
+            )
+        if self._claiming.n_lost:
+            lines.append(
+                f"{counted(self._claiming.n_lost, 'case')} of this host went to others while it "
+                "was silent: some were asked twice, and ultrapar merge keeps one answer each"
+            )
+        return lines
+
+
+def _machine_name() -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100] or "host"
+
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.cluster.claiming import Claiming

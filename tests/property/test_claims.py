@@ -1,0 +1,221 @@
+"""Claims of cases: the script on a real server against the model, and what always holds."""
+
+from importlib import resources
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.cluster.claims import (
+    KEY_NAMES,
+    SILENT_MS,
+    ClaimBook,
+    ClaimCall,
+    Claimed,
+    JoinCall,
+    LeaveCall,
+    SameName,
+    Unknown,
+    read_answer,
+)
+from tests.key_value_server import KeyValueServer
+
+MODELS = [(0, 7), (7, 9), (9, 20)]
+N = 20
+
+
+@pytest.fixture(scope="module")
+def server():
+    with KeyValueServer.start() as server, server.client() as client:
+        yield client
+
+
+class Script:
+    """The script with a clock of the test's."""
+
+    def __init__(self, client, *, prefix="{t}:"):
+        text = resources.files("pytest_ultrapar.cluster").joinpath("claims.lua").read_text()
+        clock = "local time = redis.call('TIME')"
+        assert clock in text
+        timed = text.replace(clock, "local time = {tonumber(ARGV[2]), 0}")
+        self._script = client.register_script(timed)
+        self._keys = [prefix + name for name in KEY_NAMES]
+
+    def call(self, call, now_s):
+        return read_answer(self._script(keys=self._keys, args=[msgspec.json.encode(call), now_s]))
+
+
+class World:
+    """Some hosts that join, claim, finish, die, come back and send calls twice, on both."""
+
+    def __init__(self, client):
+        client.flushall()
+        self.script, self.book = Script(client), ClaimBook()
+        self.now_s = 1_000_000
+        self.hosts = {}  # name -> (number, life, seq, open cases)
+        self.lives = 0
+        self.last = {}
+        self.answered = set()
+
+    def send(self, call):
+        said = self.script.call(call, self.now_s)
+        expected = self.book.call(call, self.now_s * 1000)
+        assert said == expected, call
+        self.check()
+        return said
+
+    def check(self):
+        book = self.book
+        assert not book.done & book.claims.keys()
+        assert not book.back & book.claims.keys()
+        assert self.answered <= book.done
+
+    def join(self, name, *, comes_back=False):
+        known = self.hosts.get(name)
+        if known is None:
+            self.lives += 1
+            life, mine = f"life{self.lives}", set()
+        else:
+            _, life, _, mine = known
+        call = JoinCall(
+            name=name,
+            life=life,
+            identity="{}",
+            models=MODELS,
+            comes_back=comes_back and known is not None,
+            holding=sorted(mine),
+        )
+        said = self.send(call)
+        if isinstance(said, Claimed):
+            self.hosts[name] = [said.host, life, 0, mine]
+        else:
+            assert isinstance(said, SameName)
+
+    def claim(self, name, wants, n_done, *, fails=False):
+        if name not in self.hosts:
+            return
+        host = self.hosts[name]
+        number, life, seq, mine = host
+        done = sorted(mine)[:n_done]
+        mine.difference_update(done)
+        call = ClaimCall(
+            host=number,
+            life=life,
+            seq=seq,
+            done=[] if fails else done,
+            failed=done if fails else [],
+            open=len(mine),
+            wants=wants,
+        )
+        said = self.send(call)
+        if isinstance(said, Unknown):
+            mine.update(done)
+            self.join(name, comes_back=True)
+            return
+        if not fails:
+            self.answered.update(done)
+        host[2] += 1
+        self.last[name] = call
+        # What two hosts have at once, one of them had lost by silence.
+        mine.update(said.given)
+
+    def repeat(self, name):
+        if name in self.last and name in self.hosts:
+            before = len(self.book.claims)
+            self.send(self.last[name])
+            assert len(self.book.claims) <= before
+
+    def leave(self, name):
+        if name in self.hosts:
+            number, life, _, _ = self.hosts.pop(name)
+            self.last.pop(name, None)
+            self.send(LeaveCall(host=number, life=life))
+
+    def die(self, name):
+        self.hosts.pop(name, None)
+        self.last.pop(name, None)
+
+
+names = st.sampled_from(["a", "b", "c"])
+wants = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=3)
+steps = st.one_of(
+    st.tuples(st.just("join"), names),
+    st.tuples(st.just("claim"), names, wants, st.integers(0, 3), st.booleans()),
+    st.tuples(st.just("repeat"), names),
+    st.tuples(st.just("leave"), names),
+    st.tuples(st.just("die"), names),
+    st.tuples(st.just("time"), st.integers(1, SILENT_MS // 1000 + 2)),
+)
+
+
+@given(st.lists(steps, max_size=40))
+def test_script_and_model_agree(server, plays):
+    world = World(server)
+    for step, *arguments in plays:
+        if step == "time":
+            world.now_s += arguments[0]
+        elif step == "claim":
+            name, wanted, n_done, fails = arguments
+            world.claim(name, wanted, n_done, fails=fails)
+        else:
+            getattr(world, step)(*arguments)
+
+
+@given(st.lists(steps, max_size=30))
+def test_all_cases_are_finished_however_hosts_die(server, plays):
+    world = World(server)
+    for step, *arguments in plays:
+        if step == "time":
+            world.now_s += arguments[0]
+        elif step == "claim":
+            name, wanted, n_done, _ = arguments
+            world.claim(name, wanted, n_done)
+        else:
+            getattr(world, step)(*arguments)
+    for name in ("a", "b", "c"):
+        world.die(name)
+    world.now_s += SILENT_MS // 1000 + 1
+    world.join("d")
+    for _ in range(N):
+        world.claim("d", [(0, 2), (1, 2), (2, 2)], 10)
+        world.claim("d", [], 10)
+    assert world.book.done == set(range(N))
+    number, life, seq, _ = world.hosts["d"]
+    said = world.send(ClaimCall(host=number, life=life, seq=seq))
+    assert said.is_over
+    assert said.elected
+
+
+def test_who_comes_back_to_a_server_that_forgot_the_run_gets_nothing_before_others_spoke(server):
+    world = World(server)
+    world.join("a")
+    world.join("b")
+    world.claim("a", [(0, 3)], 0)
+    world.claim("b", [(0, 3)], 0)
+    server.flushall()
+    world.book = ClaimBook()
+    world.claim("a", [(0, 2)], 1)
+    held = {case for host in world.hosts.values() for case in host[3]}
+    world.claim("a", [(0, 2)], 0)
+    world.claim("b", [], 0)
+    for _ in range(3):
+        world.now_s += SILENT_MS // 3000
+        world.claim("a", [], 0)
+        world.claim("b", [], 0)
+    world.claim("a", [(0, 7)], 0)
+    assert len(world.hosts["b"][3]) == 3
+    assert not world.hosts["a"][3] & world.hosts["b"][3]
+    assert held <= world.hosts["a"][3] | world.hosts["b"][3]
+
+
+def test_what_failed_is_asked_again_by_who_joins_later(server):
+    world = World(server)
+    world.join("a")
+    for _ in range(N):
+        world.claim("a", [(0, 9), (1, 9), (2, 9)], 20, fails=True)
+    assert world.book.failed == set(range(N))
+    world.leave("a")
+    world.join("b")
+    assert world.book.back == set(range(N))
+    assert not world.book.failed

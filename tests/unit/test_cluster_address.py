@@ -1,0 +1,115 @@
+"""The URL of a cluster's server: what is taken, what is refused, and that no password shows."""
+
+import pytest
+
+from pytest_ultrapar.cluster.address import read_address, server_facts
+from pytest_ultrapar.errors import ConfigError
+
+CANARY = "s3cret-canary"
+
+
+def of_environment(url):
+    return read_address(None, {"ULTRAPAR_CLUSTER": url})
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost", "redis://localhost:6379/0"),
+        ("redis://127.0.0.1:7001/3", "redis://127.0.0.1:7001/3"),
+        ("redis://[::1]:7001", "redis://[::1]:7001/0"),
+        ("rediss://user:pw@db.example/1", "rediss://db.example:6379/1"),
+        ("redis://db.example?trusted=yes", "redis://db.example:6379/0"),
+        ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
+    ],
+)
+def test_urls_that_are_taken(url, shown):
+    assert of_environment(url).shown == shown
+
+
+def test_nothing_is_named():
+    assert read_address(None, {}) is None
+    assert of_environment(" ") is None
+
+
+def test_the_option_overrides_the_environment():
+    environ = {"ULTRAPAR_CLUSTER": "redis://127.0.0.1:1"}
+    assert read_address("redis://127.0.0.1:2", environ).port == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("localhost:6379", "must begin with redis://"),
+        ("http://localhost", "must begin with redis://"),
+        ("redis:localhost", "must begin with redis://"),
+        ("redis://", "names no host"),
+        ("redis://localhost:99999", "is no URL"),
+        ("redis://[::1", "is no URL"),
+        ("redis://localhost/first", "number of a database"),
+        ("redis://localhost/-1", "number of a database"),
+        ("redis://localhost?speed=1", "unknown parameter speed"),
+        ("redis://localhost?prefix=a:b", "prefix"),
+        ("redis://localhost?trusted=maybe", "yes or no"),
+        ("redis://localhost?ca_file=x.pem", "only rediss://"),
+        ("rediss://localhost?ca_file=/nowhere/x.pem", "not there"),
+        ("unix://", "names no socket"),
+        ("unix://host/socket", "names no socket"),
+    ],
+)
+def test_urls_that_are_refused(url, why):
+    with pytest.raises(ConfigError, match=why) as caught:
+        of_environment(url)
+    assert "redis://[USER:PASSWORD@]HOST" in str(caught.value)
+
+
+def test_a_password_on_the_command_line_is_refused_and_not_shown():
+    with pytest.raises(ConfigError, match="everybody on this machine can read") as caught:
+        read_address(f"redis://user:{CANARY}@localhost", {})
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["/x", "?speed=1", ":port"])
+def test_no_refusal_shows_the_password(end):
+    with pytest.raises(ConfigError) as caught:
+        of_environment(f"redis://user:{CANARY}@localhost{end}")
+    assert CANARY not in str(caught.value)
+
+
+def test_neither_repr_nor_shown_hold_the_password():
+    address = of_environment(f"redis://user:{CANARY}@db.example")
+    assert CANARY not in repr(address) + address.shown
+    assert address.connection(1.0)["password"] == CANARY
+
+
+def test_a_server_without_password_elsewhere_is_refused_unless_said():
+    with pytest.raises(ConfigError, match="has no password and is not on this machine"):
+        of_environment("redis://10.0.0.5:6379")
+    assert of_environment("redis://10.0.0.5:6379?trusted=yes").trusted
+
+
+def test_keys_of_an_installation_stand_in_one_slot():
+    assert of_environment("redis://localhost?prefix=lab").key_prefix == "{ultrapar:lab}:"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"redis_version": "6.0.16", "run_id": "x"}, "Redis 6.0.16, and 6.2 or later"),
+        (
+            {"redis_version": "7.2.4", "valkey_version": "7.0.0", "run_id": "x"},
+            "Valkey 7.0.0, and 7.2 or later",
+        ),
+        ({"redis_version": "7.0.15"}, "run_id"),
+    ],
+)
+def test_servers_that_are_refused(said, why):
+    with pytest.raises(ConfigError, match=why):
+        server_facts(said, {"aof_enabled": 1})
+
+
+def test_a_server_that_forgets_is_told_from_one_that_does_not():
+    said = {"redis_version": "7.2.4", "valkey_version": "8.1.3", "run_id": "x"}
+    assert server_facts(said, {"aof_enabled": 0}).forgets
+    assert not server_facts(said, {"aof_enabled": 1}).forgets
+    assert server_facts(said, {}).name == "Valkey 8.1.3"
