@@ -102,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         garbage.collect_seldom(config)
         config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
+        _cut(config)
         config.pluginmanager.register(ForkedChildren(), "ultrapar-forks")
     else:
         try:
@@ -134,6 +135,7 @@ def _coordinate(config: pytest.Config) -> None:
     internals.check()
     _refuse(config)
     settled, pool = process.settings(config)
+    _cut(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     if settled.cluster_run or settled.cluster or settled.cluster_host:
         from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - seldom
@@ -168,6 +170,16 @@ def _coordinate(config: pytest.Config) -> None:
         config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
     else:
         _run(config, n_workers, gate)
+
+
+def _cut(config: pytest.Config) -> None:
+    """Make only tests of the shard, if the run is one."""
+    from pytest_ultrapar.session import process  # noqa: PLC0415 - needed with a pool only
+
+    if process.settings(config)[0].shard is not None:
+        from pytest_ultrapar.session.sharding import cut  # noqa: PLC0415 - few runs are shards
+
+        cut(config)
 
 
 def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:

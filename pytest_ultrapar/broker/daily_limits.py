@@ -31,6 +31,8 @@ class DailyLimit(msgspec.Struct, frozen=True):
         late_s: How long after its grant a request may be at the provider, seconds.
         name: Of the file; empty: the count is kept for this run only.
         directory: Of the file.
+        amount: Units per day, where they are not the limit's own: shards of one host count together
+            against the undivided limit.
     """
 
     limit: str
@@ -38,6 +40,7 @@ class DailyLimit(msgspec.Struct, frozen=True):
     late_s: float
     name: str = ""
     directory: str = ""
+    amount: int = 0
 
     @property
     def shown(self) -> str:
@@ -63,16 +66,22 @@ class DailyLimit(msgspec.Struct, frozen=True):
 
         memory = self.memory if self.name else None
         zone = None if limit.day is None else ZoneInfo(limit.day)
-        amount = int(getattr(limit, self.word))
+        amount = self.amount or int(getattr(limit, self.word))
         return DayLedger(amount, clock, now_s, zone=zone, memory=memory, late_s=self.late_s)
 
 
 def counted_days(
-    pool: Pool, lanes: Sequence[Lane], identities: Mapping[LaneId, str], directory: Path
+    pool: Pool,
+    lanes: Sequence[Lane],
+    identities: Mapping[LaneId, str],
+    directory: Path,
+    shard: str = "",
 ) -> tuple[DailyLimit, ...]:
     """What counts days on the paths of these lanes.
 
-    A key that is used on several servers has a file for each of them: all must allow a send.
+    A key that is used on several servers has a file for each of them: all must allow a send. A
+    shard has two counts, its own against its part and that of the host against the whole: earlier
+    runs may have used up a part of that, and other shards of this host do.
 
     Args:
         pool: For its limits.
@@ -80,18 +89,24 @@ def counted_days(
         identities: Of their keys (`pool.keys.key_identity`); lanes of a simulated provider that the
             run starts itself have none, since nobody counts before or after that.
         directory: Of the files.
+        shard: Which part of the limits the pool has: `2/4`; empty: all.
     """
     found: dict[DailyLimit, None] = {}
     for lane in lanes:
         for limit in (pool.limits[name] for name in lane.limits):
-            own = [one for one in lanes if limit.name in one.limits]
-            late_s = UNRATED_SEND_BY_S + max(one.request_s for one in own)
-            lasts = any(one.lane_id in identities for one in own)
+            on_it = [one for one in lanes if limit.name in one.limits]
+            late_s = UNRATED_SEND_BY_S + max(one.request_s for one in on_it)
+            lasts = any(one.lane_id in identities for one in on_it)
             for kind, _ in limit.rows:
                 if kind.is_daily:
                     identity = identities.get(lane.lane_id, "")
                     name = _file_name(pool, kind, limit, lane, identity) if lasts else ""
                     counted = DailyLimit(limit.name, kind.word, late_s, name, str(directory))
+                    if shard and name:
+                        whole = int(getattr(pool.undivided[limit.name], kind.word))
+                        found[msgspec.structs.replace(counted, amount=whole)] = None
+                        own = f"{name}-{shard.replace('/', '-of-')}"
+                        counted = msgspec.structs.replace(counted, name=own)
                     found[counted] = None
     return tuple(found)
 

@@ -38,7 +38,11 @@ class DayLeft(NamedTuple):
 
 
 def run_days(
-    pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
+    pool: Pool,
+    lanes: Sequence[Lane],
+    environ: Mapping[str, str],
+    simulator: str | None,
+    shard: str = "",
 ) -> tuple[DailyLimit, ...]:
     """What counts days on these lanes; nothing where no limit does.
 
@@ -47,6 +51,7 @@ def run_days(
         lanes: Those that may be used.
         environ: The environment's variables, which hold the keys.
         simulator: URL of a simulated provider that already runs.
+        shard: Which part of the limits the pool has: `2/4`; empty: all.
 
     Raises:
         ConfigError: A key is not set, or there is no place for the memory.
@@ -59,7 +64,7 @@ def run_days(
     identities = key_identities(pool, lanes, environ, simulator)
     # A run on nothing but its own simulated provider needs no place.
     directory = state_directory(environ) if identities else Path()
-    return counted_days(pool, lanes, identities, directory)
+    return counted_days(pool, lanes, identities, directory, shard)
 
 
 def days_left(

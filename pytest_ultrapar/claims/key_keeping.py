@@ -6,8 +6,10 @@ import os
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.headroom import longest_spare_s
 from pytest_ultrapar.broker.lane_table import free_s
 from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, lock_directory, take_all
 from pytest_ultrapar.errors import ConfigError
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.claims.key_lock import Taken
+    from pytest_ultrapar.claims.key_lock import KeyGroup, Taken
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import KeyLock
@@ -136,6 +138,7 @@ def keep_keys(
     clock: Clock,
     pause: Callable[[float], object] = _pause,
     option: str = "--ultrapar-key-lock",
+    group: KeyGroup | None = None,
 ) -> KeptKeys:
     """Take all keys for this run, and wait until what earlier runs sent does not count any more.
 
@@ -149,12 +152,14 @@ def keep_keys(
         clock: Of the host.
         pause: Lets so many seconds pass.
         option: Which option gave `how`, for messages.
+        group: With whom this run may have the keys at the same time, as they keep the limits
+            together: each has its part of them.
 
     Raises:
         ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
     """
     try:
-        return _keep(keys, run, how, line, clock=clock, pause=pause, option=option)
+        return _keep(keys, run, how, line, group, clock=clock, pause=pause, option=option)
     except KeyboardInterrupt:
         line.give_up()
         raise
@@ -167,6 +172,7 @@ def _keep(
     run: Path | None,
     how: KeyLock,
     line: WaitingLine,
+    group: KeyGroup | None,
     *,
     clock: Clock,
     pause: Callable[[float], object],
@@ -178,7 +184,7 @@ def _keep(
     who = "" if run is None else str(run)
     while True:
         holder = Holder(os.getpid(), who, datetime.now(UTC).replace(microsecond=0))
-        locks = take_all(directory, keys, holder)
+        locks = take_all(directory, keys, holder, group, partial(_apart_s, keys, clock))
         if isinstance(locks, KeyLocks):
             break
         waited_s = clock.now_s() - began_s
@@ -230,15 +236,58 @@ def wait_until_free(
         pause(min(left_s, _LOOK_S))
 
 
+def _apart_s(keys: Mapping[str, LockedKey], clock: Clock, name: str, earlier: Holder) -> float:
+    """From when on a group need not wait for an earlier holder of a key.
+
+    Members send without knowing of each other, so their first sends may fall together, those of a
+    whole window at once. So all that was sent before has to be out of every window.
+    """
+    before_s = _until_s(keys[name], earlier, clock)
+    return before_s + _windows_s(keys[name]) if before_s > 0 else 0.0
+
+
 def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
     earlier = locks.earlier.get(name)
-    if earlier is None:
-        return 0.0
-    now_s = clock.now_s()
-    latest_s = free_s(key.limits, now_s)
+    free_at_s = 0.0 if earlier is None else _until_s(key, earlier, clock, is_same=locks.is_joint)
+    if name in locks.before_s:
+        before_s, latest_s = locks.before_s[name], _latest_s(key, clock) + _windows_s(key)
+        free_at_s = max(free_at_s, latest_s if before_s is None else min(before_s, latest_s))
+    return free_at_s
+
+
+def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = False) -> float:
+    """From when on what an earlier holder sent keeps a run waiting no more.
+
+    Args:
+        key: With the limits of the run.
+        earlier: Who had it.
+        clock: Of the host.
+        is_same: Whether it had these limits, too. A member of a group had a part of them, and its
+            sends were further apart.
+    """
+    latest_s = _latest_s(key, clock)
+    if earlier.group and not is_same:
+        latest_s += _windows_s(key)
     # A run that was killed may have sent until now. A time later than any that could have been
     # written now is of an earlier boot of the host; a smaller one from there is past on both.
     return latest_s if earlier.free_s is None else min(earlier.free_s, latest_s)
+
+
+def _latest_s(key: LockedKey, clock: Clock) -> float:
+    return free_s(key.limits, clock.now_s())
+
+
+def _windows_s(key: LockedKey) -> float:
+    """The longest window in which sends are spaced."""
+    return max(
+        (
+            kind.window_s + longest_spare_s(kind.window_s)
+            for limit in key.limits
+            for kind, _ in limit.rows
+            if kind.is_spaced and kind.is_rate
+        ),
+        default=0.0,
+    )
 
 
 def _who(taken: Taken) -> str:
@@ -248,4 +297,6 @@ def _who(taken: Taken) -> str:
     since = f"since {holder.since:%Y-%m-%d %H:%M:%S} UTC"
     if not holder.run:
         return f"a check of lanes with process id {holder.pid} ({since})"
-    return f"the run with process id {holder.pid} (results in {visible(holder.run)}, {since})"
+    who = holder.member or "the run"
+    more = f" and {taken.n_more} more of its run" if taken.n_more else ""
+    return f"{who} with process id {holder.pid} (results in {visible(holder.run)}, {since}){more}"

@@ -4,18 +4,28 @@
 the file open, however those end. Those are a run's coordinator and its broker, so that
 nobody else begins while leases may still be granted. `fcntl.lockf` would not do: such a lock cannot
 be shared with the broker, and ends when any library opens and closes the same file.
+
+**Groups.** Runs that keep a key's limits together without asking each other, such as the shards of
+one run, hold its lock jointly (`KeyGroup`). Each member has a file of its own, locked by it alone,
+and a shared lock on the key's. What stands in the key's file is written under an exclusive lock
+only. So whoever has a shared lock and finds the own group there is in it: nobody can write another
+one as long as that lock lives. Whoever gets the exclusive lock is alone, and takes over what the
+files of members that are gone say.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import math
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -23,9 +33,10 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.publish import NOT_THAT_JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 DIRECTORY_VARIABLE = "ULTRAPAR_LOCK_DIR"
+_MEMBER = ".member-"
 _open_fds: set[int] = set()
 
 
@@ -37,21 +48,56 @@ class Holder(msgspec.Struct, frozen=True):
         run: The run's directory; empty for a check of lanes, which has none.
         since: When it took the key; for people.
         free_s: From when on its sends keep nobody waiting, in seconds of the host's monotonic
-            clock; None while it runs, and for ever when it was killed.
+            clock; None while it runs, and for ever when it was killed. In the file of a key that a
+            group has: those of whoever had it before the group.
+        group: Of whom it is a member, if of any.
+        member: Which one, for people: `shard 2/4`.
     """
 
     pid: int
     run: str
     since: datetime
     free_s: float | None = None
+    group: str = ""
+    member: str = ""
+
+
+class KeyGroup(NamedTuple):
+    """Runs that may have keys at the same time, and which of them this is.
+
+    Attributes:
+        group_id: The same for all that keep the limits together, and for nobody else.
+        member_id: Unique among them, for people: `shard 2/4`. Two of one name exclude each other.
+    """
+
+    group_id: str
+    member_id: str
+
+    def file_of(self, name: str) -> str:
+        """The name of the member's file beside a key's."""
+        group, member = (hashlib.sha256(one.encode()).hexdigest()[:16] for one in self)
+        return f"{name}{_MEMBER}{group}.{member}"
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A key that somebody else has; `holder` is None when it does not say who it is."""
+    """A key that somebody else has; `holder` is None when it does not say who it is.
+
+    Attributes:
+        n_more: Other members of the holder's group that have it, too.
+    """
 
     name: str
     holder: Holder | None
+    n_more: int = 0
+
+
+Before = Callable[[str, Holder], float]
+"""From when on sends of an earlier holder of a key (by its file's name) keep no group waiting."""
+
+
+def _at_once(_: str, earlier: Holder) -> float:
+    return earlier.free_s or 0.0
 
 
 def lock_directory(environ: Mapping[str, str]) -> Path:
@@ -75,39 +121,112 @@ class KeyLocks:
     Attributes:
         fds: Descriptors of the files; a process that inherits them holds the keys, too. A process
             that is merely forked closes them, and one that is started does not get them.
-        earlier: Who had each key last, by the file's name; keys that nobody had are left out.
+        earlier: Who had each key last, by the file's name; keys that nobody had are left out. Of a
+            group the same member.
+        before_s: Of a group: from when on nothing that was sent before it keeps it waiting, as
+            `Holder.free_s`.
     """
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(
+        self, holder: Holder, group: KeyGroup | None = None, before: Before = _at_once
+    ) -> None:
+        if group is not None:
+            holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
+        self._group = group
+        self._before = before
+        # Where it stands that we have the key, and what stands there when we give it back unused.
         self._fd_of: dict[str, int] = {}
+        self._restored: dict[str, Holder | None] = {}
+        self._shared: list[int] = []
         self._pid = os.getpid()
         self.earlier: dict[str, Holder] = {}
+        self.before_s: dict[str, float | None] = {}
 
     @property
     def fds(self) -> tuple[int, ...]:
         """Descriptors of the files."""
-        return tuple(self._fd_of.values())
+        return (*self._fd_of.values(), *self._shared)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether others of a group may have the keys, too."""
+        return self._group is not None
 
     def take(self, name: str, directory: Path) -> Taken | None:
         """Take one more key; returns who has it if it is taken."""
+        if self._group is not None:
+            return self._join(name, directory, self._group)
         path = directory / name
         fd = _open(path)
         try:
             is_ours = _lock(fd, path)
             found = _read(fd)
             if not is_ours:
-                return Taken(name, found)
+                return _taken(name, directory, found)
+            members = _members(name, directory)
+            found = _latest([found, *map(_read_file, members)])
             if found is not None:
                 self.earlier[name] = found
             _write(fd, self._holder)
-            self._fd_of[name] = fd
-            _open_fds.add(fd)
-            fd = -1
+            for member in members:
+                member.unlink(missing_ok=True)
+            self._fd_of[name], fd = _kept(fd), -1
+            self._restored[name] = found
         finally:
             if fd >= 0:
                 os.close(fd)
         return None
+
+    def _join(self, name: str, directory: Path, group: KeyGroup) -> Taken | None:
+        """Take a key as a member of a group; returns who has it if it is taken."""
+        path, own_path = directory / name, directory / group.file_of(name)
+        own_fd = _open(own_path)
+        fd = -1
+        try:
+            if not _lock(own_fd, own_path):
+                return Taken(name, _read(own_fd))
+            fd = _open(path)
+            if _lock(fd, path):
+                self._begin(fd, name, directory, group)
+                # Linux drops the one lock before it takes the other: somebody may come between.
+            is_shared = _lock(fd, path, fcntl.LOCK_SH)
+            said = _read(fd)
+            if not is_shared:
+                return _taken(name, directory, said)
+            # Whoever was alone for a moment may have removed the member's file.
+            is_named = _is_at(own_fd, own_path)
+            if said is None or said.group != group.group_id or not is_named:
+                os.close(fd)
+                fd = -1
+                return _taken(name, directory, said)
+            own = _read(own_fd)
+            if own is not None:
+                self.earlier[name] = own
+            self.before_s[name] = said.free_s
+            _write(own_fd, self._holder)
+            self._shared.append(_kept(fd))
+            self._fd_of[name] = _kept(own_fd)
+            self._restored[name] = own
+            fd = own_fd = -1
+        finally:
+            for one in (fd, own_fd):
+                if one >= 0:
+                    os.close(one)
+        return None
+
+    def _begin(self, fd: int, name: str, directory: Path, group: KeyGroup) -> None:
+        """Make a key the group's; nobody has it."""
+        said = _read(fd)
+        if said is not None and said.group == group.group_id:
+            return
+        own = directory / group.file_of(name)
+        members = [one for one in _members(name, directory) if one != own]
+        found = _latest([said, *map(_read_file, members)])
+        free_s = 0.0 if found is None else self._before(name, found)
+        _write(fd, msgspec.structs.replace(self._holder, free_s=free_s))
+        for member in members:
+            member.unlink(missing_ok=True)
 
     def give_back(self, free_s: Mapping[str, float]) -> None:
         """Let others have the keys; later calls do nothing, nor do calls in a forked process.
@@ -123,18 +242,34 @@ class KeyLocks:
             if name in free_s:
                 _write(fd, msgspec.structs.replace(self._holder, free_s=free_s[name]))
             else:
-                _write(fd, self.earlier.get(name))
+                _write(fd, self._restored.get(name))
+        # The member's own file first: whoever is alone with a key reads what stands there.
+        for fd in self.fds:
             _open_fds.discard(fd)
             # No LOCK_UN: it would end the lock for a broker that still has the file.
             os.close(fd)
         self._fd_of.clear()
+        self._shared.clear()
 
 
-def take_all(directory: Path, names: Collection[str], holder: Holder) -> KeyLocks | Taken:
+def take_all(
+    directory: Path,
+    names: Collection[str],
+    holder: Holder,
+    group: KeyGroup | None = None,
+    before: Before = _at_once,
+) -> KeyLocks | Taken:
     """Take all keys or none; never waits.
 
     They are tried in one order everywhere, so of two runs that want some of the same keys one gets
     all of them.
+
+    Args:
+        directory: Of the files.
+        names: Of the keys' files.
+        holder: Who takes them.
+        group: With whom it may have them together; None: with nobody.
+        before: From when on a group need not wait for an earlier holder.
 
     Returns:
         The locks, or the first key that somebody else has.
@@ -144,7 +279,7 @@ def take_all(directory: Path, names: Collection[str], holder: Holder) -> KeyLock
     """
     if names:
         _make_private(directory)
-    locks = KeyLocks(holder)
+    locks = KeyLocks(holder, group, before)
     try:
         for name in sorted(names):
             taken = locks.take(name, directory)
@@ -183,14 +318,69 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def _lock(fd: int, path: Path) -> bool:
+def _lock(fd: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     # Directories for temporary files are swept: who locks a file that was removed in between locks
     # nothing. The next try makes a new one.
-    return path.exists() and os.fstat(fd).st_ino == path.stat().st_ino
+    return _is_at(fd, path)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.fstat(fd).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _kept(fd: int) -> int:
+    """A descriptor that stays open with its lock."""
+    _open_fds.add(fd)
+    return fd
+
+
+def _members(name: str, directory: Path) -> list[Path]:
+    """The files of all that had a key as members of a group, or have it."""
+    return sorted(directory.glob(f"{name}{_MEMBER}*"))
+
+
+def _taken(name: str, directory: Path, said: Holder | None) -> Taken:
+    """Who has a key that is taken: of a group a member that lives."""
+    if said is None or not said.group:
+        return Taken(name, said)
+    living = [one for path in _members(name, directory) if (one := _living(path)) is not None]
+    return Taken(name, living[0], len(living) - 1) if living else Taken(name, None)
+
+
+def _living(path: Path) -> Holder | None:
+    """Who has the file of a member; None where nobody does."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if _lock(fd, path, fcntl.LOCK_SH) else _read(fd)
+    finally:
+        os.close(fd)
+
+
+def _read_file(path: Path) -> Holder | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        return _read(fd)
+    finally:
+        os.close(fd)
+
+
+def _latest(holders: Iterable[Holder | None]) -> Holder | None:
+    """Of several earlier holders the one that keeps others waiting for longest."""
+    found = [one for one in holders if one is not None]
+    return max(found, key=lambda one: math.inf if one.free_s is None else one.free_s, default=None)
 
 
 def _read(fd: int) -> Holder | None:

@@ -103,6 +103,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
         run = find_measured_run(arguments.run)
+        for one in (run, baseline):
+            if one is not None and one.manifest.shard is not None:
+                msg = (
+                    f"{one.directory} is shard {one.manifest.shard} of a run, and a gate judges "
+                    "whole runs: join the shards (ultrapar merge) and gate the merge"
+                )
+                raise ConfigError(msg)
         result = judge(rules, run, baseline, undecided=arguments.undecided)
     sections = [gate_section(result)]
     if arguments.markdown:

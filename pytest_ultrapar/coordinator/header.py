@@ -18,7 +18,7 @@ from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
-from pytest_ultrapar.store.cases_file import read_shared
+from pytest_ultrapar.store.cases_file import read_generated, read_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.store.cases_file import Shared
+    from pytest_ultrapar.store.cases_file import Generated, Shared
 
 ASSUMED_S = 1.0
 """A request where the pool says nothing of its model's latency."""
@@ -94,12 +94,40 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *effective(options))
         if any(words in value.origin for words in _NOT_OF_THE_FILE)
+        and ", shard " not in value.origin
     ]
     if said:
         text.append("ultrapar: " + ", ".join(said))
+    text += [f"ultrapar: {line}" for line in shard_lines(options, pool)]
     if not source_of(options).sends:
         return text
     return text + _variables(pool, lanes) + one_key_lines(lanes)
+
+
+def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
+    """Which part of a run this is, and what it has of each limit."""
+    shard = options.shard
+    if shard is None:
+        return
+    yield f"shard {shard}: its own cases only, limits divided by {shard.n}"
+    parts = [
+        f"{one.name} = {one.value:g} ({one.origin})"
+        for one in pool.effective
+        if isinstance(one.value, int | float) and f", shard {shard} of " in one.origin
+    ]
+    if parts:
+        n_more = len(parts) - _SHOWN_KEYS
+        more = f" and {n_more} more in manifest.json" if n_more > 0 else ""
+        yield f"{', '.join(parts[:_SHOWN_KEYS])}{more}"
+
+
+def shard_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
+    """How many of all cases a shard has."""
+    if options.shard is not None and generated is not None:
+        yield (
+            f"shard {options.shard}: {n_cases:,} of {generated.n_cases:,} cases, limits divided by "
+            f"{options.shard.n}"
+        )
 
 
 def _repeats(options: Options) -> str:
@@ -157,6 +185,8 @@ def assignment_lines(
     text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
     if run.keys is not None and run.keys.waited_for:
         text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
+    generated = read_generated(run.directory.path)
+    text += [f"ultrapar: {one}" for one in shard_size(run.options, run.planned, generated)]
     text += [f"ultrapar: {one}" for one in not_asked(read_shared(run.directory.path))]
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:

@@ -20,6 +20,8 @@ from pytest_ultrapar.coordinator.header import (
     not_asked,
     pool_hints,
     process_loads,
+    shard_lines,
+    shard_size,
     waste_of_pool,
 )
 from pytest_ultrapar.coordinator.policies import make_assignment
@@ -149,7 +151,12 @@ class Planning(collection.CollectOnly):
         return plan_lines(
             plan,
             sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool), *days],
-            settings=[*self._settings(), *skipped, *not_asked(selection.shared(config))],
+            settings=[
+                *self._settings(),
+                *self._shard(len(collected)),
+                *skipped,
+                *not_asked(selection.shared(config)),
+            ],
             warnings=[
                 *self._not_ready(),
                 *waste_of_pool(
@@ -173,7 +180,8 @@ class Planning(collection.CollectOnly):
     ) -> tuple[list[str], list[str]]:
         """What limits per day have left, and where the cases need more."""
         try:
-            counted = run_days(self._pool, lanes, os.environ, self._options.simulator)
+            simulator, shard = self._options.simulator, str(self._options.shard or "")
+            counted = run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
             # A plan needs no keys, but the memory of a day goes by them.
             return [], [f"cannot tell what is left of the daily limits: {error}"]
@@ -245,6 +253,11 @@ class Planning(collection.CollectOnly):
             yield f"for {counted(self._n_workers, 'worker')}"
         if self._options.baseline is not None:
             yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
+
+    def _shard(self, n_cases: int) -> Iterator[str]:
+        """Which part of a run is planned."""
+        yield from shard_size(self._options, n_cases, selection.generated(self._config))
+        yield from (*shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self) -> Iterator[str]:
         """What would end a run at its start, and does not matter to a plan."""

@@ -391,7 +391,23 @@ def make_assignment(
         policy=policy,
         mode=mode,
     )
-    return checked(given, lanes=lanes, cases=cases)
+    assignment = checked(given, lanes=lanes, cases=cases)
+    _refuse_order_of_shards(config, assignment, f"policy {policy} of mode {mode}")
+    return assignment
+
+
+def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose: str) -> None:
+    """Refuse rules over cases of which a shard has only some: each would keep them for itself."""
+    shard = process.settings(config)[0].shard
+    for group in assignment.groups if shard is not None else ():
+        if group.after or group.exclusive or group.at_once or group.start_after_s:
+            msg = (
+                f"{whose} makes groups of cases that wait for each other (such as {group.name!r}), "
+                f"and shard {shard} knows nothing of the cases of other shards; use a policy "
+                "without such groups (even, by-key, by-model, round-robin), or leave out "
+                "--ultrapar-shard"
+            )
+            raise ConfigError(msg)
 
 
 def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
 from pytest_ultrapar.claims.day_left import DayLeft, days_left, run_days
 from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
@@ -28,7 +30,7 @@ from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
-from pytest_ultrapar.store.cases_file import read_cases, suite_digest
+from pytest_ultrapar.store.cases_file import read_cases, read_generated, suite_digest
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
@@ -38,6 +40,7 @@ from pytest_ultrapar.store.manifest import (
     describe_versions,
     read_manifest,
     resume_differences,
+    shards_differ,
     write_manifest,
 )
 from pytest_ultrapar.store.recovered import RecoveredIndex, recover
@@ -131,6 +134,9 @@ def make_manifest(
         restricted=restricted,
         serial_sample=serial_sample,
         faults=faults,
+        shard=str(options.shard) if options.shard is not None else None,
+        host=options.shard.host if options.shard is not None else None,
+        generated=read_generated(directory.path) if options.shard is not None else None,
         currency=pool.currency,
         prices=pool.prices,
         pool_lanes=lanes,
@@ -253,7 +259,9 @@ class Run:
             if self.options.resume is None:
                 directory = RunDirectory.create(self.options.out, self.started_at)
             else:
-                directory = RunDirectory.open_existing(resolve_run(self.options.resume))
+                earlier = resolve_run(self.options.resume)
+                self._refuse_other_shard(earlier)
+                directory = RunDirectory.open_existing(earlier)
             try:
                 if self.options.resume is not None:
                     finished, lost = recover(directory.path)
@@ -267,6 +275,23 @@ class Run:
                 raise
             self._held_run = held_run.pop_all()
         return directory
+
+    def _refuse_other_shard(self, directory: Path) -> None:
+        """Say what differs, before all its cases do.
+
+        Raises:
+            ConfigError: The run that is to be finished was another part of a whole.
+        """
+        if not (directory / FILE_NAME).exists():
+            return
+        shard = self.options.shard
+        then, now = read_manifest(directory).shard, None if shard is None else str(shard)
+        if then != now:
+            msg = (
+                f"--ultrapar-resume: {directory} cannot be finished by this run: "
+                f"{shards_differ(then, now)}"
+            )
+            raise ConfigError(msg)
 
     def _prepare_replay(self, run: Path, directory: Path, option: str) -> None:
         """Find what the earlier run has.
@@ -516,15 +541,33 @@ class Run:
             return
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path
-        self.keys = keep_keys(keys, path, options.key_lock, line, clock=MonotonicClock())
+        group, shard = self._key_group(), str(options.shard or "")
+        self.keys = keep_keys(
+            keys, path, options.key_lock, line, clock=MonotonicClock(), group=group
+        )
         self.services.inherited = self.keys.fds
-        counted = run_days(self.pool, self.lanes, os.environ, options.simulator)
+        counted = run_days(self.pool, self.lanes, os.environ, options.simulator, shard)
         self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
         if counted:
             # Before `latest` points at this run.
             self.requests_before = self._requests_before()
             self.unfinished_before = self._unfinished_before()
+
+    def _key_group(self) -> KeyGroup | None:
+        """With whom a shard may have its keys at once: the others of the same cases and limits."""
+        shard = self.options.shard
+        if shard is None:
+            return None
+        on_path = {name for lane in self.lanes for name in lane.limits}
+        same = (
+            shard.n,
+            self.options.seed,
+            self.pool.digest,
+            read_generated(self.directory.path),
+            [limit for name, limit in self.pool.undivided.items() if name in on_path],
+        )
+        return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
 
     def how_to_resume(self, *, at_failure: bool = False) -> str:
         """How to finish the run when it was stopped, perhaps at a failure."""

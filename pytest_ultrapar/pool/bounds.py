@@ -66,6 +66,7 @@ PORT = Bounds(at_least=1, at_most=65_535)
 SEED = Bounds(at_least=0, at_most=2**63 - 1)
 REPEATS = Bounds(at_least=1, at_most=100_000)
 PROCESS_NUM = Bounds(at_least=1, at_most=100_000)
+SHARDS = Bounds(at_least=1, at_most=100_000)
 PROMPT_TYPES = Bounds(at_least=1, at_most=1_000)
 
 

@@ -10,10 +10,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, Bounds
+from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
 from pytest_ultrapar.pool.fields import Location, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
-from pytest_ultrapar.pool.settings import SETTINGS, Options, Ports, Repeats, Setting, WhichLog
+from pytest_ultrapar.pool.settings import (
+    SETTINGS,
+    Options,
+    Ports,
+    Repeats,
+    Setting,
+    Shard,
+    WhichLog,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +36,7 @@ _DIGITS = 18
 _NUMBER = re.compile(
     r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE
 )
+_SHARD = re.compile(r"([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _REPEATS = re.compile(r"(-?[0-9]{1,18})(?:x(-?[0-9]{1,18}))?", re.ASCII)
 
 
@@ -231,6 +240,27 @@ def parse_which(location: Location, text: str) -> WhichLog:
     return WhichLog(is_on=True, number=PROCESS_NUM.check(location, int(text)), location=location)
 
 
+def parse_shard(location: Location, text: str) -> Shard:
+    """The shard that `K/N` or `auto` means; for `auto` somebody has yet to ask the environment.
+
+    Raises:
+        ConfigError: It has another form, or there is no such shard.
+    """
+    if text == "auto":
+        return Shard()
+    found = _SHARD.fullmatch(text)
+    if found is None:
+        location.refuse(
+            f'must be K/N such as "2/4", the second of four shards, or "auto" (got {shown(text)})'
+        )
+    k, n = int(found[1]), int(found[2])
+    if not 1 <= n <= SHARDS.at_most:
+        location.refuse(f"must have {SHARDS} shards (got {shown(text)})")
+    if not 1 <= k <= n:
+        location.refuse(f"must be one of 1/{n} to {n}/{n} (got {shown(text)})")
+    return Shard(k, n)
+
+
 MAX_PORTS = 1_000
 _ENTRY_CHARS = 12
 """What is longer is no port and not shown: `ports_env` may name a key's variable by mistake."""
@@ -265,6 +295,7 @@ _TEXTS: Mapping[type, Callable[[Location, str], Any]] = {
     Repeats: parse_repeats,
     WhichLog: parse_which,
     Ports: parse_ports,
+    Shard: parse_shard,
 }
 """How the text of a setting is read, by the kind of its row."""
 

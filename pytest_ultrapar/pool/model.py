@@ -312,6 +312,7 @@ class Pool:
         lanes: All lanes, in the order of the file.
         limits: All limits by name, in the rate mode of their provider.
         held: The limits that its simulated providers hold, where those are not `limits`.
+        undivided: What `limits` were before this shard got its part; empty without shards.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless command line or environment say otherwise.
         record: What of conversations is kept, likewise.
@@ -328,6 +329,7 @@ class Pool:
     lanes: tuple[Lane, ...]
     limits: Mapping[str, Limit]
     held: Mapping[str, Limit] = field(default_factory=dict)
+    undivided: Mapping[str, Limit] = field(default_factory=dict)
     effective: tuple[EffectiveValue, ...] = ()
     repeats: int | None = None
     record: str | None = None

@@ -73,6 +73,45 @@ class Repeats:
         return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
 
 
+class Shard:
+    """One part of `n` that the cases and limits of a run are cut into.
+
+    Attributes:
+        k: Which, from 1; 0 stands for `auto`, until somebody has asked the environment.
+        n: Of how many.
+    """
+
+    __slots__ = ("k", "n")
+
+    def __init__(self, k: int = 0, n: int = 0) -> None:
+        self.k = k
+        self.n = n
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shard) and self.setting == other.setting
+
+    def __hash__(self) -> int:
+        return hash(self.setting)
+
+    def __str__(self) -> str:
+        return self.setting
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the environment says which it is."""
+        return not self.n
+
+    @property
+    def setting(self) -> str:
+        """As the user writes it: `2/4`."""
+        return "auto" if self.is_auto else f"{self.k}/{self.n}"
+
+    @property
+    def host(self) -> str:
+        """What tells its results from those of the others when they are merged."""
+        return f"shard-{self.k}-of-{self.n}"
+
+
 class WhichLog:
     """Which workers write a debug log.
 
@@ -363,6 +402,15 @@ class Options:
         "Deadline of one episode, all its waiting included",
         default=EPISODE_TIMEOUT_S,
         between=Bounds(at_least=0.001, at_most=7 * 86_400),
+    )
+    shard: Setting[Shard | None] = Setting(
+        "--ultrapar-shard K/N",
+        "Run part K of N only, with its part of every limit, so that N machines that know nothing "
+        "of each other keep the limits together; 'auto' takes K and N from GitLab, CircleCI or "
+        "Slurm. 'ultrapar merge' joins the results",
+        default=None,
+        kind=Shard,
+        variable="ULTRAPAR_SHARD",
     )
     coverage: Setting[float] = Setting(
         "--ultrapar-coverage SHARE",

@@ -236,11 +236,12 @@ def _case(index: int, item: pytest.Item, model: str, run_seed: int, repeats: int
 
 def suite_of(item: pytest.Item) -> str:
     """The suite that an item belongs to: its folder's name."""
-    return _suite_at(item.path)
+    return suite_at(item.path)
 
 
 @cache
-def _suite_at(path: Path) -> str:
+def suite_at(path: Path) -> str:
+    """The suite of a test file."""
     return path.parent.name or path.stem
 
 
@@ -255,13 +256,13 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
     callspec = getattr(item, "callspec", None)
     return {
         # Before anything that takes a call: there are 100,000 values in 12,000 cases.
-        name: value if type(value) is str else _scalar(value)
+        name: value if type(value) is str else scalar(value)
         for name, value in (callspec.params if callspec else {}).items()
         if name not in _NO_PARAMETERS
     }
 
 
-def _scalar(value: object) -> Scalar:
+def scalar(value: object) -> Scalar:
     """A parameter's value as a column can hold it: plain values as they are, others by name."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
@@ -286,7 +287,12 @@ def repetition(item: pytest.Item, repeats: int) -> int:
 def case_id_of(item: pytest.Item, run_seed: int) -> str:
     """The id of an item's case: nothing of lanes, keys, workers or order is in it."""
     inner = item.nodeid.split("::", 1)[1] if "::" in item.nodeid else item.name
-    identity = _as_json([_below_project(item.path), inner, run_seed])
+    return case_id_at(item.path, inner, run_seed)
+
+
+def case_id_at(path: Path, inner: str, run_seed: int) -> str:
+    """The id of the case that a test file's item has; `inner` is what follows the file."""
+    identity = _as_json([_below_project(path), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import islice, product
+from math import prod
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_ou
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
     import pluggy
@@ -59,6 +61,119 @@ def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:  # noqa: ANN4
     """The function behind a fixture name while tests are generated (`Metafunc`), or None."""
     definitions = metafunc._arg2fixturedefs.get(name)
     return definitions[-1].func if definitions else None
+
+
+# A test's `_calls` are the product of its calls of `parametrize` (`Metafunc.parametrize`, 9.1.0 and
+# 9.2.0: each multiplies what there is by its own values), and `PyCollector._genfunctions` makes an
+# item of each. Where few of them become items, the product is made late, one call at a time: a
+# million `CallSpec`s are a gigabyte.
+
+
+class _Product:
+    """Stands for `_calls`: what pytest would have multiplied. For other plugins to read."""
+
+    def __init__(self, factors: list[list[Any]]) -> None:
+        self.factors = factors
+
+    def __len__(self) -> int:
+        return prod(map(len, self.factors))
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_joined_call, product(*self.factors))
+
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - a `CallSpec`
+        return next(islice(self, range(len(self))[index], None))
+
+
+class _Kept(list[Any]):
+    """`_calls` of which perhaps none is left: pytest makes an item without parameters of none."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def multiply_late(metafunc: pytest.Metafunc) -> None:
+    """Do not multiply parameters before `keep_calls`; called before any are known."""
+    parametrize = metafunc.parametrize
+
+    def parametrize_late(argnames: Any, *args: Any, **how: Any) -> None:  # noqa: ANN401
+        before: Any = metafunc._calls
+        named = argnames.split(",") if isinstance(argnames, str) else argnames
+        has = {name for factor in _factors(before) for name in factor[0].params}
+        if has.intersection(name.strip() for name in named):
+            parametrize(argnames, *args, **how)  # pytest says what is wrong with that
+            return
+        metafunc._calls = []
+        try:
+            parametrize(argnames, *args, **how)
+        except BaseException:
+            metafunc._calls = before
+            raise
+        own = metafunc._calls
+        metafunc._calls = _Product([*_factors(before), own]) if before else own  # type: ignore[assignment]
+
+    metafunc.parametrize = parametrize_late  # type: ignore[method-assign]
+
+
+def values_of(metafunc: pytest.Metafunc, name: str) -> Iterator[object]:
+    """The values of a parameter in the order in which items get them first; none where it has none.
+
+    A value may come more than once.
+    """
+    for factor in _factors(metafunc._calls):
+        for call in factor:
+            if name in call.params:
+                yield call.params[name]
+
+
+def keep_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int:
+    """Leave some of the items that a test is going to have.
+
+    Args:
+        metafunc: Of the test, when all its parameters are known.
+        is_kept: Asked for each item with what follows its test's name: `[m-1-r0]`, or nothing.
+
+    Returns:
+        How many are left.
+    """
+    factors = _factors(metafunc._calls)
+    if not factors:
+        if is_kept(""):
+            return 1
+        metafunc._calls = _Kept()
+        return 0
+    ids = [["-".join(call._idlist) if call._idlist else None for call in each] for each in factors]
+    kept = _Kept()
+    for calls, parts in zip(product(*factors), product(*ids), strict=True):
+        said = [part for part in parts if part is not None]
+        if is_kept(f"[{'-'.join(said)}]" if said else ""):
+            kept.append(_joined_call(calls))
+    metafunc._calls = kept
+    return len(kept)
+
+
+def _factors(calls: Any) -> list[list[Any]]:  # noqa: ANN401 - `_calls`, or what stands for them
+    if isinstance(calls, _Product):
+        return calls.factors
+    return [calls] if calls else []
+
+
+def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`; 9.1: `CallSpec2`
+    """What `CallSpec.setmulti` makes of them one after the other."""
+    params: dict[str, object] = {}
+    indices: dict[str, int] = {}
+    scopes: dict[str, Scope] = {}
+    ids: list[str] = []
+    marks: list[Any] = []
+    for call in calls:
+        params |= call.params
+        indices |= call.indices
+        scopes |= call._arg2scope
+        ids += call._idlist
+        marks += call.marks
+    return type(calls[0])(
+        params=params, indices=indices, _arg2scope=scopes, _idlist=ids, marks=marks
+    )
 
 
 def is_direct_parameter(definition: pytest.FixtureDef[Any]) -> bool:

@@ -31,7 +31,7 @@ from pytest_ultrapar.session.collection import (
 )
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.session.settings import whose
-from pytest_ultrapar.store.cases_file import Shared
+from pytest_ultrapar.store.cases_file import Generated, Shared
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -175,6 +175,15 @@ def _are_names(value: object) -> bool:
 
 FirstValues = dict[tuple["Path", str], set["Scalar"]]
 """By test file and parameter, the first distinct values in the order of collection."""
+first_key = pytest.StashKey[FirstValues]()
+"""Those of all shards: the items of one do not tell."""
+generated_key = pytest.StashKey[Generated]()
+"""What all shards together are of; for a shard only."""
+
+
+def generated(config: pytest.Config) -> Generated | None:
+    """What all shards together are of; None where the run is a whole one."""
+    return config.stash.get(generated_key, None)
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
@@ -186,6 +195,8 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
     found: FirstValues = {}
     if options.repeats.n_first is None:
         return found
+    if options.shard is not None:
+        return config.stash.get(first_key, found)
     named: dict[int, object] = {}
     for item in items:
         name = _looked_up(named, item)

@@ -62,6 +62,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         msg = "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
         raise ConfigError(msg)
     _check_baseline(options)
+    _settle_shard(options)
     source = source_of(options)
     if not isinstance(source, PoolLanes):
         _settle_earlier(options, source)
@@ -156,6 +157,35 @@ def _check_baseline(options: Options) -> None:
             f"{given} cannot be used together with --ultrapar-resume: what a run has measured "
             "serially stays as it is; leave the option out"
         )
+        raise ConfigError(msg)
+
+
+def _settle_shard(options: Options) -> None:
+    """Ask the environment where it says which shard this is.
+
+    Raises:
+        ConfigError: It does not, or another option needs the whole run.
+    """
+    if options.shard is None:
+        return
+    from pytest_ultrapar.pool.shard import settled_shard  # noqa: PLC0415 - few runs are shards
+
+    origin = options.origin["shard"]
+    shard, options.origin["shard"] = settled_shard(options.shard, os.environ, origin)
+    options.shard = shard
+    alone = "measures one machine that has all limits"
+    what = ""
+    if options.baseline is not None:
+        what = f"--ultrapar-baseline {options.baseline} {alone}"
+    elif options.mode == "serial":
+        what = f"mode serial ({options.origin['mode']}) {alone}"
+    elif options.cluster_run is not None:
+        what = "--ultrapar-cluster-run shares cases and limits itself"
+    elif options.gate or options.gate_baseline is not None:
+        given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
+        what = f"{given} judges a whole run: join the shards (ultrapar merge) and gate the merge"
+    if what:
+        msg = f"{what}; leave it out beside shard {shard} ({origin})"
         raise ConfigError(msg)
 
 

@@ -258,6 +258,42 @@ def suite_digest(cases: Iterable[Case]) -> str:
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
+GENERATED_NAME = "generated.json"
+
+
+class Generated(msgspec.Struct, frozen=True):
+    """The cases of all shards together, before any was selected.
+
+    Attributes:
+        n_cases: How many.
+        digest: Sum of their ids modulo 2**64 (hex): the same in any order, whatever the shard, and
+            different where the suite, its models or the seed are.
+    """
+
+    n_cases: int
+    digest: str
+
+
+def write_generated(directory: Path, generated: Generated | None) -> None:
+    """Leave it in the directory of a shard, whole or not at all; every worker writes the same.
+
+    Raises:
+        ResultsError: The directory cannot be written.
+    """
+    if generated is not None:
+        write_whole(directory / GENERATED_NAME, msgspec.json.encode(generated))
+
+
+def read_generated(directory: Path) -> Generated | None:
+    """The cases of all shards; None where the run is a whole one.
+
+    Raises:
+        ResultsError: The file cannot be read, or holds something else.
+    """
+    path = directory / GENERATED_NAME
+    return read_whole(path, Generated, None, "does not hold what the shards were cut from")
+
+
 SHARED_NAME = "taken.json"
 
 

@@ -18,6 +18,7 @@ from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
 from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
+from pytest_ultrapar.store.cases_file import Generated
 from pytest_ultrapar.store.timing import MeasuredPart
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         currency: Of all prices.
         prices: What tokens cost, as far as known, each with who says so.
         faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
+        shard: Which part of a run this is, such as `2/4`; None: a whole one.
+        host: What tells the results of this part from those of others in a merge; None: a whole
+            run.
+        generated: What all shards together are of; None for a whole run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
         lanes: What became of each lane; empty until the end.
@@ -138,6 +143,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = USD
     prices: tuple[ModelPrice, ...] = ()
     faults: str | None = None
+    shard: str | None = None
+    host: str | None = None
+    generated: Generated | None = None
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
     segments: dict[str, int] = {}
@@ -223,7 +231,9 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     differences = []
     if old.seed != new.seed:
         differences.append(f"the run seed was {old.seed} and is {new.seed} now")
-    if old.suite_digest != new.suite_digest:
+    if old.shard != new.shard:
+        differences.append(shards_differ(old.shard, new.shard))
+    elif old.suite_digest != new.suite_digest:
         differences.append(
             f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
             " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
@@ -255,6 +265,12 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
             f"the answers were {kind[old.simulated]} and would be {kind[new.simulated]} now"
         )
     return differences
+
+
+def shards_differ(old: str | None, new: str | None) -> str:
+    """A sentence about a run that was one part of a whole and would be another now."""
+    then, now = (f"shard {one}" if one else "all shards in one" for one in (old, new))
+    return f"the run was {then} and would be {now} now (--ultrapar-shard)"
 
 
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

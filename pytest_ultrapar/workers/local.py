@@ -10,7 +10,7 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.runtime import write_tables
-from pytest_ultrapar.store.cases_file import write_cases, write_shared
+from pytest_ultrapar.store.cases_file import write_cases, write_generated, write_shared
 from pytest_ultrapar.store.replayed import read_replayed
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class LocalSession:
             write_cases(run.directory.path, collected.cases)
             write_tables(run.directory.path, collected.tables)
             write_shared(run.directory.path, selection.shared(config))
+            write_generated(run.directory.path, selection.generated(config))
             # The HTTP client, 0.1 s: loaded while the run's own simulated provider starts.
             from pytest_ultrapar.session.prefetcher import make_prefetcher  # noqa: PLC0415
 

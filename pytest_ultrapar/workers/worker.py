@@ -17,7 +17,7 @@ from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.runtime import write_tables
-from pytest_ultrapar.store.cases_file import write_cases, write_shared
+from pytest_ultrapar.store.cases_file import write_cases, write_generated, write_shared
 from pytest_ultrapar.store.replayed import read_replayed
 from pytest_ultrapar.workers.messages import Outbox
 
@@ -75,6 +75,7 @@ class WorkerSession:
         write_cases(directory, collected.cases)
         write_tables(directory, collected.tables)
         write_shared(directory, selection.shared(config))
+        write_generated(directory, selection.generated(config))
         collected.cases.clear()
         garbage.spare_items(config)
         worker = given["worker"]

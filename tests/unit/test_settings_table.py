@@ -12,7 +12,15 @@ from pytest_ultrapar.options import add_options
 from pytest_ultrapar.pool.bounds import Bounds
 from pytest_ultrapar.pool.environment import effective, settle
 from pytest_ultrapar.pool.file import WholePoolTable
-from pytest_ultrapar.pool.settings import SETTINGS, Options, Ports, Repeats, Setting, WhichLog
+from pytest_ultrapar.pool.settings import (
+    SETTINGS,
+    Options,
+    Ports,
+    Repeats,
+    Setting,
+    Shard,
+    WhichLog,
+)
 
 SHARE = Bounds(at_least=0, at_most=1)
 ROOT = Path(__file__).parents[2]
@@ -191,6 +199,12 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
             ("x", 'must be "all", "off" or the number'),
         ),
         (
+            {"default": None, "kind": Shard},
+            "2/4",
+            Shard(2, 4),
+            ("5/4", "must be one of 1/4 to 4/4"),
+        ),
+        (
             {"default": None, "kind": Ports},
             "1, 2",
             Ports((1, 2)),
@@ -216,7 +230,7 @@ def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value
 
 
 def test_no_row_is_of_a_kind_that_is_not_tried_above():
-    tried = {int, float, str, Path, tuple, bool, Repeats, Ports, WhichLog}
+    tried = {int, float, str, Path, tuple, bool, Repeats, Ports, Shard, WhichLog}
     assert {row.kind for row in SETTINGS} == tried
 
 

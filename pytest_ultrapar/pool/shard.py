@@ -1,0 +1,199 @@
+"""One part of N of a run without a server: which it is, and its part of every limit.
+
+N runs that know nothing of each other are within a limit together where each is within its part and
+the parts are no more than the whole. So limits are divided in whole units, and what is left over
+goes to the first ones: shard K of N has floor(A / N), plus one where K <= A mod N.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.fields import shown
+from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.pool.money import amount_of, budget_units, money
+from pytest_ultrapar.pool.settings import Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_ultrapar.pool.model import Limit, Pool
+
+MOST_WINDOWS = 1_000_000
+"""A rate of fractions is whole over so many windows at most; the smallest that a pool may have is
+one in a million."""
+_DIGITS = 9
+"""No system starts more."""
+
+
+# -- which shard this is ---------------------------------------------------------------------------
+
+
+class _System(NamedTuple):
+    """How a system that starts N jobs tells each of them which it is."""
+
+    name: str
+    number: str
+    total: str
+    first: int
+
+
+_SYSTEMS = (
+    _System("GitLab", "CI_NODE_INDEX", "CI_NODE_TOTAL", 1),
+    _System("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL", 0),
+)
+_TASK, _LEAST, _MOST, _COUNT = (
+    f"SLURM_ARRAY_TASK_{word}" for word in ("ID", "MIN", "MAX", "COUNT")
+)
+
+
+class _Said(NamedTuple):
+    """What a system says."""
+
+    name: str
+    variables: str
+    k: int
+    n: int
+
+
+def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tuple[Shard, str]:
+    """The shard itself and its origin, where `auto` was given that of the system that started us.
+
+    Args:
+        shard: As it was given.
+        environ: The environment's variables.
+        origin: Where it was given.
+
+    Raises:
+        ConfigError: `auto`, and no system or several say which shard this is, or one says what
+            cannot be.
+    """
+    if not shard.is_auto:
+        return shard, origin
+    found = [*_nodes(environ), *_tasks(environ, origin)]
+    if not found and environ.get("CI_NODE_TOTAL", "").strip() == "1":
+        # A job of GitLab that is not parallel has no index.
+        found = [_Said("GitLab", "CI_NODE_TOTAL", 1, 1)]
+    if not found:
+        looked = ", ".join(f"{one.number} and {one.total} ({one.name})" for one in _SYSTEMS)
+        msg = (
+            f"{origin}: nothing says which shard this is: looked for {looked}, and {_TASK}, "
+            f"{_LEAST}, {_MOST} and {_COUNT} (Slurm); where another system starts the shards, give "
+            "K/N, such as 2/4"
+        )
+        raise ConfigError(msg)
+    said = found[0]
+    if len(found) > 1:
+        both = " and ".join(f"{one.name} ({one.variables})" for one in found)
+        msg = f"{origin}: {both} both say which shard this is; give K/N, such as 2/4"
+        raise ConfigError(msg)
+    if not 1 <= said.k <= said.n:
+        msg = f"{origin}: {said.variables} of {said.name} say {said.k} of {said.n}; give K/N"
+        raise ConfigError(msg)
+    return Shard(said.k, said.n), f"{origin}, {said.variables}"
+
+
+def _nodes(environ: Mapping[str, str]) -> Iterator[_Said]:
+    for one in _SYSTEMS:
+        if environ.get(one.number, "").strip():
+            k, n = _whole(environ, one.number) - one.first + 1, _whole(environ, one.total)
+            yield _Said(one.name, f"{one.number} and {one.total}", k, n)
+
+
+def _tasks(environ: Mapping[str, str], origin: str) -> Iterator[_Said]:
+    if not environ.get(_TASK, "").strip():
+        return
+    task, least, most, n = (_whole(environ, name) for name in (_TASK, _LEAST, _MOST, _COUNT))
+    if most - least + 1 != n:
+        msg = (
+            f"{origin}: Slurm's array has {n} tasks from {least} to {most}, and its step must be "
+            f"1: --array={least}-{least + n - 1}"
+        )
+        raise ConfigError(msg)
+    yield _Said("Slurm", _TASK, task - least + 1, n)
+
+
+def _whole(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "").strip()
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        found = shown(text) if text else "nothing"
+        msg = f"environment {name}: must be a whole number (got {found})"
+        raise ConfigError(msg)
+    return int(text)
+
+
+# -- its part of the limits ------------------------------------------------------------------------
+
+
+def share_of(amount: int, shard: Shard) -> int:
+    """Units of `amount` that a shard has: those of all N sum up to it."""
+    return amount // shard.n + (shard.k <= amount % shard.n)
+
+
+def whole_units(amount: float) -> tuple[int, int]:
+    """An amount per window as whole units, and over how many windows: 1.5 is 3 in 2.
+
+    So a rate of fractions is held anyway (`Pacer`). Never more than the amount.
+    """
+    found = Fraction(str(amount)).limit_denominator(MOST_WINDOWS)
+    if found > Fraction(str(amount)) * (1 + Fraction(1, 10**9)):
+        found = Fraction(math.floor(amount * MOST_WINDOWS), MOST_WINDOWS)
+    return found.numerator, found.denominator
+
+
+def divided(pool: Pool, shard: Shard) -> Pool:
+    """The pool with a shard's part of every limit.
+
+    Raises:
+        ConfigError: A limit would leave nothing for some shard; the message has the sum.
+    """
+    origins = {one.name: one.origin for one in pool.effective}
+    notes: dict[str, EffectiveValue] = {}
+    limits = {}
+    for name, limit in pool.limits.items():
+        limits[name], said = _part(limit, shard, pool.currency)
+        for word, whole in said.items():
+            if (own := f"{name} {word}") in origins:
+                value, origin = getattr(limits[name], word), f"{origins[own]}, shard {shard}"
+                notes[own] = EffectiveValue(own, value, f"{origin} of {whole}")
+    return replace(
+        pool,
+        limits=limits,
+        held={name: _part(one, shard, pool.currency)[0] for name, one in pool.held.items()},
+        undivided=pool.limits,
+        effective=tuple(notes.get(one.name, one) for one in pool.effective),
+    )
+
+
+def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, str]]:
+    """A shard's part of a limit, and by word what the whole is, for people."""
+    parts: dict[str, Any] = {}
+    said: dict[str, str] = {}
+    for kind, amount in limit.rows:
+        units, windows = whole_units(amount)
+        said[kind.word] = f"{amount:.15g}"
+        if windows > 1:
+            said[kind.word] += f" ({units} in {windows * kind.window_s:g} s)"
+        own = _own(f"{kind.word} = {said[kind.word]} of {limit.name}", units, shard)
+        parts[kind.word] = own / windows if kind.is_rate else own
+    if limit.budget is not None:
+        said["budget"] = money(limit.budget, currency)
+        units = budget_units(limit.budget)
+        own = _own(f"budget = {limit.budget:.15g} of {limit.name}", units, shard)
+        parts["budget"] = amount_of(own)
+        if budget_units(parts["budget"]) > own:
+            # Of large sums a float has not every trillionth.
+            parts["budget"] = math.nextafter(parts["budget"], 0)
+    return replace(limit, **parts), said
+
+
+def _own(what: str, units: int, shard: Shard) -> int:
+    if units < shard.n:
+        most = f"use at most {units} shard{'' if units == 1 else 's'}"
+        msg = f"{what} over {shard.n} shards leaves none for shard {shard.n}/{shard.n}; {most}"
+        raise ConfigError(msg)
+    return share_of(units, shard)

@@ -1,0 +1,128 @@
+"""The tests of one shard, cut while they are generated: those of others never become items.
+
+A session of ten million items fits into no process, so it is not enough to deselect them. Which
+shard a test belongs to follows from its case id alone (path below the project, name, parameters,
+run seed), so that shards that know nothing of each other make every case exactly once. Tests that
+are no cases are cut in the same way: over all shards each runs once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar.session import internals, process, selection
+from pytest_ultrapar.session.collection import (
+    case_id_at,
+    case_id_of,
+    mark_faults_key,
+    scalar,
+    suite_at,
+)
+from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.store.cases_file import Generated
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_ultrapar.pool.settings import Shard
+
+_IDS = 2**64
+
+
+def is_in(shard: Shard, case_id: str) -> bool:
+    """Whether a case, or a test with such an id, belongs to a shard."""
+    return int(case_id, 16) % shard.n == shard.k - 1
+
+
+class ShardCut:
+    """The plugin that makes tests of one shard only, in every process that collects."""
+
+    def __init__(self, config: pytest.Config, shard: Shard) -> None:
+        self._config = config
+        self._shard = shard
+        self._n_first = process.settings(config)[0].repeats.n_first
+        self._n_cases = self._sum = 0
+        # Tests that were cut; each has an item, so that nothing else gets its identity.
+        self._cut: set[int] = set()
+        self._suites: set[str] = set()
+        self._shares: dict[str, str] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> Generator[None]:
+        """Leave only what belongs to the shard. The outermost: all parameters are known then."""
+        internals.multiply_late(metafunc)
+        yield
+        definition = metafunc.definition
+        functions = (internals.fixture_function(metafunc, name) for name in metafunc.fixturenames)
+        is_case = any(hasattr(function, ATTRIBUTE) for function in functions)
+        if is_case:
+            self._note(metafunc)
+        inner = definition.nodeid.split("::", 1)[1]
+        seed = process.settings(self._config)[0].seed
+        path, shard = definition.path, self._shard
+
+        def is_kept(parameters: str) -> bool:
+            case_id = case_id_at(path, inner + parameters, seed)
+            if is_case:
+                self._n_cases += 1
+                self._sum += int(case_id, 16)
+            return is_in(shard, case_id)
+
+        if internals.keep_calls(metafunc, is_kept):
+            self._cut.add(internals.test_identity(definition))
+
+    def _note(self, metafunc: pytest.Metafunc) -> None:
+        """What later steps ask of a test and would miss in items that are not there."""
+        marks = [mark.kwargs for mark in metafunc.definition.iter_markers("ultrapar")]
+        suite = suite_at(metafunc.definition.path)
+        self._suites.add(suite)
+        source = next(
+            (one[selection.TAKEN_FROM] for one in marks if selection.TAKEN_FROM in one), 0
+        )
+        if isinstance(source, str) and source != suite:
+            self._shares[suite] = source
+        counted = (one.get(selection.REPEATS_OVER) for one in marks)
+        name = next((one for one in counted if one is not None), None)
+        if self._n_first is None or not isinstance(name, str):
+            return
+        first = self._config.stash.setdefault(selection.first_key, {})
+        values = first.setdefault((metafunc.definition.path, name), set())
+        for value in internals.values_of(metafunc, name):
+            if value is not internals.NO_VALUE and len(values) < self._n_first:
+                values.add(scalar(value))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Cut what pytest does not generate, such as doctests; say what all shards are cut from."""
+        seed = process.settings(config)[0].seed
+        kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            is_ours = internals.test_identity(item) in self._cut or is_in(
+                self._shard, case_id_of(item, seed)
+            )
+            (kept if is_ours else left_out).append(item)
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = kept
+        digest = f"{self._sum % _IDS:016x}"
+        config.stash[selection.generated_key] = Generated(self._n_cases, digest)
+        for suite, source in self._shares.items():
+            if source in self._suites:
+                config.stash.setdefault(mark_faults_key, []).append(
+                    f"suite {suite} takes answers from suite {source} ({selection.TAKEN_FROM}), "
+                    f"which other shards ask: run {source} first, join its shards (ultrapar merge) "
+                    f"and run {suite} with --ultrapar-reuse and the merged run, or leave out "
+                    f"--ultrapar-shard {self._shard}"
+                )
+
+
+def cut(config: pytest.Config) -> None:
+    """Make only tests of the shard, if this run is one."""
+    options, _ = process.settings(config)
+    if options.shard is not None:
+        config.pluginmanager.register(ShardCut(config, options.shard), "ultrapar-shard")

@@ -1,0 +1,378 @@
+"""Runs of one shard each: whose cases they are, what is refused beside it, how keys are shared."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.testing import ServerLog, read_server_log
+from tests.light import PYTEST
+from tests.plugin.conftest import CANARY
+
+MANY = """
+@pytest.fixture(params=["x", "y"])
+def letter(request): return request.param
+
+@pytest.fixture
+def doubled(request): return request.param * 2
+
+@pytest.mark.parametrize("prompt", ["a", "b", "c"])
+@pytest.mark.parametrize("n, k", [(1, 2), pytest.param(3, 4, id="named")])
+def test_stacked(answer, prompt, n, k): pass
+
+class TestClass:
+    @pytest.mark.parametrize("prompt", ["a", pytest.param("b", marks=pytest.mark.skip)])
+    def test_in_class(self, answer, prompt): pass
+
+@pytest.mark.parametrize("prompt", ["a", "b"])
+@pytest.mark.parametrize("doubled", [1, 2], indirect=True)
+def test_fixtures(answer, prompt, letter, doubled):
+    assert doubled in (2, 4)
+
+@pytest.mark.parametrize("n", range(4))
+def test_plain_with_parameters(n): pass
+
+@pytest.mark.parametrize("n", [])
+def test_of_nothing(n): pass
+
+def test_plain(): pass
+
+def test_other(letter): pass
+
+import unittest
+class TestOld(unittest.TestCase):
+    def test_one(self): pass
+    def test_two(self): pass
+    def test_three(self): pass
+"""
+
+
+def _collected(project, *args: str) -> list[str]:
+    result = project.run_here("--collect-only", "-q", *args)
+    assert result.ret in {0, 5}
+    return [line for line in result.outlines if "::" in line]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_shards_are_disjoint_and_together_all_tests(project, n):
+    project.write_pool(models=("m", "other"), key=", qps = 700")
+    project.pytester.path.joinpath("pool.toml").write_text(
+        project.pytester.path.joinpath("pool.toml").read_text().replace("workers = 4 ,", "")
+    )
+    project.suite(MANY)
+    repeats = "--ultrapar-repeats=3"
+    whole = _collected(project, repeats)
+    shards = [_collected(project, repeats, f"--ultrapar-shard={k}/{n}") for k in range(1, n + 1)]
+    assert Counter(name for own in shards for name in own) == Counter(whole)
+    assert len(set(whole)) == len(whole) > 90
+    for own in shards:
+        assert own == [name for name in whole if name in set(own)]  # in the order of the whole
+        assert not n > 1 or len(own) < len(whole)
+
+
+def test_other_seed_makes_other_shards_of_the_same_tests(project):
+    project.suite(
+        '@pytest.mark.parametrize("prompt", range(50))\ndef test_it(answer, prompt): pass'
+    )
+    first, other = (
+        _collected(project, "--ultrapar-shard=1/2", f"--ultrapar-seed={seed}") for seed in (0, 1)
+    )
+    assert set(first) != set(other)
+
+
+def test_results_of_shards_are_all_cases_once(project, workers):
+    project.suite(
+        'P = [f"echo {n}" for n in range(12)]\n'
+        '@pytest.mark.parametrize("prompt", P)\ndef test_it(answer, prompt): pass'
+    )
+    ids, generated = [], set()
+    for k in (1, 2):
+        result = project.run(workers, f"--ultrapar-shard={k}/2", "--ultrapar-repeats=2")
+        assert result.ret == 0
+        manifest = msgspec.json.decode((project.directory / "manifest.json").read_bytes())
+        assert manifest["shard"] == f"{k}/2"
+        assert manifest["host"] == f"shard-{k}-of-2"
+        assert manifest["generated"]["n_cases"] == 24
+        generated.add(manifest["generated"]["digest"])
+        own = {one["name"]: one for one in manifest["effective"]}
+        assert own["p/key0 workers"] == {
+            "name": "p/key0 workers",
+            "value": 2,
+            "origin": f"pool.toml, shard {k}/2 of 4",
+        }
+        rows = project.rows()
+        ids += [row["case_id"] for row in rows]
+        result.stdout.fnmatch_lines(
+            [
+                f"ultrapar: shard {k}/2: its own cases only, limits divided by 2",
+                f"ultrapar: p/key0 workers = 2 (pool.toml, shard {k}/2 of 4)",
+                f"ultrapar: shard {k}/2: {len(rows)} of 24 cases, limits divided by 2",
+            ]
+        )
+    assert len(generated) == 1
+    whole = project.run(workers, "--ultrapar-repeats=2")
+    assert whole.ret == 0
+    assert sorted(ids) == sorted(row["case_id"] for row in project.rows())
+
+
+def test_first_values_are_those_of_all_shards(project):
+    project.suite(
+        'pytestmark = pytest.mark.ultrapar(repeats_over="word")\n'
+        '@pytest.mark.parametrize("prompt", ["a", "b"])\n'
+        '@pytest.mark.parametrize("word", list("pqrstuvwxyz"))\n'
+        "def test_it(answer, word, prompt): pass"
+    )
+    repeats = "--ultrapar-repeats=1x3"
+    shards = [_collected(project, repeats, f"--ultrapar-shard={k}/4") for k in range(1, 5)]
+    assert sorted(name for own in shards for name in own) == sorted(_collected(project, repeats))
+
+
+def test_shard_without_any_case_ends_as_a_selection_of_nothing(project):
+    project.suite('@pytest.mark.parametrize("prompt", ["a"])\ndef test_it(answer, prompt): pass')
+    codes = {project.run_here("-n0", f"--ultrapar-shard={k}/4").ret for k in range(1, 5)}
+    assert codes == {0, 5}
+
+
+ONE = '@pytest.mark.parametrize("prompt", list("abcdefgh"))\ndef test_it(answer, prompt): pass'
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--ultrapar-shard=5/4"], "must be one of 1/4 to 4/4"),
+        (["--ultrapar-shard=auto"], "nothing says which shard this is"),
+        (["--ultrapar-shard=1/5"], "workers = 4 of p/key0 over 5 shards leaves none for shard 5/5"),
+        (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 measures"),
+        (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merge"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merge"),
+        (
+            ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive"],
+            "policy exclusive of mode ultra makes",
+        ),
+        (
+            ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive", "--ultrapar-plan"],
+            "policy exclusive",
+        ),
+    ],
+)
+def test_what_a_shard_cannot_do_is_refused_before_any_request(
+    project, server, options, said, monkeypatch
+):
+    for name in ("CI_NODE_INDEX", "CI_NODE_TOTAL", "CIRCLE_NODE_INDEX", "SLURM_ARRAY_TASK_ID"):
+        monkeypatch.delenv(name, raising=False)
+    project.write_pool(models=("m", "other"))
+    project.suite(ONE)
+    result = project.run_here("-n0", *options)
+    assert result.ret == 4
+    assert said in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
+    assert not server.requests
+
+
+def test_variable_says_it_too(project, monkeypatch):
+    monkeypatch.setenv("ULTRAPAR_SHARD", "auto")
+    monkeypatch.setenv("CIRCLE_NODE_INDEX", "1")
+    monkeypatch.setenv("CIRCLE_NODE_TOTAL", "4")
+    project.suite(ONE)
+    result = project.run_here("--collect-only")
+    origin = "environment ULTRAPAR_SHARD, CIRCLE_NODE_INDEX and CIRCLE_NODE_TOTAL"
+    result.stdout.fnmatch_lines([f"ultrapar: shard = 2/4 ({origin})"])
+
+
+def test_suite_that_takes_answers_of_another_one_is_refused(project):
+    for suite, mark in (
+        ("one", ""),
+        ("two", 'pytestmark = pytest.mark.ultrapar(taken_from="one")'),
+    ):
+        folder = project.pytester.mkdir(suite)
+        project.suite(f"{mark}\n{ONE}", f"{folder.name}/test_{suite}.py")
+    result = project.run_here("-n0", "--ultrapar-shard=1/2")
+    assert result.ret == 4
+    assert "suite two takes answers from suite one (taken_from)" in result.stderr.str()
+
+
+def test_shard_is_resumed_as_itself_only(project, server):
+    project.suite(
+        '@pytest.mark.parametrize("prompt", [f"echo {n}" for n in range(8)])\n'
+        "def test_it(answer, prompt): pass"
+    )
+    assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
+    server.reset()
+    other = project.run_here("-n0", "--ultrapar-shard=2/2", "--ultrapar-resume=latest")
+    assert other.ret == 4
+    said = "the run was shard 1/2 and would be shard 2/2 now (--ultrapar-shard)"
+    assert said in other.stderr.str()
+    whole = project.run_here("-n0", "--ultrapar-resume=latest")
+    assert whole.ret == 4
+    assert "shard 1/2 and would be all shards in one now" in whole.stderr.str()
+    assert project.run_here("-n0", "--ultrapar-shard=1/2", "--ultrapar-resume=latest").ret == 0
+    assert not server.requests
+
+
+# -- several at once, judged by the provider's log -------------------------------------------------
+
+POOL = """
+schema = 1
+[[provider]]
+name = "lab"
+api = "openai"
+base_url = "{url}"
+keys = [{{ name = "k", env = "LAB_KEY" }}]
+per_key = {{ workers = {seats}, qps = 8, rpm = 400{day} }}
+[[provider.model]]
+name = "m"
+latency_hint_s = 0.5
+"""
+SERVED = """
+[[provider]]
+name = "lab"
+api = "simulated"
+keys = [{ name = "k" }]
+per_key = { workers = 5, qps = 8, rpm = 400 }
+latency = { kind = "log-normal", median_s = 0.5, sigma = 0.4 }
+[[provider.model]]
+name = "m"
+"""
+N_CASES = 120
+SUITE = f"""
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, number) -> str:
+    return (await llm.chat([{{"role": "user", "content": f"{{number}}"}}])).text
+
+@pytest.mark.parametrize("number", range({N_CASES}))
+def test_it(answer, number): pass
+"""
+
+
+class Shards:
+    """A server with the undivided limits, and runs of shards beside each other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = folder / "served.toml"
+        path.write_text("schema = 1\n" + SERVED)
+        pool = load_pool(path, environ={}, overrides=Overrides())
+        self._log = folder / "server.log"
+        self.server = SimulatorProcess.start(
+            pool, log_path=self._log, tokens={("lab", "k"): CANARY}
+        )
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, shard: str, *options: str, seats: int = 5, day: str = ""):
+        (self.folder / "suite").mkdir(exist_ok=True)
+        url = self.server.base_url("lab")
+        pool = POOL.format(url=url, seats=seats, day=day)
+        (self.folder / "suite" / "pool.toml").write_text(pool)
+        (self.folder / "suite" / "test_suite.py").write_text(SUITE)
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        environ |= {
+            "LAB_KEY": CANARY,
+            "ULTRAPAR_LOCK_DIR": str(self.folder / "locks"),
+            "ULTRAPAR_STATE_DIR": str(self.folder / "state"),
+        }
+        process = subprocess.Popen(
+            [
+                *PYTEST,
+                "--ultrapar-pool=pool.toml",
+                f"--ultrapar-shard={shard}",
+                f"--ultrapar-out={self.out(shard)}",
+                "--ultrapar-report=off",
+                *options,
+            ],
+            cwd=self.folder / "suite",
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def out(self, shard: str) -> Path:
+        return self.folder / f"out-{shard.replace('/', '-')}"
+
+    def stop(self) -> ServerLog:
+        self.server.stop()
+        return read_server_log(self._log)
+
+    def end(self) -> None:
+        self.server.stop()
+        for process in self.started:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+@pytest.fixture
+def shards(tmp_path):
+    found = Shards(tmp_path)
+    yield found
+    found.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_four_shards_at_once_keep_the_undivided_limits(shards, workers):
+    names = [f"{k}/4" for k in range(1, 5)]
+    running = [shards.start(name, workers) for name in names]
+    for process in running:
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, out
+        assert "waiting for key" not in out
+    log = shards.stop()
+    assert log.count(429) == 0
+    assert len(log.requests) == N_CASES
+    assert log.max_in_flight(key="k") <= 5
+    assert log.max_in_window(1.0, key="k") <= 8
+    # They were at it at the same time, and no slower than the limits.
+    assert log.max_in_flight(key="k") >= 4
+    rows = [row for name in names for row in _rows(shards.out(name))]
+    assert len({row["case_id"] for row in rows}) == len(rows) == N_CASES
+    seats = [_manifest(shards.out(name))["pool_limits"][0]["workers"] for name in names]
+    assert seats == [2, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_shards_of_one_host_count_a_day_together_and_each_its_own(shards):
+    """Forty a day: ten for each shard of four, and what is sent first leaves less for nobody."""
+    for k in range(1, 5):
+        out, _ = shards.start(f"{k}/4", "-n0", day=", rpd = 40").communicate(timeout=300)
+        rows = Counter(row["outcome"] for row in _rows(shards.out(f"{k}/4")))
+        assert rows["infra"] == rows.total() - 10, out
+    log = shards.stop()
+    assert len(log.requests) == 40
+
+
+def test_same_shard_twice_and_a_shard_of_another_set_do_not_share_a_key(shards):
+    running = [shards.start("2/4", "-n0")]
+    for line in running[0].stdout:
+        if "of 120 cases" in line:
+            break
+    for name, option in (("2/4", "--ultrapar-seed=0"), ("1/2", ""), ("1/4", "--ultrapar-seed=1")):
+        out = f"--ultrapar-out={shards.folder / 'other'}-{name[0]}{name[2]}{option[-1:]}"
+        more = [option] if option else []
+        process = shards.start(name, "-n0", "--ultrapar-key-lock=fail", out, *more)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 4, said
+        assert "key lab/k is in use by shard 2/4 with process id" in said
+
+
+def _rows(run: Path) -> list[dict[str, object]]:
+    return pq.read_table(run / "results.parquet").to_pylist()
+
+
+def _manifest(run: Path) -> dict[str, object]:
+    return msgspec.json.decode((run / "manifest.json").read_bytes())
