@@ -16,14 +16,23 @@ class Clock(Protocol):
         ...
 
 
+def boot_s() -> float:
+    """Seconds since boot, times of sleep included: what `MonotonicClock` says."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class MonotonicClock:
-    """The host's monotonic clock, the same for all processes of one boot."""
+    """The host's monotonic clock, the same for all processes of one boot.
+
+    The one that goes on while the host sleeps: what a run may do until a given time, such as send
+    with its part of a limit, it may not do after it has slept.
+    """
 
     __slots__ = ()
 
     def now_s(self) -> float:
-        """Seconds since boot (`CLOCK_MONOTONIC`)."""
-        return time.monotonic()
+        """Seconds since boot (`CLOCK_BOOTTIME`)."""
+        return boot_s()
 
 
 def utc_now_us() -> int:
@@ -67,4 +76,4 @@ class HostDayClock:
 
     def at(self, now_s: float) -> Instant:
         """Read both clocks."""
-        return Instant(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), self._boot_id)
+        return Instant(time.time(), boot_s(), self._boot_id)

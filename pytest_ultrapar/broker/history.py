@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
+from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.publish import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class HistoryFile(Generic[T]):
         self._path: Path | None = path
         self._record = record
         self._fd: int | None = None
-        self._epoch_s = time.time() - time.monotonic()
+        self._epoch_s = time.time() - boot_s()
 
     def append(self, changes: Iterable[T]) -> None:
         """Add what has happened, the oldest first."""

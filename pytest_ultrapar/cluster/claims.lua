@@ -137,6 +137,8 @@ local function answer(host, given)
   local left = unclaimed()
   local n_left = 0
   for _, n in ipairs(left) do n_left = n_left + n end
+  -- Whoever asks for limits wants to know how much may come.
+  redis.call('HSET', RUN, 'unclaimed', cjson.encode(left))
   local n_open = number(RUN, 'n_open')
   local elected = redis.call('HGET', RUN, 'elected')
   if n_left == 0 and n_open == 0 and waits_ms() == 0 then

@@ -24,12 +24,15 @@ from pytest_ultrapar.cluster.claims import (
     Reopened,
     read_answer,
 )
+from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of
 from pytest_ultrapar.errors import ConfigError, UltraparError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_ultrapar.cluster.address import ClusterAddress
+    from pytest_ultrapar.cluster.ledger import Answer as LedgerAnswer
+    from pytest_ultrapar.cluster.ledger import Renewal
 
 T = TypeVar("T")
 ANSWER_S = 2.0
@@ -54,6 +57,7 @@ class ClusterServer:
         # Whoever calls repeats: how often, and what is said meanwhile, is theirs to decide.
         self._client = redis.Redis(**address.connection(ANSWER_S), retry=Retry(NoBackoff(), 0))
         self._claims = self._client.register_script(_script("claims.lua"))
+        self._ledger = self._client.register_script(_script("ledger.lua"))
         self.facts: ServerFacts | None = None
 
     def look(self) -> ServerFacts:
@@ -90,6 +94,29 @@ class ClusterServer:
         try:
             return read_answer(said)
         except ValueError as error:
+            raise self._strange(error) from None
+
+    def renew(self, call: Renewal) -> LedgerAnswer:
+        """Make a call about limits (`ledger`).
+
+        Raises:
+            NoAnswerError: There was no answer.
+            ConfigError: The server refuses it.
+        """
+        keys, arguments = keys_of(self.address.prefix, call), arguments_of(call)
+        return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
+
+    def unclaimed(self, run: str) -> list[int]:
+        """Cases of a run that nobody has claimed, by model; empty where nobody joined it.
+
+        Raises:
+            NoAnswerError, ConfigError: As `claim`.
+        """
+        key = run_prefix(self.address, run) + "run"
+        text = self._ask(lambda: self._client.hget(key, "unclaimed"))
+        try:
+            return msgspec.json.decode(text or b"[]", type=list[int])
+        except (msgspec.MsgspecError, TypeError) as error:
             raise self._strange(error) from None
 
     def reopen(self, run: str, cases: list[int]) -> int:

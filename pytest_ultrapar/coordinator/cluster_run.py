@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import socket
 import time
+from collections import Counter
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.day_file import state_directory
+from pytest_ultrapar.broker.shares import whole
+from pytest_ultrapar.claims.key_keeping import key_identities
+from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, visible
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.cluster.claiming import Claiming
+    from pytest_ultrapar.cluster.host_shares import SharingSettings
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.records import Case
@@ -212,6 +220,34 @@ class ClusterRun:
             f"{said.n_done} of {counted(len(numbered), 'case')} done"
         )
 
+    def sharing(self, run: Run, cases: Sequence[Case]) -> SharingSettings:
+        """What the broker of this host needs to share the limits; may hold a password."""
+        from pytest_ultrapar.cluster.host_shares import SharingSettings, epoch_path  # noqa: PLC0415
+        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
+
+        simulator = run.options.simulator
+        identities = key_identities(run.pool, run.lanes, os.environ, simulator)
+        shared = shared_rows(run.pool, run.lanes, identities, self.name, whole)
+        counts = Counter(case.model for case in cases)
+        models = tuple(dict.fromkeys((*run.pool.subjects, *counts)))
+        return SharingSettings(
+            url=self.address.url,
+            run=self.name,
+            claims=self.name,
+            host=self.host,
+            rows=shared.specs,
+            limits=shared.limits,
+            lanes=shared.lanes,
+            models=models,
+            n_cases=tuple(counts[model] for model in models),
+            epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
+        )
+
+    def key_group(self) -> KeyGroup:
+        """With whom this host may have its keys at once on one machine: the others of its run."""
+        group = hashlib.sha256(f"{self.address.shown}\n{self.address.prefix}\n{self.name}".encode())
+        return KeyGroup(group.hexdigest(), f"host {self.host}")
+
     def start(
         self,
         offer: Callable[[Sequence[int]], object],
@@ -261,7 +297,3 @@ class ClusterRun:
 
 def _machine_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100] or "host"
-
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.cluster.claiming import Claiming

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.coordinator.finish import FinishedRun
     from pytest_ultrapar.coordinator.run_gate import RunGate
     from pytest_ultrapar.records import Case
@@ -46,7 +45,6 @@ class Coordinator:
         self._finished: FinishedRun | None = None
         self._ctrl_c = CtrlC(self._end_at_once)
         self.status_source: Callable[[], BrokerStatus | None] = lambda: None
-        self.cluster: ClusterRun | None = None
 
     @property
     def run(self) -> Run:
@@ -110,10 +108,10 @@ class Coordinator:
             return
         from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - seldom
 
-        self.cluster = ClusterRun(self.run.options)
+        self.run.cluster = ClusterRun(self.run.options)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        self.cluster.look(WaitingLine(reporter))
-        self.run.notes += self.cluster.warnings
+        self.run.cluster.look(WaitingLine(reporter))
+        self.run.notes += self.run.cluster.warnings
 
     def join_cluster(self, cases: Sequence[Case]) -> None:
         """Join the other hosts, when the broker runs and before any case is dispatched.
@@ -121,10 +119,10 @@ class Coordinator:
         Raises:
             ConfigError: They run something else.
         """
-        if self.cluster is None:
+        if self.run.cluster is None:
             return
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        said = self.cluster.join(
+        said = self.run.cluster.join(
             self.run,
             cases,
             self.run.assignment,
@@ -179,8 +177,8 @@ class Coordinator:
         outcome = reports.outcome_of(report)
         if outcome is not None and self._live is not None:
             self._live.count(outcome, report)
-        if outcome is not None and self.cluster is not None:
-            self.cluster.finished(report.nodeid, outcome)
+        if outcome is not None and self.run.cluster is not None:
+            self.run.cluster.finished(report.nodeid, outcome)
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to whoever debugs."""
@@ -245,8 +243,8 @@ class Coordinator:
         # pytest's summary after us.
         if self._run is None:
             return
-        if self.cluster is not None:
-            self.cluster.leave()
+        if self.run.cluster is not None:
+            self.run.cluster.leave()
         try:
             if self.run.manifest is not None:
                 from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - see `prepare_end`
@@ -302,7 +300,7 @@ class Coordinator:
             summary = self._finished.summary
             days = () if summary is None else finish.left_after(self.run, summary)
             finish.show(self._finished, terminalreporter, self.run.services.unused_faults(), days)
-            for line in self.cluster.end_lines() if self.cluster is not None else ():
+            for line in self.run.cluster.end_lines() if self.run.cluster is not None else ():
                 terminalreporter.write_line(line)
         else:
             finish.show_failures(self._finished, terminalreporter)
@@ -312,8 +310,8 @@ class Coordinator:
         """Leave no process behind, however the session ended."""
         if self._live is not None:
             self._live.stop()
-        if self.cluster is not None:
-            self.cluster.leave()
         if self._run is not None:
+            if self._run.cluster is not None:
+                self._run.cluster.leave()
             self._run.close()
         self._ctrl_c.remove()

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import BrokerStatus, KnownLane
     from pytest_ultrapar.claims.key_keeping import KeptKeys
+    from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.waiting_line import WaitingLine
@@ -247,6 +248,7 @@ class Run:
         self.requests_before: dict[str, float] | None = None
         self.unfinished_before = ""
         self._suites: set[str] = set()
+        self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
         if isinstance(self.source, Regrade):
@@ -557,6 +559,8 @@ class Run:
     def _key_group(self) -> KeyGroup | None:
         """With whom a shard may have its keys at once: the others of the same cases and limits."""
         shard = self.options.shard
+        if self.cluster is not None:
+            return self.cluster.key_group()
         if shard is None:
             return None
         on_path = {name for lane in self.lanes for name in lane.limits}

@@ -185,7 +185,10 @@ class Services:
         return self._broker_directory
 
     def start_broker(
-        self, episode_timeout_s: float, known: Sequence[KnownLane] = ()
+        self,
+        episode_timeout_s: float,
+        known: Sequence[KnownLane] = (),
+        sharing: tuple[str, str] | None = None,
     ) -> BrokerProcess:
         """Have a broker process; with xdist only.
 
@@ -194,6 +197,7 @@ class Services:
         Args:
             episode_timeout_s: How long an episode may last, seconds.
             known: Lanes of which something is known before the first request.
+            sharing: How it shares limits with other hosts (`ServerConfig`).
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
@@ -201,6 +205,7 @@ class Services:
             self.broker_settings(episode_timeout_s, known),
             self.broker_directory,
             inherited=self.inherited,
+            sharing=sharing,
         )
         return self.broker
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure import Failure, beginning
+from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.engine.answers import Answer, Pieces
 from pytest_ultrapar.engine.lean_httpx import httpx
 from pytest_ultrapar.engine.transport import (
@@ -111,7 +111,7 @@ class HttpClient:
         try:
             async with asyncio.timeout(timeout_s):
                 response = await self._client.send_plainly(self._address(endpoint), body)
-                first_byte_s = time.monotonic()
+                first_byte_s = boot_s()
                 try:
                     stream, content = None, b""
                     if _is_stream(endpoint, response):
@@ -168,7 +168,7 @@ async def _follow(
     async with aclosing(_decoded(response, largest_bytes)) as pieces:
         async for piece in pieces:
             came.append(piece)
-            chat.feed(piece, time.monotonic())
+            chat.feed(piece, boot_s())
             if reader is not None:
                 result = chat.reply("", 0.0) if chat.done else None
                 if isinstance(result, Failure):
@@ -181,7 +181,7 @@ async def _follow(
                 with suppress(TimeoutError, httpx.HTTPError, _TooLargeError):
                     await asyncio.wait_for(_drain(pieces), _REST_S)
                 return b"".join(came)
-    chat.end(time.monotonic())
+    chat.end(boot_s())
     return b"".join(came)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
     from pytest_ultrapar.coordinator.run import Run
+    from pytest_ultrapar.records import Case
 
 _MOST_IN_A_ROW = 5
 """More are no accident: a process that cannot even start would be started for ever."""
@@ -141,7 +143,7 @@ class ControllerSession:
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
             if self.run.source.sends:
-                self._start_broker()
+                self._start_broker(planned)
             self._coordinator.join_cluster(planned)
         place = {
             case_id: (position, group.name)
@@ -164,7 +166,7 @@ class ControllerSession:
 
         What is told on another thread comes to the main thread as events of xdist's queue.
         """
-        cluster = self._coordinator.cluster
+        cluster = self.run.cluster
         if cluster is None or not self.case_ids:
             return False
         dsession = self._coordinator.config.pluginmanager.getplugin("dsession")
@@ -175,8 +177,14 @@ class ControllerSession:
         )
         return True
 
-    def _start_broker(self) -> None:
-        broker = self.run.services.start_broker(self.run.options.episode_timeout_s, self.run.known)
+    def _start_broker(self, cases: Sequence[Case]) -> None:
+        sharing = None
+        if self.run.cluster is not None:
+            settings = self.run.cluster.sharing(self.run, cases)
+            sharing = (type(settings).__module__, msgspec.json.encode(settings).decode())
+        broker = self.run.services.start_broker(
+            self.run.options.episode_timeout_s, self.run.known, sharing
+        )
         self._client = BlockingBrokerClient(broker.path, broker.token)
         self._coordinator.status_source = self.status
         self._client.assign(self.run.assignment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,7 +65,7 @@ class LocalSession:
 
             base_urls = run.services.base_urls
             self._coordinator.plan([WORKER], collected.cases)
-        if self._coordinator.cluster is not None:
+        if self._coordinator.run.cluster is not None:
             self._cases = list(collected.cases)
             self._is_case = frozenset(collected.case_ids)
         collected.cases.clear()
@@ -88,12 +89,17 @@ class LocalSession:
 
         from pytest_ultrapar.broker.local import LocalBroker  # noqa: PLC0415
 
-        run = self._coordinator.run
+        run, share = self._coordinator.run, None
+        if run.cluster is not None:
+            from pytest_ultrapar.cluster.host_shares import HostShares  # noqa: PLC0415 - seldom
+
+            share = partial(HostShares, run.cluster.sharing(run, self._cases))
         self._port = LocalBroker(
             run.services.broker_settings(run.options.episode_timeout_s, run.known),
             MonotonicClock(),
             asyncio.get_running_loop(),
             worker=WORKER,
+            share=share,
         )
         await self._port.assign(self._coordinator.run.assignment)
         return self._port
@@ -121,7 +127,7 @@ class LocalSession:
         # end. pytest tears down what the next item does not share, so that one is taken before this
         # one runs.
         items = session.items
-        cluster = self._coordinator.cluster
+        cluster = self._coordinator.run.cluster
         if cluster is None:
             prefetcher.put(range(len(items)))
             prefetcher.close()
@@ -151,7 +157,6 @@ class LocalSession:
         prefetcher.put([index for index in range(len(session.items)) if index not in is_case])
         with self._coordinator.usage_errors():
             self._coordinator.join_cluster(self._cases)
-        self._cases = []
         cluster.start(prefetcher.put, prefetcher.close, lost)
 
     @pytest.hookimpl(tryfirst=True)

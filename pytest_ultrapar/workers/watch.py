@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ class WorkerWatch:
                 # The main thread adds and removes meanwhile.
                 processes = dict(self._processes)
                 heard_s = {} if client is None else client.signs()
-                now_s = time.monotonic()
+                now_s = boot_s()
                 signs = {
                     worker: heard_s[worker] if worker in heard_s else _sign_of(io.popen.pid, now_s)
                     for worker, io in processes.items()

@@ -1,0 +1,219 @@
+"""Beside a broker: renews this host's part of the limits, about once a second.
+
+What the host holds and wants is asked of the broker on its loop; the call to the server waits in a
+thread of its own, so that a slow server keeps no request waiting that may go. A part ends by itself
+`STOP_MS` after the call for it was begun, by a clock that goes on while the machine sleeps: a host
+that cannot renew sends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.clock import HostDayClock, boot_s
+from pytest_ultrapar.cluster.address import VARIABLE, read_address
+from pytest_ultrapar.cluster.ledger import STOP_MS, Answer, Renewal, RowSpec, RowUse
+from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.publish import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.broker.host import BrokerHost, StartSharing
+    from pytest_ultrapar.cluster.address import ClusterAddress
+
+RENEW_S, SOON_S = 0.8, 0.3
+"""Between two calls; and while units are on their way, be it here or from here."""
+
+
+class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sharing of limits needs to know; crosses to the broker's process as JSON.
+
+    Attributes:
+        url: Of the server; may hold its password.
+        run: The run's name, as its hosts share limits.
+        claims: The run's name, as its hosts share cases.
+        host: This host's name.
+        rows: All rows that are shared.
+        limits: For each the name of its limit and the word of its kind.
+        lanes: For each way through the limits, the positions of its rows.
+        models: In the order in which the claims count what is unclaimed.
+        n_cases: Cases of each, while nobody has joined the run.
+        epoch_path: Where the host remembers the ledger's epoch.
+    """
+
+    url: str
+    run: str
+    claims: str
+    host: str
+    rows: tuple[RowSpec, ...]
+    limits: tuple[tuple[str, str], ...]
+    lanes: tuple[tuple[int, ...], ...]
+    models: tuple[str, ...]
+    n_cases: tuple[int, ...]
+    epoch_path: str
+
+    def __repr__(self) -> str:
+        return f"SharingSettings(run={self.run!r}, host={self.host!r})"
+
+
+def start_sharing(text: str) -> StartSharing:
+    """What starts the sharing of limits, by settings as JSON. Called by the broker's process."""
+    settings = msgspec.json.decode(text, type=SharingSettings)
+    return lambda host: HostShares(settings, host)
+
+
+class HostShares:
+    """Tells a broker its part of the limits, from its making to `close`; all on the broker's loop.
+
+    Attributes:
+        said: The ledger's last answer; None before the first.
+    """
+
+    def __init__(self, settings: SharingSettings, host: BrokerHost) -> None:
+        address = read_address(None, {VARIABLE: settings.url})
+        assert address is not None
+        self._settings = settings
+        self._host = host
+        self._server = ClusterServer(address)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ultrapar-shares")
+        self._incarnation = secrets.token_hex(8)
+        self._seq = 0
+        self._clock = HostDayClock().at(0.0).boot_id + _time_namespace()
+        self._epoch_path = Path(settings.epoch_path)
+        self._epoch = _read_epoch(self._epoch_path)
+        self._peers = self._news_seen = 0
+        self._unclaimed: Mapping[str, float] = dict(
+            zip(settings.models, settings.n_cases, strict=True)
+        )
+        self._is_closed = False
+        self.said: Answer | None = None
+        self._task = host.loop.create_task(self._renew_always())
+
+    def close(self) -> None:
+        """Renew no more, and say so if the server can be reached at once. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._task.cancel()
+        self._thread.submit(self._leave, self._next_call(leaving=True))
+        self._thread.shutdown(wait=True)
+
+    async def _renew_always(self) -> None:
+        while True:
+            begun_s = boot_s()
+            call = self._next_call()
+            pause_s = SOON_S
+            try:
+                answer, unclaimed = await self._host.loop.run_in_executor(
+                    self._thread, self._ask, call
+                )
+            except NoAnswerError:
+                # Closed by itself soon, never open. The next call says what is held then.
+                pass
+            except UltraparError:
+                # Whoever claims cases hears the same and ends the run with a sentence.
+                return
+            else:
+                if not answer.stale:
+                    pause_s = self._apply(answer, call, begun_s)
+                    self._unclaimed = unclaimed or self._unclaimed
+            await asyncio.sleep(max(0.0, begun_s + pause_s - boot_s()))
+
+    def _ask(self, call: Renewal) -> tuple[Answer, Mapping[str, float]]:
+        """Call the server; on the thread."""
+        if self._server.facts is None:
+            self._server.look()
+        facts = self._server.facts
+        assert facts is not None
+        call = msgspec.structs.replace(call, server_run_id=facts.run_id)
+        try:
+            answer = self._server.renew(call)
+            left = self._server.unclaimed(self._settings.claims)
+        except NoAnswerError:
+            # It may be another one when it is back.
+            self._server.facts = None
+            raise
+        if len(left) != len(self._settings.models):
+            return answer, {}
+        return answer, dict(zip(self._settings.models, left, strict=True))
+
+    def _leave(self, call: Renewal) -> None:
+        """Give all back that is not in use; on the thread."""
+        with suppress(UltraparError):
+            if self._server.facts is not None:
+                run_id = self._server.facts.run_id
+                self._server.renew(msgspec.structs.replace(call, server_run_id=run_id))
+        self._server.close()
+
+    def _next_call(self, *, leaving: bool = False) -> Renewal:
+        settings, self._seq = self._settings, self._seq + 1
+        found = self._host.holdings({} if leaving else self._unclaimed)
+        uses = []
+        for name in settings.limits:
+            one = found[name]
+            uses.append(RowUse(held=one.held, want=0 if leaving else one.want, unit=one.unit))
+        return Renewal(
+            host=settings.host,
+            incarnation=self._incarnation,
+            seq=self._seq,
+            run=settings.run,
+            server_run_id="",
+            epoch=self._epoch,
+            clock=self._clock,
+            clock_ms=round(boot_s() * 1000),
+            rows=settings.rows,
+            uses=tuple(uses),
+            lanes=settings.lanes,
+            peers=self._peers,
+            news_seen=self._news_seen,
+            leaving=leaving and not any(use.held for use in uses),
+        )
+
+    def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
+        """Have what was answered; returns in how many seconds to ask again."""
+        self.said = answer
+        if answer.epoch != self._epoch:
+            self._epoch = answer.epoch
+            with suppress(OSError, UltraparError):
+                self._epoch_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
+        self._peers, self._news_seen = answer.peers, answer.news_seen
+        shares = dict(
+            zip(self._settings.limits, (share.grant for share in answer.shares), strict=True)
+        )
+        self._host.share(shares, begun_s + STOP_MS / 1000)
+        moves = any(
+            share.target > share.grant or use.held > share.grant
+            for share, use in zip(answer.shares, call.uses, strict=True)
+        )
+        return SOON_S if moves else RENEW_S
+
+
+def epoch_path(directory: Path, address: ClusterAddress) -> Path:
+    """Where a host remembers the epoch of the ledger at a server."""
+    where = hashlib.sha256(f"{address.shown}\n{address.prefix}".encode()).hexdigest()[:16]
+    return directory / f"cluster-{where}.epoch"
+
+
+def _read_epoch(path: Path) -> int:
+    try:
+        return int(path.read_text("ascii")[:20])
+    except (OSError, ValueError):
+        return 0
+
+
+def _time_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/time").readlink())
+    except OSError:
+        return ""
