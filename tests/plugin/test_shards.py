@@ -90,6 +90,45 @@ def test_other_seed_makes_other_shards_of_the_same_tests(project):
     assert set(first) != set(other)
 
 
+def test_plugin_that_changes_the_parameters_of_tests_is_heeded(project):
+    """As those do that sort or drop combinations in `Metafunc._calls`."""
+    project.pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_generate_tests(metafunc):
+            yield
+            if metafunc._calls:
+                assert len(metafunc._calls) == len(list(metafunc._calls)) == 30
+                metafunc._calls = [call for call in metafunc._calls if call.params["n"] != 3]
+            metafunc.parametrize("late", [1, 2])
+        """
+    )
+    project.suite(
+        '@pytest.mark.parametrize("n", range(5))\n'
+        '@pytest.mark.parametrize("prompt", list("abcdef"))'
+        "\ndef test_it(answer, prompt, n, late): pass"
+    )
+    whole = _collected(project)
+    shards = [_collected(project, f"--ultrapar-shard={k}/3") for k in (1, 2, 3)]
+    assert sorted(name for own in shards for name in own) == sorted(whole)
+    assert len(whole) == 48
+
+
+def test_parameter_given_twice_is_pytests_own_error(project):
+    project.suite(
+        '@pytest.mark.parametrize("prompt", list("ab"))\n@pytest.mark.parametrize("prompt", "c")'
+        "\ndef test_it(answer, prompt): pass"
+    )
+    said = []
+    for option in ("--ultrapar-shard=1/2", "-n0"):
+        result = project.run_here("--collect-only", "-q", option)
+        assert result.ret == 2
+        said.append([line for line in result.outlines if "duplicate parametrization" in line])
+    assert said[0] == said[1] != []
+
+
 def test_results_of_shards_are_all_cases_once(project, workers):
     project.suite(
         'P = [f"echo {n}" for n in range(12)]\n'
