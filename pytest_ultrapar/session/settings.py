@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.pool.environment import Overrides, parse_repeats, settle
+from pytest_ultrapar.pool.environment import Overrides, parse_repeats, parse_shard, settle
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.settings import (
     ONE_AT_A_TIME,
@@ -116,6 +116,7 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
     except ResultsError as error:
         msg = f"{given}: {error}"
         raise ConfigError(msg) from error
+    _settle_earlier_shard(options, given, run.name, earlier.shard)
     said = {value.name: value.value for value in earlier.effective}.get("repeats")
     repeats = parse_repeats(Location(run.name, "repeats"), str(said or earlier.repeats))
     for name, value in (("seed", earlier.seed), ("repeats", repeats)):
@@ -127,6 +128,21 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
         msg = (
             f"{given}: {run} has {name} {value}, and {options.origin[name]} says {own}; "
             "leave it out"
+        )
+        raise ConfigError(msg)
+
+
+def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str | None) -> None:
+    """Take the shard of the earlier run, which has no other cases; of a whole run any may be."""
+    if earlier is None:
+        return
+    if options.shard is None:
+        options.shard = parse_shard(Location(run, "shard"), earlier)
+        options.origin["shard"] = f"run {run}"
+    elif str(options.shard) != earlier:
+        msg = (
+            f"{given}: run {run} is shard {earlier}, and {options.origin['shard']} says "
+            f"{options.shard}; leave it out"
         )
         raise ConfigError(msg)
 

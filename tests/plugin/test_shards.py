@@ -11,6 +11,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.cli import main
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
@@ -87,6 +88,45 @@ def test_other_seed_makes_other_shards_of_the_same_tests(project):
         _collected(project, "--ultrapar-shard=1/2", f"--ultrapar-seed={seed}") for seed in (0, 1)
     )
     assert set(first) != set(other)
+
+
+def test_plugin_that_changes_the_parameters_of_tests_is_heeded(project):
+    """As those do that sort or drop combinations in `Metafunc._calls`."""
+    project.pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_generate_tests(metafunc):
+            yield
+            if metafunc._calls:
+                assert len(metafunc._calls) == len(list(metafunc._calls)) == 30
+                metafunc._calls = [call for call in metafunc._calls if call.params["n"] != 3]
+            metafunc.parametrize("late", [1, 2])
+        """
+    )
+    project.suite(
+        '@pytest.mark.parametrize("n", range(5))\n'
+        '@pytest.mark.parametrize("prompt", list("abcdef"))'
+        "\ndef test_it(answer, prompt, n, late): pass"
+    )
+    whole = _collected(project)
+    shards = [_collected(project, f"--ultrapar-shard={k}/3") for k in (1, 2, 3)]
+    assert sorted(name for own in shards for name in own) == sorted(whole)
+    assert len(whole) == 48
+
+
+def test_parameter_given_twice_is_pytests_own_error(project):
+    project.suite(
+        '@pytest.mark.parametrize("prompt", list("ab"))\n@pytest.mark.parametrize("prompt", "c")'
+        "\ndef test_it(answer, prompt): pass"
+    )
+    said = []
+    for option in ("--ultrapar-shard=1/2", "-n0"):
+        result = project.run_here("--collect-only", "-q", option)
+        assert result.ret == 2
+        said.append([line for line in result.outlines if "duplicate parametrization" in line])
+    assert said[0] == said[1] != []
 
 
 def test_results_of_shards_are_all_cases_once(project, workers):
@@ -217,6 +257,32 @@ def test_shard_is_resumed_as_itself_only(project, server):
     assert "shard 1/2 and would be all shards in one now" in whole.stderr.str()
     assert project.run_here("-n0", "--ultrapar-shard=1/2", "--ultrapar-resume=latest").ret == 0
     assert not server.requests
+
+
+def test_shard_is_graded_again_and_replayed_as_itself(project, server):
+    project.suite(ONE)
+    assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
+    run, ids = project.directory.resolve(), {row["case_id"] for row in project.rows()}
+    server.reset()
+    for option in (f"--ultrapar-regrade={run}", f"--ultrapar-replay={run}"):
+        result = project.run_here("-n0", option)
+        assert result.ret == 0
+        result.stdout.fnmatch_lines(["ultrapar: shard 1/2: its own cases only, *"])
+        assert {row["case_id"] for row in project.rows()} == ids
+        assert _manifest(project.directory)["shard"] == "1/2"
+        other = project.run_here("-n0", option, "--ultrapar-shard=2/2")
+        assert other.ret == 4
+        assert f"run {run.name} is shard 1/2, and command line" in other.stderr.str()
+    assert not server.requests
+
+
+def test_gate_of_a_shard_is_refused(project, capsys):
+    project.suite(ONE)
+    assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
+    run = str(project.directory.resolve())
+    assert main(["gate", run, "--rule", "solved_rate>=0"]) == 4
+    said = "is shard 1/2 of a run, and a gate judges whole runs: join the shards (ultrapar merge)"
+    assert said in capsys.readouterr().err
 
 
 # -- several at once, judged by the provider's log -------------------------------------------------
