@@ -145,6 +145,7 @@ def compact(
         n_interrupted=len(ungraded) - n_ungraded,
         cost=tables.prices.cost(),
         roles=tables.roles.found(),
+        merged=manifest.merged,
         damage=history.damage,
         files=[*(path.name for path in files), SUMMARY_FILE],
         **msgspec.structs.asdict(made),

@@ -25,6 +25,7 @@ from pytest_ultrapar.publish import read_whole
 from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
+from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
 from pytest_ultrapar.store.role_uses import RoleUse  # noqa: TC001 - as the last
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 
@@ -112,6 +113,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_repetitions: Of a cell, the most that any has among the cases with a final grade.
         repetitions: Figures of the cells of each model and of all, where cells have repetitions.
         roles: What was asked of each role.
+        merged: What the run was merged of; None where it ran itself.
     """
 
     run_id: str
@@ -141,6 +143,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     n_repetitions: int = 1
     repetitions: tuple[CellFigure, ...] = ()
     roles: dict[str, RoleUse] = msgspec.field(default_factory=dict)
+    merged: Merged | None = None
 
     @property
     def session(self) -> str:

@@ -40,6 +40,7 @@ LEVELS = (
     {"bench"},
     {"coordinator"},
     {"gateway"},
+    {"merge"},
     {"workers"},
     {"hooks", "fixtures"},
     {"plugin", "cli", "testing"},
