@@ -294,10 +294,9 @@ def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     )
 
 
-def score_columns(grades: Iterable[Grade]) -> tuple[Column, ...]:
+def score_columns(names: Iterable[str]) -> tuple[Column, ...]:
     """A `score.<name>` column of doubles for each score of any case, sorted by name."""
-    names = {name for grade in grades for name in grade.scores}
-    return tuple(Column(f"score.{name}", "double", nullable=True) for name in sorted(names))
+    return tuple(Column(f"score.{name}", "double", nullable=True) for name in sorted({*names}))
 
 
 def fit(value: Scalar, kind: Kind) -> Scalar:
