@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.table_set import TableFiles
 
 
-MOST_AT_ONCE = 50_000
+MOST_AT_ONCE = 25_000
 """Cases; they take 6 KB each while their rows are made. A run of more is compacted in slices."""
 
 
@@ -81,9 +81,11 @@ def compact(
         files = tables.opened(run_dir, score_columns(taken.score_names()))
         try:
             through = _go_through(taken, files, beside, written)
-            measures, log, ends = with_serial_times(through.measures), through.log, through.ends
+            measures, ends = with_serial_times(through.measures), through.ends
             spans = [measure.span for measure in measures if measure.span is not None]
-            made, bound = performance(log, manifest, spans, history.engines)
+            made, bound = performance(through.log, manifest, spans, history.engines)
+            # Of a million cases it is 100 MB that nothing below asks for.
+            through, spans = through._replace(log=taken.new_log(), measures=[]), []
             statistics = run_statistics(measures, n_planned=n_cases, mode=manifest.mode)
             benchmark = None
             if manifest.asked_by_others:

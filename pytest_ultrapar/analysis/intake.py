@@ -91,7 +91,6 @@ class Intake:
         self._episodes: dict[Position, _Episode] = {}
         self._ungraded: dict[Position, EpisodeEnded] = {}
         self._graded: dict[str, _Graded] = {}
-        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
             self.history.engines.extend(slices.engines)
@@ -280,7 +279,8 @@ class Intake:
             cost=None if episode is None else self.tables.prices.of_all(episode.own_attempts),
             cell=self._cells[case_id],
         )
-        measure = measure._replace(names=self._names.setdefault(measure.names, measure.names))
+        if self._slices is not None:
+            measure = self._slices.small(measure)
         kept = self._kept(case_id)
         rows = CaseRows(
             self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode),

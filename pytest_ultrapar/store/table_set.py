@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
+import pyarrow as pa
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
@@ -38,8 +39,6 @@ from pytest_ultrapar.store.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade, TurnMessage
     from pytest_ultrapar.store.journal import Position
@@ -118,6 +117,7 @@ class TableSet:
 
     def clear(self) -> None:
         """Let go of all rows; what is known of them in sum stays."""
+        pa.default_memory_pool().release_unused()
         self._results = self._rows(results_columns(self._params, ()))
         self._attempts = self._rows(ATTEMPTS_COLUMNS)
         self._transcripts = self._rows(TRANSCRIPTS_COLUMNS)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pyarrow.parquet as pq
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal import scan_segment, segments
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.recovered import decode_head
 
 BODY = """
 @pytest.mark.parametrize("prompt", ["say a", "say b", "filter", "status 500 down", "say c"])
@@ -70,6 +76,38 @@ def test_an_interrupted_part_is_merged_resumed_and_merged_again(project):
     assert [one.resumed for one in read_manifest(project.pytester.path / "again").merged.parts] == [
         True,
         False,
+    ]
+
+
+def as_host(project, name, n):
+    """A run of all cases that was killed after one of them, as a host of a cluster run."""
+    directory = Path(part(project, name))
+    fields = {"cluster_run": "nightly", "host": name, "segments": {}, "ended_at": None}
+    write_manifest(directory, msgspec.structs.replace(read_manifest(directory), **fields))
+    case_id = read_cases(directory)[n].case_id
+    for path in segments(directory / "journal"):
+        kept = [
+            path.read_bytes()[position.offset : position.offset + position.length]
+            for position, record in scan_segment(path, decode_head)
+            if getattr(record, "case_id", None) == case_id
+        ]
+        path.write_bytes(b"".join(kept))
+    return str(directory)
+
+
+def test_the_whole_of_a_cluster_run_can_be_resumed(project):
+    """Its hosts planned the same cases; what neither of them asked is asked now."""
+    project.suite(BODY)
+    hosts = [as_host(project, name, n) for n, name in enumerate("ab")]
+    out = str(project.pytester.path / "merged")
+    assert cli.main(["merge", *hosts, "--out", out]) == 1
+    assert len(rows(out)) == 2
+    project.run("-n0", f"--ultrapar-resume={out}")
+    assert len(rows(out)) == 5
+    assert [row["host"] for row in rows(out)] == ["a", "b", None, None, None]
+    assert [one.host for one in read_manifest(project.pytester.path / "merged").merged.parts] == [
+        "a",
+        "b",
     ]
 
 
