@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.table_set import TableFiles
 
 
-MOST_AT_ONCE = 25_000
+MOST_AT_ONCE = 50_000
 """Cases; they take 6 KB each while their rows are made. A run of more is compacted in slices."""
+SLICE = 10_000
+"""Cases of a slice. What they took is free again, and mostly cannot be given back."""
 
 
 def compact(
@@ -171,7 +173,7 @@ def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
         # numpy, which the process that makes tables has anyway.
         from pytest_ultrapar.analysis.slices import Slices  # noqa: PLC0415
 
-        return Intake(run_dir, Slices(run_dir, MOST_AT_ONCE))
+        return Intake(run_dir, Slices(run_dir, SLICE))
     taken = Intake(run_dir)
     taken.take_up()
     return taken

@@ -49,7 +49,8 @@ def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
     last.write_bytes(last.read_bytes() + b"no record\n")
     shutil.copytree(run, tmp_path / "b")
     whole = compact(run)
-    monkeypatch.setattr(compaction, "MOST_AT_ONCE", size)
+    monkeypatch.setattr(compaction, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(compaction, "SLICE", size)
     said = []
     sliced = compact(tmp_path / "b", lambda *at: said.append(at))
     assert known(tmp_path / "b") == known(run)
