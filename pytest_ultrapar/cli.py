@@ -26,6 +26,7 @@ SUBCOMMANDS = (
     "pytest_ultrapar.compare.command",
     "pytest_ultrapar.compare.gate_command",
     "pytest_ultrapar.gateway.command",
+    "pytest_ultrapar.merge.command",
     "pytest_ultrapar.pages.command",
     "pytest_ultrapar.simulator.command",
 )

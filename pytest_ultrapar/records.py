@@ -245,6 +245,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
         duration_s: First lease to end.
         messages: What was said, where exchanges are not kept.
         exchanges: What was sent and what came, where that is kept.
+        host: In a run that was merged of several: which host ran it, where it has a name.
     """
 
     case_id: str
@@ -263,6 +264,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     stdout: str = ""
     log: str = ""
     exchanges: list[Exchange] = []
+    host: str | None = None
 
     @property
     def sent(self) -> list[Attempt]:
@@ -291,6 +293,7 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
             `error`.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
         error: What went wrong, as a message or the beginning of a traceback.
+        host: As of `EpisodeEnded`.
     """
 
     case_id: str
@@ -301,6 +304,7 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     kind: str | None = None
     scores: dict[str, float] = {}
     error: str | None = None
+    host: str | None = None
 
 
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -23,29 +22,36 @@ from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.repetitions import n_repetitions
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (
-    MOST_NOTES,
+    Ends,
     RunSummary,
-    count_kinds,
     make_cell_figures,
     make_cells,
-    make_notes,
     read_summary,
 )
 from pytest_ultrapar.analysis.statistics import run_statistics, with_serial_times, without_pace
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import TEMPORARY_SUFFIX, sweep_temporaries, write_whole
 from pytest_ultrapar.records import GRADED
-from pytest_ultrapar.store.cases_file import claimed_of
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import CaseHistory
 from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME, SUMMARY_FILE
 from pytest_ultrapar.store.table_set import write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
+
+    from pytest_ultrapar.analysis.requests import RequestLog
+    from pytest_ultrapar.analysis.statistics import CaseMeasure
+    from pytest_ultrapar.store.table_set import TableFiles
+
+
+MOST_AT_ONCE = 50_000
+"""Cases; they take 6 KB each while their rows are made. A run of more is compacted in slices."""
+SLICE = 10_000
+"""Cases of a slice. What they took is free again, and mostly cannot be given back."""
 
 
 def compact(
@@ -72,31 +78,34 @@ def compact(
         ThreadPoolExecutor(1) as beside,
     ):
         manifest = read_manifest(run_dir)
-        cases, history, tables = claimed_of(run_dir, taken.cases), taken.history, taken.tables
+        history, tables, n_cases = taken.history, taken.tables, taken.n_cases
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
-        grades = [found.grade for found in history.cases.values() if found.grade is not None]
-        rows = taken.rows(lambda n: written(min(n, len(cases)), len(cases)))
-        # Compressing, reading back and syncing leave the interpreter to the figures.
-        writing = beside.submit(tables.write, run_dir, rows, score_columns(grades), taken.read)
-        measures = with_serial_times(taken.measures())
-        log = taken.requests()
-        spans = [measure.span for measure in measures if measure.span is not None]
-        made, bound = performance(log, manifest, spans, history.engines)
-        statistics = run_statistics(measures, n_planned=len(cases), mode=manifest.mode)
-        benchmark = None
-        if manifest.asked_by_others:
-            statistics = without_pace(statistics)
-        else:
-            benchmark = benchmark_json(
-                measures,
-                manifest,
-                n_planned=Counter((case.suite, case.model) for case in cases),
-                statistics=statistics,
-                performance=made,
-                now=datetime.now(UTC),
-            )
-        paths = writing.result()
-        written(len(cases), len(cases))
+        files = tables.opened(run_dir, score_columns(taken.score_names()))
+        try:
+            through = _go_through(taken, files, beside, written)
+            measures, ends = with_serial_times(through.measures), through.ends
+            spans = [measure.span for measure in measures if measure.span is not None]
+            made, bound = performance(through.log, manifest, spans, history.engines)
+            # Of a million cases it is 100 MB that nothing below asks for.
+            through, spans = through._replace(log=taken.new_log(), measures=[]), []
+            statistics = run_statistics(measures, n_planned=n_cases, mode=manifest.mode)
+            benchmark = None
+            if manifest.asked_by_others:
+                statistics = without_pace(statistics)
+            else:
+                benchmark = benchmark_json(
+                    measures,
+                    manifest,
+                    n_planned=taken.n_planned,
+                    statistics=statistics,
+                    performance=made,
+                    now=datetime.now(UTC),
+                )
+            through.writing.result()
+            paths = files.publish()
+            written(n_cases, n_cases)
+        finally:
+            files.discard()
         history.damage.extend(taken.unreadable)
         histories = write_histories(run_dir, manifest)
         if bound is not None:
@@ -108,13 +117,9 @@ def compact(
         elif not manifest.resumed:
             # One of a resumed run in which nothing was left to do is of an earlier session.
             path.unlink(missing_ok=True)
-        files = [*paths, *histories]
+        names = [one.name for one in (*paths, *histories)]
         if path.exists():
-            files.append(path)
-    known = [(case, history.cases.get(case.case_id, CaseHistory())) for case in cases]
-    graded = [(case, found.grade) for case, found in known if found.grade is not None]
-    ungraded = [found for _, found in known if found.grade is None and found.had_episode]
-    n_ungraded = sum(found.is_finished for found in ungraded)
+            names.append(path.name)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
@@ -137,17 +142,16 @@ def compact(
         )
         if manifest.replayed is None
         else 0,
-        kinds=count_kinds(grade for _, grade in graded),
-        notes=make_notes(graded),
-        never_ran=[
-            case.nodeid for case, found in known if found.grade is None and not found.had_episode
-        ][:MOST_NOTES],
-        n_ungraded=n_ungraded,
-        n_interrupted=len(ungraded) - n_ungraded,
+        kinds=dict(ends.kinds.most_common()),
+        notes=ends.notes,
+        never_ran=ends.never_ran,
+        n_ungraded=ends.n_ungraded,
+        n_interrupted=ends.n_interrupted,
         cost=tables.prices.cost(),
         roles=tables.roles.found(),
+        merged=manifest.merged,
         damage=history.damage,
-        files=[*(path.name for path in files), SUMMARY_FILE],
+        files=[*names, SUMMARY_FILE],
         **msgspec.structs.asdict(made),
     )
     nothing_ran = benchmark is None and manifest.resumed
@@ -163,11 +167,59 @@ def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
     if begun is not None:
         begun.take_up()
         if begun.fits(read_manifest(run_dir)):
+            begun.leave_out_others()
             return begun
         begun.close()
+    if read_manifest(run_dir).n_planned > MOST_AT_ONCE:
+        # numpy, which the process that makes tables has anyway.
+        from pytest_ultrapar.analysis.slices import Slices  # noqa: PLC0415
+
+        return Intake(run_dir, Slices(run_dir, SLICE))
     taken = Intake(run_dir)
     taken.take_up()
+    taken.leave_out_others()
     return taken
+
+
+class _Through(NamedTuple):
+    """What a run's cases gave, all slices together.
+
+    Attributes:
+        writing: Of the last slice.
+    """
+
+    measures: list[CaseMeasure]
+    log: RequestLog
+    ends: Ends
+    writing: Future[None]
+
+
+def _go_through(
+    taken: Intake,
+    files: TableFiles,
+    beside: ThreadPoolExecutor,
+    written: Callable[[int, int], None],
+) -> _Through:
+    """Write the rows of each slice, beside its figures; those of the last one go on."""
+    measures: list[CaseMeasure] = []
+    log, ends, n_done = taken.new_log(), Ends(), 0
+    for cases in taken.slices():
+        rows = taken.rows(_saying(written, n_done, taken.n_cases))
+        # Compressing, reading back and syncing leave the interpreter to the figures.
+        writing = beside.submit(files.write, taken.tables, rows, taken.read)
+        measures += taken.measures()
+        log.extend(taken.requests())
+        ends.add(cases, taken.history.cases)
+        n_done += len(cases)
+        if taken.is_sliced:
+            writing.result()
+    return _Through(measures, log, ends, writing)
+
+
+def _saying(
+    written: Callable[[int, int], None], n_before: int, n_cases: int
+) -> Callable[[int], None]:
+    return lambda n: written(min(n_before + n, n_cases), n_cases)
 
 
 _SPEED = (

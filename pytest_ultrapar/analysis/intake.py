@@ -6,6 +6,7 @@ only at the end it is known which episode counts for a case, and rows are put in
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,19 +17,21 @@ from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.analysis.statistics import measure_case
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
-from pytest_ultrapar.store.cases_file import read_plan
+from pytest_ultrapar.store.cases_file import claimed_of, read_plan
 from pytest_ultrapar.store.journal import Damage, JournalReader
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
 from pytest_ultrapar.store.table_set import CaseRows, EpisodeRows, TableSet
+from pytest_ultrapar.store.tables import parameter_columns
 from pytest_ultrapar.store.transcripts import conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_ultrapar.analysis.slices import Slices
     from pytest_ultrapar.analysis.statistics import CaseMeasure
-    from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.records import Case, JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
 
@@ -59,9 +62,11 @@ class Intake:
 
     Args:
         run_dir: A run directory with manifest and planned cases.
+        slices: Its cases, of which a slice at a time is taken up (`slices`); None: all at once.
 
     Attributes:
-        cases: All planned ones, those that other hosts claimed among them.
+        cases: All planned ones, or those of the slice; until `leave_out_others` those that other
+            hosts claimed among them.
         history: What was taken up, by case.
         unreadable: Records of episodes that are whole and of another version.
         tables: Their rows.
@@ -70,9 +75,11 @@ class Intake:
         ResultsError: Manifest or cases cannot be read.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, slices: Slices | None = None) -> None:
         self._manifest = read_manifest(run_dir)
-        self.cases = read_plan(run_dir)
+        self._run_dir = run_dir
+        self._slices = slices
+        self.cases: list[Case] = [] if slices is not None else read_plan(run_dir)
         self._planned = {case.case_id: case for case in self.cases}
         self._cells = cells_of(self.cases)
         self._part = self._manifest.measured_part
@@ -80,11 +87,69 @@ class Intake:
         self._reader = JournalReader(run_dir / "journal")
         self.history = JournalHistory()
         self.unreadable: list[Damage] = []
-        self.tables = TableSet(self._manifest, self.cases, partial(conversation, run_dir))
-        self._log = RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
+        params = parameter_columns(self.cases) if slices is None else slices.params
+        self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
+        self._log = self.new_log()
         self._episodes: dict[Position, _Episode] = {}
         self._ungraded: dict[Position, EpisodeEnded] = {}
         self._graded: dict[str, _Graded] = {}
+        if slices is not None:
+            self.history.damage.extend(slices.damage)
+            self.history.engines.extend(slices.engines)
+
+    @property
+    def is_sliced(self) -> bool:
+        """Whether its cases are taken up in slices."""
+        return self._slices is not None
+
+    @property
+    def n_cases(self) -> int:
+        """Planned cases, all slices together."""
+        return len(self.cases) if self._slices is None else self._slices.n_cases
+
+    @property
+    def n_planned(self) -> Counter[tuple[str, str]]:
+        """The same by suite and model."""
+        if self._slices is not None:
+            return self._slices.n_planned
+        return Counter((case.suite, case.model) for case in self.cases)
+
+    def score_names(self) -> set[str]:
+        """Names of the scores of all grades that stand; in slices those of all grades."""
+        if self._slices is not None:
+            return self._slices.scores
+        grades = (found.grade for found in self.history.cases.values())
+        return {name for grade in grades if grade is not None for name in grade.scores}
+
+    def new_log(self) -> RequestLog:
+        """A log of requests on the run's lanes, empty."""
+        return RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
+
+    def slices(self) -> Iterator[Sequence[Case]]:
+        """The cases of each slice, when it is taken up and the one before let go; else all.
+
+        Raises:
+            ResultsError: The journal cannot be read.
+        """
+        if self._slices is None:
+            yield self.cases
+            return
+        while (cases := self._slices.next_cases()) is not None:
+            self._take_slice(self._slices, cases)
+            yield cases
+
+    def _take_slice(self, slices: Slices, cases: list[Case]) -> None:
+        self.cases = cases
+        self._planned = {case.case_id: case for case in cases}
+        self._cells = slices.cells(cases)
+        self.history.cases.clear()
+        self.tables.clear()
+        self._log = self.new_log()
+        self._episodes.clear()
+        self._ungraded.clear()
+        self._graded.clear()
+        for position, record in slices.records(cases):
+            self._take(position, record)
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Take up what was written since the last time.
@@ -99,6 +164,14 @@ class Intake:
             self._take(position, record)
             if stop():
                 return
+
+    def leave_out_others(self) -> None:
+        """Leave out the cases that other hosts of the run claimed; when it is over.
+
+        Raises:
+            ResultsError: What this one claimed cannot be read.
+        """
+        self.cases = claimed_of(self._run_dir, self.cases)
 
     def fits(self, manifest: Manifest) -> bool:
         """Whether all would be the same if it were taken up anew, under this manifest.
@@ -216,6 +289,8 @@ class Intake:
             cost=None if episode is None else self.tables.prices.of_all(episode.own_attempts),
             cell=self._cells[case_id],
         )
+        if self._slices is not None:
+            measure = self._slices.small(measure)
         kept = self._kept(case_id)
         rows = CaseRows(
             self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode),

@@ -57,6 +57,11 @@ class Repetition(Protocol):
         ...
 
 
+def question_of(case: Case) -> str:
+    """What is asked of whom, as text: the same for all repetitions."""
+    return f"{case.test} {case.model} {sorted(case.params.items())!r}"
+
+
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
     """The cell of each case, by case id: a text that all its repetitions share, and no others."""
     found: dict[str, str] = {}
@@ -64,7 +69,7 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
     # One object for each text: 20,000 of them are compared often.
     texts: dict[str, str] = {}
     for case in cases:
-        name = f"{case.test} {case.model} {sorted(case.params.items())!r}"
+        name = question_of(case)
         # A parameter stands in `params` by its name where it is no plain value, so two questions
         # may look alike; then they have the same repetitions, too.
         question = seen[name, case.repeat]

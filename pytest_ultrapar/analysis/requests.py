@@ -181,6 +181,12 @@ class RequestLog:
         log.first_token_s = self.first_token_s
         return log
 
+    def extend(self, other: RequestLog) -> None:
+        """Take all requests of another log of the same lanes."""
+        for own, its in zip(self._arrays, other._arrays, strict=True):
+            own.extend(its)
+        self.first_token_s.extend(other.first_token_s)
+
     @property
     def _arrays(self) -> tuple[array[Any], ...]:
         return (self._lane, self._marks, self._tokens, *self._times, self._sent_at_s)

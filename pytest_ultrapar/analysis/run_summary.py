@@ -25,11 +25,13 @@ from pytest_ultrapar.publish import read_whole
 from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
+from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
+from pytest_ultrapar.store.recovered import CaseHistory
 from pytest_ultrapar.store.role_uses import RoleUse  # noqa: TC001 - as the last
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.statistics import CaseMeasure
@@ -112,6 +114,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_repetitions: Of a cell, the most that any has among the cases with a final grade.
         repetitions: Figures of the cells of each model and of all, where cells have repetitions.
         roles: What was asked of each role.
+        merged: What the run was merged of; None where it ran itself.
     """
 
     run_id: str
@@ -141,6 +144,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     n_repetitions: int = 1
     repetitions: tuple[CellFigure, ...] = ()
     roles: dict[str, RoleUse] = msgspec.field(default_factory=dict)
+    merged: Merged | None = None
 
     @property
     def session(self) -> str:
@@ -231,6 +235,39 @@ def count_kinds(grades: Iterable[Grade]) -> dict[str, int]:
     return dict(kinds.most_common())
 
 
+class Ends:
+    """How the cases of a run ended, summed up over slices of them.
+
+    Attributes:
+        kinds: As of `RunSummary`, like all here.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.notes: list[CaseNote] = []
+        self.never_ran: list[str] = []
+        self.n_ungraded = 0
+        self.n_interrupted = 0
+
+    def add(self, cases: Iterable[Case], histories: Mapping[str, CaseHistory]) -> None:
+        """Take some cases, in the order planned, with what was written of each."""
+        known = [(case, histories.get(case.case_id, CaseHistory())) for case in cases]
+        graded = [(case, found.grade) for case, found in known if found.grade is not None]
+        self.kinds.update(count_kinds(grade for _, grade in graded))
+        notes = sorted([*self.notes, *make_notes(graded)], key=_errors_first)
+        self.notes = notes[:MOST_NOTES]
+        for case, found in known:
+            if found.grade is not None:
+                continue
+            if not found.had_episode:
+                if len(self.never_ran) < MOST_NOTES:
+                    self.never_ran.append(case.nodeid)
+            elif found.is_finished:
+                self.n_ungraded += 1
+            else:
+                self.n_interrupted += 1
+
+
 def make_notes(graded: Iterable[tuple[Case, Grade]]) -> list[CaseNote]:
     """Notes on the first cases without a measurement, errors before infra."""
     notes = [
@@ -238,5 +275,9 @@ def make_notes(graded: Iterable[tuple[Case, Grade]]) -> list[CaseNote]:
         for case, grade in graded
         if grade.outcome in {"error", "infra"}
     ]
-    notes.sort(key=lambda note: note.outcome != "error")
+    notes.sort(key=_errors_first)
     return notes[:MOST_NOTES]
+
+
+def _errors_first(note: CaseNote) -> bool:
+    return note.outcome != "error"

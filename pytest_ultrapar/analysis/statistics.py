@@ -399,14 +399,14 @@ def part_time(run: Iterable[CaseMeasure], chosen: Callable[[CaseMeasure], bool])
         run: All graded cases of the run.
         chosen: Which of them.
     """
-    ran = [(each, each.span) for each in run if each.span is not None]
-    models = {each.model for each, _ in ran if chosen(each)}
-    own = [(each, span) for each, span in ran if each.model in models]
-    spans = [span for _, span in own]
-    beside = [span for each, span in ran if each.model not in models]
+    ran = [each for each in run if each.span is not None]
+    models = {each.model for each in ran if chosen(each)}
+    own = [each for each in ran if each.model in models]
+    spans = [each.span for each in own if each.span is not None]
+    beside = [each.span for each in ran if each.model not in models and each.span is not None]
     shares = [
         (each, share_s)
-        for (each, _), share_s in zip(own, makespan_shares(spans, beside), strict=True)
+        for each, share_s in zip(own, makespan_shares(spans, beside), strict=True)
         if chosen(each)
     ]
     if not any(each.timed for each, _ in shares):

@@ -583,10 +583,12 @@ class PauseRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         at_us: When it began, UTC.
+        host: In a run that was merged of several: whose lane it was, where the host has a name.
     """
 
     at_us: Microseconds
     pause: LanePause
+    host: str | None = None
 
 
 class PauseLog:

@@ -18,6 +18,7 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.report.brief import brief_lines, quiet_lines
 from pytest_ultrapar.report.file import add_to_step_summary, write_report
+from pytest_ultrapar.report.merged import missing_lines
 from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
@@ -275,6 +276,8 @@ def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
     """Why a run failed although no test did: cases that never ran, or too few of them graded."""
     found: list[str] = []
     statistics = summary.statistics
+    if summary.merged is not None:
+        found += missing_lines(summary.merged)
     if summary.n_without_grade:
         such = f", such as {summary.never_ran[0]}" if summary.never_ran else ""
         found.append(

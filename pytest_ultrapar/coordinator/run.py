@@ -161,6 +161,7 @@ def make_manifest(
     return msgspec.structs.replace(
         manifest,
         bound=earlier.bound if same else None,
+        merged=earlier.merged,
         segments=largest_sizes(directory.journal, earlier.segments),
     )
 

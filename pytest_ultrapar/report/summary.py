@@ -10,6 +10,7 @@ from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.merged import merged_section
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.text import counted, duration, percent, rate, times, visible
 
@@ -314,6 +315,8 @@ def summary_sections(
     """
     said = [SIMULATED] if summary.simulated else []
     yield Section(f"Run {summary.run_id}", notes=(*said, *_outcomes(summary)))
+    if summary.merged is not None:
+        yield merged_section(summary.merged)
     if summary.cells:
         yield _results(summary)
     if summary.repetitions:

@@ -215,15 +215,30 @@ def claimed_of(directory: Path, cases: list[Case]) -> list[Case]:
     Raises:
         ResultsError: What it claimed cannot be read.
     """
+    claimed = _claimed(directory)
+    return cases if claimed is None else [case for case in cases if case.case_id in claimed]
+
+
+def iter_claimed(directory: Path) -> Iterator[Case]:
+    """As `read_cases`, a few in memory at a time.
+
+    Raises:
+        ResultsError: There is no such file, or it holds something else.
+    """
+    claimed = _claimed(directory)
+    return (case for case in iter_plan(directory) if claimed is None or case.case_id in claimed)
+
+
+def _claimed(directory: Path) -> frozenset[str] | None:
+    """Ids of the cases that this host claimed; None where it shares the run with nobody."""
     path = directory / CLAIMED_NAME
     try:
-        claimed = frozenset(path.read_text(encoding="ascii", errors="replace").split())
+        return frozenset(path.read_text(encoding="ascii", errors="replace").split())
     except FileNotFoundError:
-        return cases
+        return None
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error
-    return [case for case in cases if case.case_id in claimed]
 
 
 def read_plan(directory: Path) -> list[Case]:
@@ -252,10 +267,49 @@ def read_plan(directory: Path) -> list[Case]:
         raise ResultsError(msg) from error
 
 
+_BLOCK = 1 << 20
+_BETWEEN = b'},{"index":'
+"""What stands between two cases, and nowhere else: in a text a quote has a backslash before it."""
+
+
+def iter_plan(directory: Path) -> Iterator[Case]:
+    """As `read_plan`, a few in memory at a time.
+
+    Raises:
+        ResultsError: There is no such file, or it holds something else.
+    """
+    path = directory / CASES_NAME
+    if not path.exists():
+        yield from read_plan(directory)
+        return
+    decode = msgspec.json.Decoder(list[Case]).decode
+    try:
+        with path.open("rb") as file:
+            left = b""
+            while block := file.read(_BLOCK):
+                whole, between, rest = (left + block).rpartition(_BETWEEN)
+                if between:
+                    yield from decode(whole + b"}]")
+                    left = b'[{"index":' + rest
+                else:
+                    left = rest
+            yield from decode(left)
+    except OSError as error:
+        msg = f"cannot read the planned cases in {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except NOT_THAT_JSON as error:
+        msg = f"{path} does not hold the planned cases of a run: {error}"
+        raise ResultsError(msg) from error
+
+
 def suite_digest(cases: Iterable[Case]) -> str:
     """SHA-256 (hex) of the case ids, the same in any order: whether two runs ran the same cases."""
-    ids = sorted(case.case_id for case in cases)
-    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+    return digest_of_ids(case.case_id for case in cases)
+
+
+def digest_of_ids(case_ids: Iterable[str]) -> str:
+    """`suite_digest`, of the ids alone."""
+    return hashlib.sha256("\n".join(sorted(case_ids)).encode()).hexdigest()
 
 
 GENERATED_NAME = "generated.json"

@@ -1,4 +1,7 @@
-"""The manifest: under which conditions results came about. It holds no secret and no host name."""
+"""The manifest: under which conditions results came about.
+
+It holds no secret, and the name of a host only where a run has several.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,46 @@ class Machine(msgspec.Struct, frozen=True):
     platform: str
 
 
+class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is part of a merged one.
+
+    Attributes:
+        run_id: Its own.
+        host: Its manifest's `host`.
+        shard: Its manifest's `shard`.
+        n_cases: Cases that it planned.
+        started_at: When it began, by the wall clock of its host.
+        ended_at: When it ended; None: it never did.
+        resumed: Whether it ran in more than one session.
+        exceeded: Limits of its own that its own requests exceeded, such as `lab/key0 (qps)`.
+    """
+
+    run_id: str
+    host: str | None = None
+    shard: str | None = None
+    n_cases: int
+    started_at: Aware
+    ended_at: Aware | None = None
+    resumed: bool = False
+    exceeded: tuple[str, ...] = ()
+
+
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was merged of.
+
+    Attributes:
+        parts: The runs, shards in their order.
+        missing: Shards of which there was no run, such as `3/4`.
+        n_repeated: Cases that more than one part had a result of.
+        n_clocks: Clocks whose times were set beside each other by the time of day.
+    """
+
+    parts: tuple[MergedPart, ...]
+    missing: tuple[str, ...] = ()
+    n_repeated: int = 0
+    n_clocks: int = 1
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything needed to read, resume and compare a run.
 
@@ -93,9 +136,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         currency: Of all prices.
         prices: What tokens cost, as far as known, each with who says so.
         faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
-        shard: Which part of a run this is, such as `2/4`; None: a whole one.
-        host: What tells the results of this part from those of others in a merge; None: a whole
-            run.
         generated: What all shards together are of; None for a whole run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
@@ -103,6 +143,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         segments: Bytes of each segment of the journal when this was last written, by its name. A
             segment that is shorter now has lost records.
         ended_at: None while the run goes on or when it was killed.
+        host: Name of this host in a run of several hosts or shards; None in a run of its own.
+        shard: Which part of the cases it asks, such as `2/4`; None: all.
+        cluster_run: Name of the run that several hosts share; None: it is on one host alone.
+        merged: The runs that it was merged of; None where it ran itself.
     """
 
     run_id: str
@@ -143,13 +187,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = USD
     prices: tuple[ModelPrice, ...] = ()
     faults: str | None = None
-    shard: str | None = None
-    host: str | None = None
     generated: Generated | None = None
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
     segments: dict[str, int] = {}
     ended_at: Aware | None = None
+    host: str | None = None
+    shard: str | None = None
+    cluster_run: str | None = None
+    merged: Merged | None = None
 
     @property
     def measured_part(self) -> MeasuredPart:

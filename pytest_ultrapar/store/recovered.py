@@ -224,7 +224,7 @@ class GrowingJournal:
             read = self._read.get(path.name, 0)
             if segment_size(path) <= read:
                 continue
-            for position, record in scan_segment(path, _decode_whole, at=read):
+            for position, record in scan_segment(path, decode_whole, at=read):
                 self._read[path.name] = position.offset + position.length
                 yield position, record
 
@@ -237,7 +237,12 @@ class GrowingJournal:
         return bool(cut_off(self._directory, self._read))
 
 
-def _decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
+def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
+    """A record of one line's JSON, or as much of an episode of another version as is known.
+
+    Raises:
+        msgspec.DecodeError: It is neither.
+    """
     try:
         return decode_record(payload)
     except msgspec.DecodeError as error:

@@ -117,4 +117,6 @@ _MEASURED = (
     "pool_lanes",
     "pool_limits",
     "faults",
+    "host",
+    "merged",
 )

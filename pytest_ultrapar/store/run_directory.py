@@ -46,6 +46,22 @@ class _Holder(msgspec.Struct, frozen=True):
     pid: int
 
 
+def new_run_id(now: datetime) -> str:
+    """`<UTC time>-<six hex digits>`."""
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def mark_as_run(path: Path, run_id: str) -> None:
+    """Let a directory that holds all files of a run be known as one; the last step of making it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(path / LOCK_NAME, flags, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(_Holder(run_id, os.getpid())) + b"\n")
+
+
 class RunDirectory:
     """The directory of one run, locked from `create` or `open_existing` to `close`.
 
@@ -86,7 +102,7 @@ class RunDirectory:
             ConfigError: The directory cannot be made or written, or `out` is no directory, in use,
                 or holds something else or an earlier run.
         """
-        run_id = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        run_id = new_run_id(now)
         path = (parent / run_id if out is None else out).absolute()
         with _usable(path, option, option):
             if out is None:

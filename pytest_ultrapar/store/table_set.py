@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
+import pyarrow as pa
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
@@ -29,7 +30,6 @@ from pytest_ultrapar.store.tables import (
     Row,
     attempt_rows,
     limit_row,
-    parameter_columns,
     pause_row,
     result_row,
     results_columns,
@@ -39,8 +39,6 @@ from pytest_ultrapar.store.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade, TurnMessage
     from pytest_ultrapar.store.journal import Position
@@ -91,7 +89,7 @@ class TableSet:
 
     Args:
         manifest: Of the run.
-        cases: All planned ones: their parameters are columns.
+        params: What `parameter_columns` found in all planned cases.
         messages: What was said in an episode.
 
     Attributes:
@@ -104,21 +102,27 @@ class TableSet:
     def __init__(
         self,
         manifest: Manifest,
-        cases: Iterable[Case],
+        params: Sequence[Column],
         messages: Callable[[EpisodeEnded], Sequence[TurnMessage]],
     ) -> None:
         self._manifest = manifest
         self._messages = messages
-        self._params = parameter_columns(cases)
+        self._params = params
+        self._n_attempts = 0
+        self.prices = Prices(manifest)
+        self.roles = RoleUses()
+        self.n_maybe_billed = 0
+        self.replayed: Counter[str] = Counter()
+        self.clear()
+
+    def clear(self) -> None:
+        """Let go of all rows; what is known of them in sum stays."""
+        pa.default_memory_pool().release_unused()
         self._results = self._rows(results_columns(self._params, ()))
         self._attempts = self._rows(ATTEMPTS_COLUMNS)
         self._transcripts = self._rows(TRANSCRIPTS_COLUMNS)
         self._grades: list[Grade] = []
         self._n_characters = 0
-        self.n_maybe_billed = 0
-        self.replayed: Counter[str] = Counter()
-        self.prices = Prices(manifest)
-        self.roles = RoleUses()
 
     def _rows(self, columns: Sequence[Column]) -> Rows:
         return Rows(arrow_schema(columns, simulated=self._manifest.simulated))
@@ -126,13 +130,14 @@ class TableSet:
     @property
     def n_requests(self) -> int:
         """Requests sent so far."""
-        return self._attempts.n - sum(self.replayed.values())
+        return self._n_attempts - sum(self.replayed.values())
 
     def add_episode(self, episode: EpisodeEnded) -> EpisodeRows:
         """Take the requests and the conversation of one episode, graded or not."""
         begin = self._attempts.n
         for row in attempt_rows(self._manifest, episode, self.prices):
             self._attempts.add(row)
+            self._n_attempts += 1
         self.prices.add(episode.attempts)
         self.replayed.update(one.replayed for one in episode.attempts if one.replayed is not None)
         self.roles.add(episode.sent, self.prices)
@@ -174,51 +179,27 @@ class TableSet:
         self._grades.append(grade)
         return self._results.n - 1
 
-    def write(
-        self,
-        run_dir: Path,
-        cases: Iterable[CaseRows],
-        scores: Sequence[Column],
-        read: Callable[[Position], EpisodeEnded | None],
-    ) -> list[Path]:
-        """Write the tables, read them back, and put them in their places together.
+    def opened(self, run_dir: Path, scores: Sequence[Column]) -> TableFiles:
+        """The tables as files that are begun.
 
         Args:
             run_dir: Where they are to stand.
-            cases: In the order of their rows.
             scores: From `score_columns`, of all grades that stand.
-            read: Gives an episode of the journal, or None where it cannot be read any more.
-
-        Returns:
-            Where they stand.
-
-        Raises:
-            ResultsError: One does not hold what was written; none was put in place.
         """
-        tables: list[_Table] = []
-        try:
-            for name, columns in (
-                ("results", results_columns(self._params, scores)),
-                ("attempts", ATTEMPTS_COLUMNS),
-                ("transcripts", TRANSCRIPTS_COLUMNS),
-            ):
-                tables.append(_open_table(run_dir, self._manifest, name, columns))
-            for group in _groups(cases):
-                found = (
-                    self._result_rows(group, scores),
-                    self._attempt_rows(group),
-                    self._message_rows(group, read),
-                )
-                for table, rows in zip(tables, found, strict=True):
-                    table.write(rows)
-            for table in tables:
-                table.finish()
-            for table in tables:
-                table.publish()
-        finally:
-            for table in tables:
-                table.discard()
-        return [table.path for table in tables]
+        return TableFiles(run_dir, self._manifest, self._params, scores)
+
+    def rows_of(
+        self,
+        group: Sequence[CaseRows],
+        scores: Sequence[Column],
+        read: Callable[[Position], EpisodeEnded | None],
+    ) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Rows of some cases in `results`, `attempts` and `transcripts`."""
+        return (
+            self._result_rows(group, scores),
+            self._attempt_rows(group),
+            self._message_rows(group, read),
+        )
 
     def _result_rows(self, group: Sequence[CaseRows], scores: Sequence[Column]) -> pa.Table:
         places = [case.result for case in group if case.result is not None]
@@ -253,6 +234,68 @@ class TableSet:
         rows = self._transcripts.take(places)
         self._transcripts.forget(n_kept)
         return rows
+
+
+class TableFiles:
+    """`results`, `attempts` and `transcripts` while they are written, beside their places.
+
+    Args:
+        run_dir: Where they are to stand.
+        manifest: Of the run.
+        params: From `parameter_columns`.
+        scores: From `score_columns`.
+    """
+
+    def __init__(
+        self, run_dir: Path, manifest: Manifest, params: Sequence[Column], scores: Sequence[Column]
+    ) -> None:
+        self._scores = scores
+        self._tables: list[_Table] = []
+        try:
+            for name, columns in (
+                ("results", results_columns(params, scores)),
+                ("attempts", ATTEMPTS_COLUMNS),
+                ("transcripts", TRANSCRIPTS_COLUMNS),
+            ):
+                self._tables.append(_open_table(run_dir, manifest, name, columns))
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(
+        self,
+        rows: TableSet,
+        cases: Iterable[CaseRows],
+        read: Callable[[Position], EpisodeEnded | None],
+    ) -> None:
+        """Write the rows of some cases.
+
+        Args:
+            rows: Has them.
+            cases: In the order of their rows.
+            read: Gives an episode of the journal, or None where it cannot be read any more.
+        """
+        for group in _groups(cases):
+            found = rows.rows_of(group, self._scores, read)
+            for table, own in zip(self._tables, found, strict=True):
+                table.write(own)
+
+    def publish(self) -> list[Path]:
+        """Read all back and put them in their places together; returns where they stand.
+
+        Raises:
+            ResultsError: One does not hold what was written; none was put in place.
+        """
+        for table in self._tables:
+            table.finish()
+        for table in self._tables:
+            table.publish()
+        return [table.path for table in self._tables]
+
+    def discard(self) -> None:
+        """Remove what was not put in place; harmless after `publish`."""
+        for table in self._tables:
+            table.discard()
 
 
 def _groups(cases: Iterable[CaseRows]) -> Iterator[list[CaseRows]]:

@@ -162,6 +162,22 @@ class Charged(msgspec.Struct, frozen=True):
     cost: float | None = None
 
 
+class Placed(msgspec.Struct, frozen=True):
+    """Where it ran, as `results`, `attempts`, `limits` and `pauses` have it.
+
+    Attributes:
+        host: Name of the host in a run of several hosts or shards; null where it has none, as in a
+            run of its own.
+    """
+
+    host: str | None = None
+
+
+def _placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
+    """In a merged run each record says it, in the run of one host the manifest does."""
+    return Placed(record.host or manifest.host)
+
+
 _UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
 
 
@@ -189,13 +205,22 @@ def _spent(episode: EpisodeEnded) -> Spent:
 
 EPISODE_COLUMNS = columns_of(Spent)
 """Of `results`: what the graded episode says."""
-ATTEMPTS_COLUMNS = _with(
-    (*columns_of(Manifest, "run_id"), *columns_of(EpisodeEnded, "case_id"), *columns_of(Attempt)),
-    *columns_of(EpisodeEnded, "worker"),
-    *columns_of(Manifest, "mode"),
-    after="key",
-) + columns_of(Charged)
-"""Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host."""
+ATTEMPTS_COLUMNS = (
+    _with(
+        (
+            *columns_of(Manifest, "run_id"),
+            *columns_of(EpisodeEnded, "case_id"),
+            *columns_of(Attempt),
+        ),
+        *columns_of(EpisodeEnded, "worker"),
+        *columns_of(Manifest, "mode"),
+        after="key",
+    )
+    + columns_of(Charged)
+    + columns_of(Placed)
+)
+"""Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host; of a merged
+run on that of its first host."""
 TRANSCRIPTS_COLUMNS = (
     *columns_of(Manifest, "run_id"),
     *columns_of(EpisodeEnded, "case_id"),
@@ -206,14 +231,14 @@ LIMITS_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LimitChange)),
     *columns_of(LimitRecord, "at_us"),
     after="t_s",
-)
+) + columns_of(Placed)
 """Of `limits`, a row per change of a limit that was estimated; `t_s` is on the clock of
 `attempts`."""
 PAUSES_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LanePause)),
     *columns_of(PauseRecord, "at_us"),
     after="t_s",
-)
+) + columns_of(Placed)
 """Of `pauses`, a row per pause of a lane; times are on the clock of `attempts`."""
 _RESULTS_BEFORE = (
     *columns_of(Manifest, "run_id"),
@@ -227,6 +252,7 @@ _RESULTS_AFTER = (
     *columns_of(Case, "seed"),
     *columns_of(Grade, "error"),
     *columns_of(Charged),
+    *columns_of(Placed),
 )
 
 
@@ -268,10 +294,9 @@ def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     )
 
 
-def score_columns(grades: Iterable[Grade]) -> tuple[Column, ...]:
+def score_columns(names: Iterable[str]) -> tuple[Column, ...]:
     """A `score.<name>` column of doubles for each score of any case, sorted by name."""
-    names = {name for grade in grades for name in grade.scores}
-    return tuple(Column(f"score.{name}", "double", nullable=True) for name in sorted(names))
+    return tuple(Column(f"score.{name}", "double", nullable=True) for name in sorted({*names}))
 
 
 def fit(value: Scalar, kind: Kind) -> Scalar:
@@ -316,11 +341,11 @@ def _reader(columns: Iterable[Column], *records: type[msgspec.Struct]) -> Callab
 
 
 _before = _reader(_RESULTS_BEFORE, Manifest, Case, Grade)
-_after = _reader(_RESULTS_AFTER, Spent, Case, Grade, Charged)
-_attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged)
+_after = _reader(_RESULTS_AFTER, Spent, Case, Grade, Charged, Placed)
+_attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
 _message = _reader(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
-_limit = _reader(LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange)
-_pause = _reader(PAUSES_COLUMNS, Manifest, PauseRecord, LanePause)
+_limit = _reader(LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange, Placed)
+_pause = _reader(PAUSES_COLUMNS, Manifest, PauseRecord, LanePause, Placed)
 
 
 def result_row(
@@ -344,7 +369,7 @@ def result_row(
         spent = _spent(episode)
         units = prices.of_all(episode.own_attempts)
         # In a resumed run another worker may have graded it, and it is the requests that count.
-        grade = msgspec.structs.replace(grade, worker=episode.worker)
+        grade = msgspec.structs.replace(grade, worker=episode.worker, host=episode.host)
     elif had_episode:
         spent = _UNREADABLE
     else:
@@ -352,7 +377,7 @@ def result_row(
     return (
         *_before(manifest, case, grade),
         *(fit(case.params.get(each.name.partition(".")[2]), each.kind) for each in params),
-        *_after(spent, case, grade, _charged(units)),
+        *_after(spent, case, grade, _charged(units), _placed(manifest, grade)),
     )
 
 
@@ -365,8 +390,9 @@ _UNKNOWN = Charged()
 
 def attempt_rows(manifest: Manifest, episode: EpisodeEnded, prices: Prices) -> Iterator[Row]:
     """The rows of `attempts` for one episode, in the order sent."""
+    placed = _placed(manifest, episode)
     for each in episode.attempts:
-        yield _attempt(manifest, episode, each, _charged(prices.of(each)))
+        yield _attempt(manifest, episode, each, _charged(prices.of(each)), placed)
 
 
 def transcript_rows(
@@ -378,9 +404,9 @@ def transcript_rows(
 
 def limit_row(manifest: Manifest, record: LimitRecord) -> Row:
     """The row of `limits` for one change."""
-    return _limit(manifest, record, record.change)
+    return _limit(manifest, record, record.change, _placed(manifest, record))
 
 
 def pause_row(manifest: Manifest, record: PauseRecord) -> Row:
     """The row of `pauses` for one pause."""
-    return _pause(manifest, record, record.pause)
+    return _pause(manifest, record, record.pause, _placed(manifest, record))

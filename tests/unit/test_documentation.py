@@ -141,15 +141,16 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "check": 4,
         "clean": 3,
         "compare": 5,
-        "gate": 5,
+        "gate": 6,
         "gateway": 1,
+        "merge": 1,
         "report": 2,
         "runs": 2,
         "show": 3,
         "simulate": 4,
     }
     assert {*names} == {import_module(one).NAME for one in cli.SUBCOMMANDS}
-    assert len([parse_rule(rule) for rule in rules]) == 8
+    assert len([parse_rule(rule) for rule in rules]) == 9
 
 
 def test_fields_of_a_listed_run_stand_in_the_page_on_runs():

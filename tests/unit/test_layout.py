@@ -41,6 +41,7 @@ LEVELS = (
     {"bench"},
     {"coordinator"},
     {"gateway"},
+    {"merge"},
     {"workers"},
     {"hooks", "fixtures"},
     {"plugin", "cli", "testing"},

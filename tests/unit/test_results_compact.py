@@ -102,6 +102,7 @@ def test_compact_results_schema_is_the_contract(run):
         ("seed", pa.int64(), False),
         ("error", string, True),
         ("cost", double, True),
+        ("host", string, True),
     ]
     assert [(each.name, each.type, each.nullable) for each in schema] == expected
     for name in ("results", "attempts", "transcripts"):

@@ -88,7 +88,9 @@ class LimitRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         at_us: When, UTC.
+        host: In a run that was merged of several: whose limit it was, where the host has a name.
     """
 
     at_us: Microseconds
     change: LimitChange
+    host: str | None = None

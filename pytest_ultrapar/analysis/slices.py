@@ -1,0 +1,172 @@
+"""A run of very many cases, some at a time: its tables take no more memory than those of a few.
+
+A slice is some cases that follow one another in the plan. The journal is read once for what is
+known of it as a whole: which segments tell of which slices, so that a slice is read from those
+alone. The slices of shards stand in a segment or two each.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import Counter, defaultdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from pytest_ultrapar.analysis.repetitions import question_of
+from pytest_ultrapar.records import EngineSpent, Grade
+from pytest_ultrapar.store.cases_file import iter_claimed
+from pytest_ultrapar.store.journal import Damage, scan_segment, segments
+from pytest_ultrapar.store.recovered import decode_head, decode_whole
+from pytest_ultrapar.store.tables import parameter_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_ultrapar.analysis.statistics import CaseMeasure
+    from pytest_ultrapar.records import Case, JournalRecord
+    from pytest_ultrapar.store.journal import Position
+    from pytest_ultrapar.store.recovered import Head, UnreadableEpisode
+
+_UNPLANNED = -1
+_NO_SCORES: dict[str, float] = {}
+
+
+class Slices:
+    """The cases of a run in slices, one after the other, and what the journal says of each.
+
+    Args:
+        run_dir: A run directory with planned cases.
+        size: Cases of a slice.
+
+    Attributes:
+        n_cases: All planned ones.
+        n_planned: The same by suite and model.
+        params: The columns that parameters are.
+        scores: Names of all scores that any grade has.
+        damage: What of the journal is no record.
+        engines: How busy each engine was.
+
+    Raises:
+        ResultsError: Cases or journal cannot be read.
+    """
+
+    def __init__(self, run_dir: Path, size: int) -> None:
+        self._journal = run_dir / "journal"
+        self._size = size
+        self._left = iter_claimed(run_dir)
+        self._alike: dict[Any, Any] = {}
+        self._number = -1
+        self.n_planned: Counter[tuple[str, str]] = Counter()
+        hashes, questions = array("q"), array("q")
+
+        def noted() -> Iterator[Case]:
+            for case in iter_claimed(run_dir):
+                hashes.append(hash(case.case_id))
+                questions.append(hash(question_of(case)))
+                self.n_planned[case.suite, case.model] += 1
+                yield case
+
+        self.params = parameter_columns(noted())
+        self.n_cases = len(hashes)
+        self._order = np.argsort(np.array(hashes), kind="stable")
+        self._hashes = np.array(hashes)[self._order]
+        asked, n_asked = np.unique(np.array(questions), return_counts=True)
+        self._repeated = frozenset(asked[n_asked > 1].tolist())
+        self._seen: Counter[tuple[int, int]] = Counter()
+        self._of_segment: dict[str, set[int]] = {}
+        self.scores: set[str] = set()
+        self.damage: list[Damage] = []
+        self.engines: list[EngineSpent] = []
+        self._look()
+
+    def next_cases(self) -> list[Case] | None:
+        """The cases of the next slice; None when there is none.
+
+        The last one is empty: with it goes what the journal has of cases that are not planned.
+        """
+        if self._number * self._size >= self.n_cases:
+            return None
+        self._number += 1
+        cases = list(islice(self._left, self._size))
+        for case in cases:
+            # One object for each text: there are a million.
+            for name in ("suite", "model"):
+                msgspec.structs.force_setattr(case, name, sys.intern(getattr(case, name)))
+        if not cases:
+            self._number = self.n_cases  # no further one
+        return cases
+
+    def cells(self, cases: list[Case]) -> dict[str, str]:
+        """As `repetitions.cells_of`, of a slice; empty for a case that is alone in its cell."""
+        found = {}
+        for case in cases:
+            name = hash(question_of(case))
+            if name in self._repeated:
+                at = self._seen[name, case.repeat]
+                self._seen[name, case.repeat] += 1
+                found[case.case_id] = sys.intern(f"{name} {at}")
+            else:
+                found[case.case_id] = ""
+        return found
+
+    def records(
+        self, cases: list[Case]
+    ) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode]]:
+        """What the journal says of the cases of the current slice."""
+        own = {case.case_id for case in cases}
+        number = self._number if cases else _UNPLANNED
+
+        def decode(payload: bytes) -> JournalRecord | UnreadableEpisode | None:
+            head = decode_head(payload)
+            if isinstance(head, EngineSpent):
+                return None
+            is_own = head.case_id in own if cases else self._slice_of(head) == _UNPLANNED
+            return decode_whole(payload) if is_own else None
+
+        for name, numbers in self._of_segment.items():
+            if number not in numbers:
+                continue
+            for position, record in scan_segment(self._journal / name, decode):
+                if record is not None and not isinstance(record, Damage):
+                    yield position, record
+
+    def small(self, measure: CaseMeasure) -> CaseMeasure:
+        """The same measure; what many measures have alike is one object of all."""
+        share = self._alike.setdefault
+        service_s, duration_s = measure.service_s, measure.duration_s
+        return measure._replace(
+            names=share(measure.names, measure.names),
+            tokens_in=share(measure.tokens_in, measure.tokens_in),
+            tokens_out=share(measure.tokens_out, measure.tokens_out),
+            service_s=duration_s if service_s == duration_s else service_s,
+            scores=measure.scores or _NO_SCORES,
+        )
+
+    def _look(self) -> None:
+        found: dict[str, set[int]] = defaultdict(set)
+        for path in segments(self._journal):
+            for _, head in scan_segment(path, decode_head):
+                if isinstance(head, Damage):
+                    self.damage.append(head)
+                    continue
+                if isinstance(head, EngineSpent):
+                    if head not in self.engines:
+                        self.engines.append(head)
+                    continue
+                if isinstance(head, Grade):
+                    self.scores.update(head.scores)
+                found[path.name].add(self._slice_of(head))
+        self._of_segment = dict(found)
+
+    def _slice_of(self, head: Head) -> int:
+        assert not isinstance(head, EngineSpent)
+        own = hash(head.case_id)
+        at = int(self._hashes.searchsorted(own))
+        if at == len(self._hashes) or self._hashes[at] != own:
+            return _UNPLANNED
+        return int(self._order[at]) // self._size

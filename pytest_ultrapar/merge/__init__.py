@@ -1,0 +1,1 @@
+"""`ultrapar merge`: one run of several that are its parts."""

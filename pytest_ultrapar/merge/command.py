@@ -1,0 +1,115 @@
+"""`ultrapar merge`: one run of several that are its parts."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_ultrapar.merge.merging import MergedRun
+
+NAME = "merge"
+SUMMARY = "make one run of several that are its parts: shards, or the hosts of a cluster run"
+DESCRIPTION = """\
+Make one run directory of several: the shards K/N of one suite, the hosts of one cluster run, or
+runs of one suite, seed and pool that asked different cases. They may be resumed, interrupted or
+damaged in part, and stay as they are. The whole has all that a run has: tables, report, page, and
+ultrapar show, report, compare and gate. Of a case with a result in several parts one counts: a
+measurement before infra, then the first.
+
+    ultrapar merge shards/* --out whole
+    ultrapar merge run-a run-b run-c --out whole && ultrapar gate whole --rule 'solved_rate>=0.7'
+
+Exit code 0; 1 when a shard is missing, a planned case never ran or was not graded, or coverage is
+too low; 4 when the runs are not parts of one whole or cannot be read, or DIR cannot be written.
+"""
+_MOST_OF_A_PAGE = 200_000
+"""Cases. A page of 100,000 took 460 MB of memory and 37 MB of disk; no browser is glad of more."""
+_WIDTH = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar merge`."""
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="a run's directory, or its id")
+    parser.add_argument(
+        "--out", metavar="DIR", required=True, help="where the whole is to stand; new or empty"
+    )
+    parser.add_argument(
+        "--coverage",
+        metavar="SHARE",
+        help="least share of planned cases that must be graded, else exit code 1 (default: 0.98)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Merge, print the end of the whole run; 1 if cases of it have no result.
+
+    Raises:
+        ConfigError: The runs are not parts of one whole, or the directory cannot be used.
+        ResultsError: A file cannot be read or written.
+    """
+    coverage = _coverage(arguments.coverage)
+    # Tables: heavy imports that `--help` need not take.
+    from pytest_ultrapar.coordinator.finish import failures  # noqa: PLC0415
+    from pytest_ultrapar.merge.merging import merge  # noqa: PLC0415
+    from pytest_ultrapar.report.brief import brief_lines  # noqa: PLC0415
+    from pytest_ultrapar.report.merged import merged_lines  # noqa: PLC0415
+    from pytest_ultrapar.report.text import visible  # noqa: PLC0415
+
+    # Records form no cycles worth looking for; in a million cases that takes longer than the rest.
+    gc.disable()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    made = merge(arguments.runs, Path(arguments.out), datetime.now(UTC))
+    has_page = _write_page(made)
+    lines = brief_lines(
+        made.summary,
+        made.manifest.lanes,
+        directory=str(made.directory),
+        width=_WIDTH,
+        has_page=has_page,
+    )
+    assert made.manifest.merged is not None
+    lines += merged_lines(made.manifest.merged)
+    found = failures(made.summary, coverage)
+    lines += [f"FAILED: {visible(failure)}" for failure in found]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 1 if found else 0
+
+
+def _coverage(text: str | None) -> float:
+    from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
+    from pytest_ultrapar.pool.settings import Options  # noqa: PLC0415
+
+    if text is None:
+        return Options.coverage.default
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        msg = f"--coverage must be a number from 0 to 1 (got {text})"
+        raise ConfigError(msg)
+    return share
+
+
+def _write_page(made: MergedRun) -> bool:
+    """Write the page of the whole, if one can show it; no merge fails because that cannot be."""
+    from pytest_ultrapar.errors import UltraparError  # noqa: PLC0415
+    from pytest_ultrapar.pages.page import PAGE, write_page  # noqa: PLC0415
+
+    n = made.summary.statistics.n_planned
+    if n > _MOST_OF_A_PAGE:
+        sys.stdout.write(f"no page of {n:,} cases is written; ultrapar report writes it\n")
+        return False
+    try:
+        write_page(made.directory, made.directory / PAGE)
+    except UltraparError as error:
+        sys.stderr.write(f"the page was not written: {error}\n")
+        return False
+    return True

@@ -1,0 +1,441 @@
+"""Whether runs are parts of one whole, and what the whole says of itself; pure.
+
+Parts are the shards K/N of one N, the hosts of one cluster run, or runs of the same suite, seed and
+pool that somebody divided by hand. Shards have divided limits, so theirs add up; hosts and others
+name the whole ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.pool.roles import roles_of
+from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.store.manifest import Merged, MergedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from pytest_ultrapar.broker.protocol import LaneStatus
+    from pytest_ultrapar.pool.model import Limit
+    from pytest_ultrapar.records import Grade
+    from pytest_ultrapar.store.manifest import Manifest
+
+_SHARD = re.compile(r"(?P<k>[1-9]\d*)/(?P<n>[1-9]\d*)")
+_MOST_NAMED = 8
+
+
+class Part(NamedTuple):
+    """A run that is to be merged.
+
+    Attributes:
+        name: As somebody named it, for messages.
+        manifest: Of the run.
+    """
+
+    name: str
+    manifest: Manifest
+
+    @property
+    def own(self) -> tuple[MergedPart, ...]:
+        """The runs that it is itself: one, or what it was merged of."""
+        one = self.manifest
+        if one.merged is not None:
+            return one.merged.parts
+        return (
+            MergedPart(
+                run_id=one.run_id,
+                host=one.host,
+                shard=one.shard,
+                n_cases=one.n_planned,
+                started_at=one.started_at,
+                ended_at=one.ended_at,
+                resumed=one.resumed,
+            ),
+        )
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a host of a cluster run that plans all cases of it."""
+        return self.manifest.cluster_run is not None and self.manifest.shard is None
+
+
+def check(parts: Sequence[Part]) -> None:
+    """Refuse runs that are not parts of one whole; what cases they planned is not looked at.
+
+    Raises:
+        ConfigError: Says in one sentence what keeps them apart.
+    """
+    if not parts:
+        msg = "no run is named: name the runs to merge, each by its directory or its id"
+        raise ConfigError(msg)
+    known: dict[str, str] = {}
+    for part in parts:
+        for one in part.own:
+            if one.run_id in known:
+                where = known[one.run_id]
+                twice = "twice" if where == part.name else f"in {where} and in {part.name}"
+                msg = f"the run {one.run_id} is named {twice}; name each run once"
+                raise ConfigError(msg)
+            known[one.run_id] = part.name
+        if part.manifest.regraded is not None:
+            msg = (
+                f"{part.name} graded the run {part.manifest.regraded} anew: merge the runs that "
+                "asked, then grade the merged one (--ultrapar-regrade)"
+            )
+            raise ConfigError(msg)
+    _check_shards(parts)
+    first = parts[0]
+    for part in parts[1:]:
+        found = list(differences(first, part))
+        if found:
+            msg = f"{first.name} and {part.name} are not parts of one run: {'; '.join(found)}"
+            raise ConfigError(msg)
+
+
+def _check_shards(parts: Sequence[Part]) -> None:
+    of: dict[str, str] = {}
+    counts: dict[str, str] = {}
+    for part in parts:
+        for one in part.own:
+            if one.shard is None:
+                counts.setdefault("", part.name)
+                continue
+            counts.setdefault(_shard(one.shard)[1], part.name)
+            if one.shard in of:
+                msg = (
+                    f"{of[one.shard]} and {part.name} are both shard {one.shard}; name one of them"
+                )
+                raise ConfigError(msg)
+            of[one.shard] = part.name
+    if len(counts) > 1:
+        said = [
+            f"{name} is {f'one of {n} shards' if n else 'no shard'}" for n, name in counts.items()
+        ]
+        msg = f"the runs are not parts of one run: {', '.join(said)}"
+        raise ConfigError(msg)
+
+
+def _shard(text: str) -> tuple[int, str]:
+    found = _SHARD.fullmatch(text)
+    if found is None or int(found["k"]) > int(found["n"]):
+        msg = f"a manifest names the shard {text!r}; a shard is K/N, with K from 1 to N"
+        raise ConfigError(msg)
+    return int(found["k"]), found["n"]
+
+
+def in_order(parts: Sequence[Part]) -> list[Part]:
+    """Shards in their order; others as they were named."""
+    return sorted(parts, key=lambda part: min(_place(one) for one in part.own))
+
+
+def _place(one: MergedPart) -> int:
+    return 0 if one.shard is None else _shard(one.shard)[0]
+
+
+def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
+    """Shards of the same number of which there is no run, in their order."""
+    there = [_shard(one.shard) for one in parts if one.shard is not None]
+    if not there:
+        return ()
+    known = {k for k, _ in there}
+    n = there[0][1]
+    return tuple(f"{k}/{n}" for k in range(1, int(n) + 1) if k not in known)
+
+
+_FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
+    ("version of pytest-ultrapar", lambda one: one.versions.get("pytest-ultrapar", "not known")),
+    ("cluster run", lambda one: one.cluster_run or "none"),
+    ("run seed", lambda one: one.seed),
+    ("mode", lambda one: one.mode),
+    ("rate mode", lambda one: one.rate_mode),
+    ("pool's models", lambda one: ", ".join(sorted(one.models))),
+    ("kind of the answers", lambda one: "simulated" if one.simulated else "real"),
+    ("currency of the prices", lambda one: one.currency if one.prices else None),
+    ("record of conversations", lambda one: one.record),
+    ("format of the tables", lambda one: one.storage_format),
+    ("run whose answers were given again", lambda one: one.replayed or "none"),
+    ("run whose answers were taken over", lambda one: one.reused or "none"),
+    ("kind of the run", lambda one: "a gateway's" if one.asked_by_others else "a suite's"),
+    ("names that the summary counts by", lambda one: ", ".join(one.summary_by)),
+)
+"""What parts of one run have in common, each with its name for people."""
+
+
+def differences(one: Part, other: Part) -> Iterator[str]:
+    """What keeps two runs from being parts of one whole: a few words each, nothing if they are.
+
+    Keys, instances, policy, workers and machines may differ: no case depends on them. Limits of
+    shards are parts of the whole ones, and differ by one.
+    """
+    left, right = one.manifest, other.manifest
+
+    def said(what: str, then: object, now: object) -> str:
+        return f"the {what} is {then} in {one.name} and {now} in {other.name}"
+
+    for what, of in _FACTS:
+        then, now = of(left), of(right)
+        if then != now and None not in (then, now):
+            yield said(what, then, now)
+    for name in sorted({*left.data, *right.data}):
+        then, now = left.data.get(name, "none"), right.data.get(name, "none")
+        if then != now:
+            yield said(name, then, now)
+    if left.simulated == right.simulated:
+        yield from _of_both("answers of {}", left.answered_by, right.answered_by, said)
+    roles, others = roles_of(left.effective), roles_of(right.effective)
+    yield from _of_both("model of the role {}", roles, others, said)
+    prices = {f"{price.model} of {price.provider}": _said_price(price) for price in left.prices}
+    of_other = {f"{price.model} of {price.provider}": _said_price(price) for price in right.prices}
+    yield from _of_both("price of {}", prices, of_other, said)
+    if one.is_host and other.is_host:
+        if left.suite_digest != right.suite_digest:
+            then, now = (counted(each.n_planned, "case") for each in (left, right))
+            yield f"{said('set of planned cases', then, now)}, which are not the same"
+        for limit in left.pool_limits:
+            twin = next((each for each in right.pool_limits if each.name == limit.name), limit)
+            if limit.rows != twin.rows:
+                yield said(f"limit {limit.name}", _said_limit(limit), _said_limit(twin))
+
+
+def _of_both(
+    what: str,
+    left: Mapping[str, str],
+    right: Mapping[str, str],
+    said: Callable[[str, object, object], str],
+) -> Iterator[str]:
+    for name in left:
+        if right.get(name, left[name]) != left[name]:
+            yield said(what.format(name), left[name], right[name])
+
+
+def _said_price(price: Any) -> str:  # noqa: ANN401 - a struct of the pool
+    named = {**msgspec.structs.asdict(price), "provider": None, "model": None, "origin": None}
+    return ", ".join(f"{name} {amount}" for name, amount in named.items() if amount)
+
+
+def _said_limit(limit: Limit) -> str:
+    return ", ".join(f"{row.kind.word} = {row.amount:g}" for row in limit.rows) or "unlimited"
+
+
+def check_suites(suites: Sequence[tuple[Part, Collection[str]]]) -> None:
+    """Refuse a part whose cases are of suites that no other part has.
+
+    Args:
+        suites: Of each part with cases, the names of their suites.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    for part, own in suites:
+        others = {name for other, names in suites if other is not part for name in names}
+        if others and own and not others & set(own):
+            msg = (
+                f"{part.name} is of another suite ({_named(own)}) than the other runs"
+                f" ({_named(others)})"
+            )
+            raise ConfigError(msg)
+
+
+def _named(names: Collection[str]) -> str:
+    shown = sorted(names)[:_MOST_NAMED]
+    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
+
+
+# -- one row a case --------------------------------------------------------------------------------
+
+
+MEASURED, FINAL, INFRA = 0, 1, 2
+
+
+class Standing(NamedTuple):
+    """How a case stands in one part; the least stands in the whole.
+
+    Attributes:
+        rank: `MEASURED`, `FINAL` for another final word, or `INFRA`.
+        at_us: When it was graded, by the wall clock of its host.
+        part: Which part, in their order.
+    """
+
+    rank: int
+    at_us: int
+    part: int
+
+
+def standing(grade: Grade, part: int) -> Standing:
+    """How a graded case stands: a measurement beats all, `infra` nothing; then the first."""
+    rank = MEASURED if grade.outcome in GRADED else INFRA if grade.outcome == "infra" else FINAL
+    return Standing(rank, grade.at_us, part)
+
+
+# -- one clock -------------------------------------------------------------------------------------
+
+SAME_CLOCK_S = 5.0
+"""Monotonic clocks of one machine that lie closer together are one: between two boots there are
+more seconds, and a wall clock that was set since is mostly set by less."""
+
+
+def clocks_of(anchors_s: Iterable[float]) -> list[float]:
+    """The monotonic clocks that a host had: of each, what the wall clock is ahead of it.
+
+    Args:
+        anchors_s: Of each journal segment, the wall clock less the monotonic one, in seconds.
+
+    Returns:
+        In ascending order; segments of one clock share the least of theirs, so that what was in one
+        order on a host stays so to the last digit.
+    """
+    found: list[float] = []
+    before_s = None
+    for anchor_s in sorted(anchors_s):
+        if before_s is None or anchor_s - before_s > SAME_CLOCK_S:
+            found.append(anchor_s)
+        before_s = anchor_s
+    return found
+
+
+def nearest_clock(clocks: Sequence[float], anchor_s: float) -> float:
+    """The clock that an anchor is of; the anchor itself where no clock is known."""
+    below = [each for each in clocks if each <= anchor_s + SAME_CLOCK_S / 2]
+    return max(below) if below else min(clocks, default=anchor_s)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def merged_manifest(
+    parts: Sequence[Part],
+    *,
+    run_id: str,
+    n_planned: int,
+    suite_digest: str,
+    segments: dict[str, int],
+    exceeded: Sequence[tuple[str, ...]],
+    n_repeated: int,
+    n_clocks: int,
+) -> Manifest:
+    """The manifest of the whole.
+
+    All of it is measured, from the first request of any part to the last end: what was sent before
+    a part was resumed, too, since all times are on one clock.
+
+    Args:
+        parts: Checked, in their order.
+        run_id: Of the whole.
+        n_planned: Cases of all parts, each once.
+        suite_digest: Of these.
+        segments: Bytes of each segment of the journal.
+        exceeded: Of each part the limits that its own requests exceeded.
+        n_repeated: Cases with a result in more than one part.
+        n_clocks: Clocks that were set beside each other.
+    """
+    manifests = [part.manifest for part in parts]
+    own = [
+        msgspec.structs.replace(one, exceeded=passed) if part.manifest.merged is None else one
+        for part, passed in zip(parts, exceeded, strict=True)
+        for one in part.own
+    ]
+    before = [one.merged for one in manifests if one.merged is not None]
+    faults = {one.faults for one in manifests}
+    divided = any(one.shard for one in own) and manifests[0].cluster_run is None
+    ends = [one.ended_at for one in manifests if one.ended_at is not None]
+    return msgspec.structs.replace(
+        manifests[0],
+        run_id=run_id,
+        started_at=min(one.started_at for one in manifests),
+        ended_at=max(ends) if len(ends) == len(manifests) else None,
+        n_planned=n_planned,
+        suite_digest=suite_digest,
+        repeats=max(one.repeats for one in manifests),
+        resumed=False,
+        measured_from=None,
+        restricted=any(one.restricted for one in manifests),
+        serial_sample=tuple(dict.fromkeys(i for one in manifests for i in one.serial_sample)),
+        collected_s=None,
+        pool_lanes=_united(manifests, "pool_lanes", "lane_id"),
+        pool_limits=joined_limits(manifests, divided=divided),
+        prices=_united(manifests, "prices", "provider", "model"),
+        faults=faults.pop() if len(faults) == 1 else None,
+        bound=None,
+        lanes=joined_lanes(manifests),
+        segments=segments,
+        host=None,
+        shard=None,
+        merged=Merged(
+            parts=tuple(own),
+            missing=missing_shards(own),
+            n_repeated=n_repeated + sum(one.n_repeated for one in before),
+            n_clocks=n_clocks,
+        ),
+    )
+
+
+def _united(manifests: Iterable[Manifest], field: str, *names: str) -> tuple[Any, ...]:
+    """All elements of a field of these manifests that differ in the names given."""
+    found: dict[tuple[object, ...], Any] = {}
+    for one in manifests:
+        for each in getattr(one, field):
+            found.setdefault(tuple(getattr(each, name) for name in names), each)
+    return tuple(found.values())
+
+
+def joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limit, ...]:
+    """The limits of the whole: sums where they were divided, else the larger amount of each row."""
+    alike: dict[str, list[Limit]] = {}
+    for one in manifests:
+        for limit in one.pool_limits:
+            alike.setdefault(limit.name, []).append(limit)
+    join = sum if divided else max
+    found = []
+    for limits in alike.values():
+        amounts = {
+            word: [getattr(limit, word) for limit in limits] for word in (*LIMIT_KINDS, "budget")
+        }
+        joined: dict[str, Any] = {
+            word: None if None in values else join(values) for word, values in amounts.items()
+        }
+        found.append(replace(limits[0], **joined))
+    return tuple(found)
+
+
+def joined_lanes(manifests: Iterable[Manifest]) -> list[LaneStatus]:
+    """What became of each lane over all parts: sums; it is removed where all parts say so."""
+    alike: dict[str, list[LaneStatus]] = {}
+    for one in manifests:
+        for lane in one.lanes:
+            alike.setdefault(lane.lane, []).append(lane)
+    return [_joined_lane(lanes) for lanes in alike.values()]
+
+
+_SUMS = ("in_flight", "granted", "n_ok", "n_rate_limited", "n_failed", "orphans", "n_opened")
+_MORE_SUMS = ("n_moved", "busy_s")
+_COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
+
+
+def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
+    # A lane that one host could not use any more was still used by the others.
+    worst = [lane for lane in lanes if lane.is_removed]
+    best = [lane for lane in lanes if not lane.is_removed]
+    shown = next((lane for lane in best or worst if lane.reason), (best or worst)[0])
+    estimates = [lane.estimated for lane in lanes if lane.estimated is not None]
+    sums = {name: sum(getattr(lane, name) for lane in lanes) for name in (*_SUMS, *_MORE_SUMS)}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in _COUNTS}
+    for lane in lanes:
+        for name, total in counts.items():
+            total.update(getattr(lane, name))
+    return msgspec.structs.replace(
+        shown,
+        peak_in_flight=max(lane.peak_in_flight for lane in lanes),
+        estimated=max(estimates, key=lambda one: one.n_cuts, default=None),
+        widened=tuple(dict.fromkeys(name for lane in lanes for name in lane.widened)),
+        **sums,
+        **{name: dict(total) for name, total in counts.items()},
+    )

@@ -1,0 +1,504 @@
+"""One run directory made of several: all of it beside its place, then in its place at once.
+
+Records go over one by one, so a journal may be larger than memory. On their way they get the name
+of their host and times on one clock; of a case that several parts asked, only the result that
+counts stays a result: what was asked elsewhere stays as requests that were sent and paid for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.requests import RequestLog, audit
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
+from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
+from pytest_ultrapar.broker.history import read_history
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.merge.joining import (
+    check,
+    check_suites,
+    clocks_of,
+    in_order,
+    merged_manifest,
+    nearest_clock,
+)
+from pytest_ultrapar.merge.sources import anchors, find_sources, standings
+from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
+from pytest_ultrapar.report.sections import markdown_lines
+from pytest_ultrapar.report.summary import summary_sections
+from pytest_ultrapar.store.cases_file import (
+    CASES_NAME,
+    Shared,
+    digest_of_ids,
+    iter_plan,
+    read_shared,
+    write_shared,
+)
+from pytest_ultrapar.store.journal import (
+    SEGMENT_PATTERN,
+    Damage,
+    cut_off,
+    decode_record,
+    frame,
+    scan_segment,
+    segments,
+)
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.parts import PARTS_NAME
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, mark_as_run, new_run_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.merge.joining import Part, Standing
+    from pytest_ultrapar.merge.sources import Source
+    from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.store.manifest import Manifest
+
+OPTION = "ultrapar merge"
+STAGE = ".merging"
+"""Where a merged run is made, in its directory: what a killed merge left is no run."""
+REPEATED = "repeated"
+"""Kind of an episode whose case counts as another part answered it."""
+_REPORT = "report.md"
+_TABLES_FILE = "tables.json"
+
+
+class MergedRun(NamedTuple):
+    """What was made.
+
+    Attributes:
+        directory: Absolute.
+        manifest: Of the whole.
+        summary: Of its tables.
+    """
+
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary
+
+
+def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
+    """Make one run of several; they stay as they are.
+
+    Args:
+        names: Of the runs: directories, or ids.
+        out: Where the whole is to stand; new or empty.
+        now: An aware time; names the run.
+
+    Raises:
+        ConfigError: The runs are not parts of one whole, one of them goes on, or `out` cannot be
+            used. Nothing is left there.
+        ResultsError: A part cannot be read, or the whole cannot be written; likewise.
+    """
+    out = out.absolute()
+    sources = find_sources(names)
+    check([source.part for source in sources])
+    order = in_order([source.part for source in sources])
+    sources.sort(key=lambda source: order.index(source.part))
+    with ExitStack() as stack:
+        for source in sources:
+            stack.enter_context(held(source.directory, OPTION))
+            if source.directory == out:
+                msg = f"--out: {out} is one of the runs to merge; name an empty or a new directory"
+                raise ConfigError(msg)
+        stage = stack.enter_context(_staged(out))
+        run_id = new_run_id(now)
+        try:
+            manifest, summary = _make(sources, stage, run_id, shown=out)
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            msg = f"cannot write the merged run in {out}: {where}{error.strerror or error}"
+            raise ResultsError(msg) from error
+        _move(stage, out, run_id)
+    return MergedRun(out, manifest, summary)
+
+
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """A folder in `out` for what is not yet a run; after an error, `out` is as it was before."""
+    was_there = out.is_dir()
+    try:
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        msg = f"--out: cannot use {out} as a directory: {error.strerror}"
+        raise ConfigError(msg) from error
+    stage = out / STAGE
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            was_there = True
+            msg = f"--out: another merge writes into {out}; name another directory"
+            raise ConfigError(msg) from None
+        if any(entry.name != STAGE for entry in out.iterdir()):
+            msg = f"--out: {out} is not empty; name an empty or a new directory"
+            raise ConfigError(msg)
+        shutil.rmtree(stage, ignore_errors=True)  # of a merge that was killed
+        try:
+            stage.mkdir(mode=0o700)
+        except OSError as error:
+            msg = f"--out: cannot write into {out}: {error.strerror}"
+            raise ConfigError(msg) from error
+        try:
+            yield stage
+        except BaseException:
+            shutil.rmtree(stage, ignore_errors=True)
+            if not was_there:
+                with suppress(OSError):
+                    out.rmdir()
+            raise
+    finally:
+        os.close(fd)
+
+
+def _move(stage: Path, out: Path, run_id: str) -> None:
+    """Put what was made in its place; it is a run with its lock, the last file."""
+    moved = []
+    try:
+        for path in sorted(stage.iterdir()):
+            moved.append(out / path.name)
+            path.rename(moved[-1])
+        stage.rmdir()
+        mark_as_run(out, run_id)
+    except OSError as error:
+        for path in moved:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        msg = f"cannot write the merged run in {out}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+def _make(
+    sources: Sequence[Source], stage: Path, run_id: str, *, shown: Path
+) -> tuple[Manifest, RunSummary]:
+    planned = _join_cases(sources, stage)
+    best, n_repeated = standings(sources, planned.shared)
+    clocks = _Clocks(sources)
+    sizes: dict[str, int] = {}
+    exceeded = []
+    (stage / JOURNAL_NAME).mkdir(mode=0o700)
+    for number, source in enumerate(sources):
+        writer = _PartWriter(source, stage, number, clocks, best)
+        sizes |= writer.copy()
+        exceeded.append(writer.exceeded())
+    _join_histories(sources, stage, clocks)
+    _join_small_files(sources, stage)
+    manifest = merged_manifest(
+        [source.part for source in sources],
+        run_id=run_id,
+        n_planned=planned.n,
+        suite_digest=planned.digest,
+        segments=sizes,
+        exceeded=exceeded,
+        n_repeated=n_repeated,
+        n_clocks=clocks.n,
+    )
+    write_manifest(stage, manifest)
+    del best
+    summary = compact(stage)
+    manifest = read_manifest(stage)
+    sections = summary_sections(summary, manifest.lanes, directory=str(shown))
+    (stage / _REPORT).write_text("\n".join(markdown_lines(sections)) + "\n", encoding="utf-8")
+    return manifest, summary
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+
+class _Planned(NamedTuple):
+    """The cases of all parts.
+
+    Attributes:
+        n: How many, each once.
+        digest: `suite_digest` of them.
+        shared: Ids of those that more than one part planned.
+    """
+
+    n: int
+    digest: str
+    shared: Collection[str]
+
+
+def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
+    """Write the cases of all parts, in their order.
+
+    Hosts of one cluster run have the same file, which stays as it is, so that the whole can be
+    resumed. Others number their cases each from 0, so these are numbered anew.
+
+    Raises:
+        ConfigError: Two parts mean different cases by one id, or are of different suites.
+    """
+    known: dict[str, int] = {}
+    shared: set[str] = set()
+    suites: list[tuple[Part, set[str]]] = []
+    alike = _are_alike([source.directory / CASES_NAME for source in sources])
+    encode = msgspec.json.Encoder().encode
+    with (stage / CASES_NAME).open("xb") as file:
+        file.write(b"[")
+        for source in sources:
+            own: set[str] = set()
+            suites.append((source.part, own))
+            for case in iter_plan(source.directory):
+                own.add(case.suite)
+                plain = hash(encode(msgspec.structs.replace(case, index=0)))
+                if case.case_id in known:
+                    if known[case.case_id] != plain:
+                        msg = (
+                            f"the case {case.nodeid} of {source.part.name} has the id of another "
+                            "case of the other runs: they are of different versions of a suite"
+                        )
+                        raise ConfigError(msg)
+                    shared.add(case.case_id)
+                    continue
+                at = case.index if alike else len(known)
+                file.write(b"," if known else b"")
+                file.write(encode(msgspec.structs.replace(case, index=at)))
+                known[case.case_id] = plain
+        file.write(b"]")
+    check_suites(suites)
+    return _Planned(len(known), digest_of_ids(known), shared)
+
+
+def _are_alike(paths: Sequence[Path]) -> bool:
+    try:
+        first, *others = [path.stat().st_size for path in paths]
+        if any(size != first for size in others):
+            return False
+        content = paths[0].read_bytes()
+        return all(path.read_bytes() == content for path in paths[1:])
+    except FileNotFoundError:
+        return False
+
+
+# -- journals --------------------------------------------------------------------------------------
+
+
+class _Clocks:
+    """By how much times of each part are moved, so that all are on the clock of the first one.
+
+    A monotonic clock says nothing on another machine, so clocks are set side by side by the time of
+    day at which episodes began. Who knows better, such as a server that all hosts asked, would say
+    it here.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._anchors = [anchors(source) for source in sources]
+        # Parts of one named host share its clocks; of hosts without a name nobody knows.
+        self._names = [
+            source.part.manifest.host or f"{number}" if source.part.manifest.host else number
+            for number, source in enumerate(sources)
+        ]
+        by_name: dict[object, list[float]] = defaultdict(list)
+        for name, found in zip(self._names, self._anchors, strict=True):
+            by_name[name] += found.values()
+        self._clocks = {name: clocks_of(found) for name, found in by_name.items()}
+        known = [
+            nearest_clock(self._clocks[name], min(found.values()))
+            for name, found in zip(self._names, self._anchors, strict=True)
+            if found
+        ]
+        self._common_s = known[0] if known else 0.0
+        self.n = sum(len(found) for found in self._clocks.values())
+
+    def shift_of_segment(self, number: int, segment: str) -> float:
+        """Seconds to add to the times of a segment of a part."""
+        anchor_s = self._anchors[number].get(segment)
+        return 0.0 if anchor_s is None else self.shift(number, anchor_s)
+
+    def shift(self, number: int, anchor_s: float) -> float:
+        """Seconds to add to times whose clock the time of day was ahead of by so much."""
+        return nearest_clock(self._clocks[self._names[number]], anchor_s) - self._common_s
+
+
+class _PartWriter:
+    """Copies the journal of one part.
+
+    Args:
+        source: The part.
+        stage: The directory of the whole.
+        number: Of the part, from 0.
+        clocks: Of all parts.
+        best: Of cases that several parts graded, how each stands and where.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        stage: Path,
+        number: int,
+        clocks: _Clocks,
+        best: Mapping[str, Standing],
+    ) -> None:
+        self.source = source
+        self.stage = stage
+        self.number = number
+        self.clocks = clocks
+        self.best = best
+        self.log = RequestLog(source.part.manifest.pool_lanes)
+
+    def copy(self) -> dict[str, int]:
+        """Copy all segments; how large each is, or was before it lost its end, by its new name."""
+        manifest = self.source.part.manifest
+        journal = self.source.directory / JOURNAL_NAME
+        lost = {one.segment: one for one in cut_off(journal, manifest.segments)}
+        sizes = {}
+        for path in segments(journal):
+            new = self._named(path.name)
+            sizes[new] = self._copy_segment(path, self.stage / JOURNAL_NAME / new)
+        for name, damage in lost.items():
+            new = self._named(name)
+            sizes[new] = sizes.get(new, 0) + damage.length
+        self._copy_parts()
+        return sizes
+
+    def exceeded(self) -> tuple[str, ...]:
+        """Limits of the part that its own requests exceeded; nothing where it was merged itself."""
+        manifest = self.source.part.manifest
+        if manifest.merged is not None or manifest.rate_mode != "fixed":
+            return ()
+        audits = audit(self.log, manifest.pool_limits)
+        return tuple(f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed)
+
+    def _named(self, segment: str) -> str:
+        found = SEGMENT_PATTERN.fullmatch(segment)
+        worker, rest = (found["worker"], f"{found['pid']}-{found['n']}") if found else ("x", "0-0")
+        return f"w-p{self.number + 1}_{worker}-{rest}.jsonl"
+
+    def _copy_segment(self, path: Path, target: Path) -> int:
+        shift_s = self.clocks.shift_of_segment(self.number, path.name)
+        encode = msgspec.json.Encoder().encode
+        n_bytes = 0
+        with path.open("rb") as original, target.open("xb") as file:
+            for position, record in scan_segment(path, decode_record):
+                if isinstance(record, Damage):
+                    # As it is: what is wrong with it is found again where the whole is read.
+                    original.seek(position.offset)
+                    line = original.read(position.length)
+                    line += b"" if line.endswith(b"\n") else b"\n"
+                else:
+                    changed = self._changed(record, shift_s)
+                    if changed is None:
+                        continue
+                    line = frame(encode(changed))
+                n_bytes += file.write(line)
+        return n_bytes
+
+    def _changed(self, record: JournalRecord, shift_s: float) -> JournalRecord | None:
+        """The record as it stands in the whole; None for a grade that does not count there."""
+        host = self.source.part.manifest.host
+        if isinstance(record, Grade):
+            if self._counts_elsewhere(record.case_id):
+                return None
+            return _on_host(record, host)
+        if not isinstance(record, EpisodeEnded):
+            return record
+        self.log.add(record, measured=False)
+        record = _on_host(record, host)
+        if self._counts_elsewhere(record.case_id) and record.ending != "interrupted":
+            record = msgspec.structs.replace(record, ending="interrupted", kind=REPEATED)
+        if shift_s:
+            attempts = [moved(one, shift_s) for one in record.attempts]
+            record = msgspec.structs.replace(record, attempts=attempts)
+        return record
+
+    def _counts_elsewhere(self, case_id: str) -> bool:
+        best = self.best.get(case_id)
+        return best is not None and best.part != self.number
+
+    def _copy_parts(self) -> None:
+        folder = self.source.directory / PARTS_NAME
+        if not folder.is_dir():
+            return
+        target = self.stage / PARTS_NAME
+        target.mkdir(mode=0o700, exist_ok=True)
+        for path in folder.iterdir():
+            new = target / path.name
+            if path.name.startswith(".") or not path.is_file() or new.exists():
+                continue
+            try:
+                # Nobody ever changes one: it has the name of its content.
+                os.link(path, new)
+            except OSError:
+                shutil.copyfile(path, new)
+
+
+R = TypeVar("R", Grade, EpisodeEnded)
+
+
+def _on_host(record: R, host: str | None) -> R:
+    if host is None or record.host is not None:
+        return record
+    return msgspec.structs.replace(record, host=host)
+
+
+_TIMES = tuple(name for name in Attempt.__struct_fields__ if re.fullmatch(r"t_\w+_s", name))
+"""Those on the monotonic clock."""
+
+
+def moved(attempt: Attempt, shift_s: float) -> Attempt:
+    """The attempt by a clock that is ahead by so much."""
+    times = {name: getattr(attempt, name) for name in _TIMES}
+    later = {name: time_s + shift_s for name, time_s in times.items() if time_s is not None}
+    return msgspec.structs.replace(attempt, **later)
+
+
+# -- what else a run leaves ------------------------------------------------------------------------
+
+
+def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> None:
+    """Changes of limits and pauses of lanes, by the common clock."""
+    changes: list[LimitRecord] = []
+    pauses: list[PauseRecord] = []
+    replace = msgspec.structs.replace
+    for number, source in enumerate(sources):
+        host = source.part.manifest.host
+        for one in read_history(source.directory / LIMITS_FILE, LimitRecord):
+            own = one.change
+            shift_s = clocks.shift(number, one.at_us / 1e6 - own.t_s)
+            own = replace(own, t_s=own.t_s + shift_s)
+            changes.append(replace(one, change=own, host=one.host or host))
+        for other in read_history(source.directory / PAUSES_FILE, PauseRecord):
+            pause = other.pause
+            shift_s = clocks.shift(number, other.at_us / 1e6 - pause.t_s)
+            pause = replace(pause, t_s=pause.t_s + shift_s, t_end_s=pause.t_end_s + shift_s)
+            pauses.append(replace(other, pause=pause, host=other.host or host))
+    for name, found in ((LIMITS_FILE, changes), (PAUSES_FILE, pauses)):
+        if found:
+            found.sort(key=lambda each: each.at_us)
+            (stage / name).write_bytes(msgspec.json.Encoder().encode_lines(found))
+
+
+def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
+    """What suites took from each other, and what the tables of the suites are."""
+    here: dict[str, set[str]] = defaultdict(set)
+    reused: dict[str, set[str]] = defaultdict(set)
+    for source in sources:
+        for one in read_shared(source.directory):
+            here[one.suite].update(one.here)
+            reused[one.suite].update(one.reused)
+    write_shared(
+        stage,
+        [
+            Shared(suite, tuple(sorted(own)), tuple(sorted(reused[suite])))
+            for suite, own in here.items()
+        ],
+    )
+    tables = sources[0].directory / _TABLES_FILE
+    if tables.exists():
+        shutil.copyfile(tables, stage / _TABLES_FILE)

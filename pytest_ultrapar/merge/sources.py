@@ -1,0 +1,125 @@
+"""The parts as they stand on the disk, read and never written."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.merge.joining import INFRA, Part, standing
+from pytest_ultrapar.records import EpisodeEnded, Grade
+from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
+from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
+from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.recovered import decode_head
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.merge.joining import Standing
+
+_SAMPLE = 200
+"""Episodes of a segment that tell its clock: their anchors differ by less than a millisecond."""
+
+
+class Source(NamedTuple):
+    """A part on the disk.
+
+    Attributes:
+        directory: Absolute.
+        part: What it says of itself.
+    """
+
+    directory: Path
+    part: Part
+
+
+def find_sources(names: Sequence[str]) -> list[Source]:
+    """The runs by these names, in the order given, each directory once.
+
+    Raises:
+        ConfigError: There is no such run, it planned no case, or one is named twice.
+        ResultsError: A manifest cannot be read, or is of a newer version.
+    """
+    known: dict[Path, str] = {}
+    found = []
+    for name in names:
+        directory = resolve_run(name).absolute()
+        if directory in known:
+            same = "" if known[directory] == name else f", as {known[directory]} and {name}"
+            msg = f"{directory} is named twice{same}; name each run once"
+            raise ConfigError(msg)
+        known[directory] = name
+        if not (directory / MANIFEST_NAME).exists():
+            msg = f"{directory} ended before its first case: there is nothing to merge"
+            raise ConfigError(msg)
+        found.append(Source(directory, Part(name, read_manifest(directory))))
+    return found
+
+
+def anchors(source: Source) -> dict[str, float]:
+    """What the wall clock was ahead of the monotonic one in each segment, seconds, by its name.
+
+    Segments that tell nothing of it, as no request was sent, are missing.
+
+    Raises:
+        ResultsError: The journal cannot be listed.
+    """
+    found = {}
+    for path in segments(source.directory / JOURNAL_NAME):
+        known = [
+            record.started_at_us / 1e6 - min(one.t_lease_s for one in record.attempts)
+            for record in islice(_episodes(path), _SAMPLE)
+        ]
+        if known:
+            found[path.name] = statistics.median(known)
+    return found
+
+
+def _episodes(path: Path) -> Iterator[EpisodeEnded]:
+    for _, record in scan_segment(path, decode_record):
+        if isinstance(record, EpisodeEnded) and record.attempts:
+            yield record
+
+
+def standings(
+    sources: Sequence[Source], shared: Collection[str]
+) -> tuple[dict[str, Standing], int]:
+    """How each case that several parts know stands in the part that counts.
+
+    Args:
+        sources: The parts, in their order.
+        shared: Ids of the cases that more than one of them planned.
+
+    Returns:
+        By case id, of those with a grade; and how many were graded in more than one part.
+    """
+    best: dict[str, Standing] = {}
+    repeated: set[str] = set()
+    for number, source in enumerate(sources if shared else ()):
+        for case_id, own in _own_standings(source, shared, number).items():
+            before = best.get(case_id)
+            if before is not None:
+                repeated.add(case_id)
+            best[case_id] = own if before is None else min(before, own)
+    return best, len(repeated)
+
+
+def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, Standing]:
+    """As a run's own history has it: its last grade stands, and `infra` replaces nothing."""
+    found: dict[str, Standing] = {}
+    for path in segments(source.directory / JOURNAL_NAME):
+        for _, head in scan_segment(path, decode_head):
+            if not isinstance(head, Grade) or head.case_id not in shared:
+                continue
+            before, now = found.get(head.case_id), standing(head, number)
+            if before is None or _last(before) <= _last(now):
+                found[head.case_id] = now
+    return found
+
+
+def _last(one: Standing) -> tuple[bool, int]:
+    return (one.rank != INFRA, one.at_us)

@@ -1,0 +1,67 @@
+"""What there is to say of a run that was merged of several: its parts, and what they lack; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.report.sections import Section
+from pytest_ultrapar.report.text import counted, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ultrapar.store.manifest import Merged, MergedPart
+
+
+def merged_section(merged: Merged) -> Section:
+    """The parts of a merged run, a row each, and what is to be known of them together."""
+    rows = tuple(
+        (
+            visible(one.run_id),
+            one.shard or "-",
+            visible(one.host or "-"),
+            f"{one.n_cases:,}",
+            f"{one.started_at:%Y-%m-%d %H:%M:%S}",
+            f"{one.ended_at:%Y-%m-%d %H:%M:%S}" if one.ended_at is not None else "never",
+        )
+        for one in merged.parts
+    )
+    header = ("run", "shard", "host", "cases", "began (UTC)", "ended (UTC)")
+    return Section("Merged of", header, rows, n_names=3, notes=tuple(merged_lines(merged)))
+
+
+def merged_lines(merged: Merged) -> Iterator[str]:
+    """Sentences safe for a terminal, the worst first."""
+    yield from missing_lines(merged)
+    for one in merged.parts:
+        if one.exceeded:
+            limits = visible(", ".join(one.exceeded))
+            yield f"LIMIT EXCEEDED by {_name(one)}, which had this much for itself: {limits}"
+    if merged.n_repeated:
+        cases = counted(merged.n_repeated, "case")
+        yield (
+            f"{cases} had a result in more than one part: a measurement counts before infra, then"
+            " the first; requests and costs are those of all"
+        )
+    resumed = [one for one in merged.parts if one.resumed]
+    if resumed:
+        names = ", ".join(map(_name, resumed))
+        were = "was" if len(resumed) == 1 else "were"
+        yield f"{names} {were} resumed: pauses between the sessions are in the time"
+    if merged.n_clocks > 1:
+        yield (
+            f"times of {merged.n_clocks} clocks stand side by side by the time of day of their"
+            " hosts: makespan and use of limits are right up to what these clocks differed by"
+        )
+
+
+def missing_lines(merged: Merged) -> Iterator[str]:
+    """A sentence for each shard of which there was no run."""
+    for shard in merged.missing:
+        yield f"shard {shard} is missing: its cases never ran, and no figure counts them"
+
+
+def _name(one: MergedPart) -> str:
+    if one.shard is not None:
+        return f"shard {one.shard}"
+    return visible(f"host {one.host}" if one.host is not None else f"run {one.run_id}")

@@ -1,0 +1,459 @@
+"""`ultrapar merge`: what is one whole, what is refused, and what the whole says."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import resource
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
+from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
+from pytest_ultrapar.broker.protocol import LaneStatus
+from pytest_ultrapar.merge.joining import clocks_of, nearest_clock
+from pytest_ultrapar.merge.merging import STAGE, merge
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.records import EngineSpent
+from pytest_ultrapar.store.cases_file import iter_plan, read_cases
+from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
+from pytest_ultrapar.store.parts import PARTS_NAME
+from tests.unit.finished_run import (
+    LANE,
+    NOW,
+    T0_US,
+    attempt,
+    case,
+    episode,
+    grade,
+    make_run,
+    run_of_seven,
+    write_journal,
+)
+
+
+def part(path, numbers, outcome="solved", at_s=50.0, records=(), **fields):
+    """A run of some cases, each answered in a second."""
+    run = make_run(path, [case(n) for n in numbers], ended_at=NOW, **fields)
+    own = []
+    for n in numbers:
+        # No two parts answer a case in the same microsecond.
+        begin_s = n + 1.0 + at_s / 1e3
+        own += [episode(n, begin_s, begin_s + 1.0), grade(n, outcome, at_s)]
+    write_journal(run, "gw0", *own, *records)
+    return run.path
+
+
+def rows(directory, table="results"):
+    return pq.read_table(directory / f"{table}.parquet").to_pylist()
+
+
+def merged(out, *runs):
+    return merge([str(run) for run in runs], out, NOW)
+
+
+def refusal(capsys, out, *runs):
+    """What is said of a merge that is refused; it leaves nothing behind."""
+    code = cli.main(["merge", *map(str, runs), "--out", str(out)])
+    said = capsys.readouterr()
+    assert code == 4
+    assert not said.out
+    assert said.err.startswith("ultrapar merge: error: ")
+    assert said.err.count("\n") == 1
+    assert not out.exists() or not any(out.iterdir())
+    return said.err
+
+
+def changed(path, **fields):
+    write_manifest(path, msgspec.structs.replace(read_manifest(path), **fields))
+    return path
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def test_two_shards_are_one_run(tmp_path, capsys):
+    lane = dict.fromkeys(("in_flight", "peak_in_flight", "n_rate_limited", "n_failed"), 0)
+    status = LaneStatus(LANE.lane_id, "up", "", granted=3, n_ok=3, waited_s={"x": 1.0}, **lane)
+    limits = [Limit("azure/key0", "key", workers=n, qps=2.0) for n in (3, 2)]
+    second = part(
+        tmp_path / "b", [3, 4], shard="2/2", host="beta", pool_limits=(limits[1],), lanes=[status]
+    )
+    first = part(
+        tmp_path / "a",
+        [0, 1, 2],
+        shard="1/2",
+        host="alpha",
+        pool_limits=(limits[0],),
+        lanes=[status],
+    )
+    out = tmp_path / "whole"
+    assert cli.main(["merge", str(second), str(first), "--out", str(out)]) == 0
+
+    assert [(row["case_id"], row["host"]) for row in rows(out)] == [
+        ("case0", "alpha"),
+        ("case1", "alpha"),
+        ("case2", "alpha"),
+        ("case3", "beta"),
+        ("case4", "beta"),
+    ]
+    assert {row["host"] for row in rows(out, "attempts")} == {"alpha", "beta"}
+    manifest = read_manifest(out)
+    assert manifest.pool_limits == (Limit("azure/key0", "key", workers=5, qps=4.0),)
+    assert [lane.granted for lane in manifest.lanes] == [6]
+    assert manifest.lanes[0].waited_s == {"x": 2.0}
+    assert [one.shard for one in manifest.merged.parts] == ["1/2", "2/2"]
+    assert [one.index for one in read_cases(out)] == [0, 1, 2, 3, 4]
+    assert "5 cases: 5 solved" in capsys.readouterr().out
+    compact(first)
+    for command in (["show"], ["report"], ["gate"], ["compare"]):
+        more = {"gate": ["--rule", "solved_rate>=0.9"], "compare": [str(first)]}
+        assert cli.main([*command, str(out), *more.get(command[0], [])]) == 0, command
+
+
+def test_a_run_of_its_own_has_no_host(tmp_path):
+    run = part(tmp_path / "a", [0])
+    compact(run)
+    for table in ("results", "attempts"):
+        assert list(rows(run, table)[0])[-1] == "host"
+        assert rows(run, table)[0]["host"] is None
+
+
+def test_what_each_kind_of_case_left_is_the_same_after_a_merge_of_one(tmp_path):
+    run = run_of_seven(tmp_path / "a")
+    compact(run.path)
+    out = tmp_path / "whole"
+    merged(out, run.path)
+    for table in ("results", "attempts", "transcripts"):
+        wanted = [{**row, "run_id": None} for row in rows(run.path, table)]
+        assert [{**row, "run_id": None} for row in rows(out, table)] == wanted
+
+
+def test_a_missing_shard_is_said_loudly(tmp_path, capsys):
+    runs = [part(tmp_path / str(k), [k], shard=f"{k}/4") for k in (1, 2, 4)]
+    out = tmp_path / "whole"
+    assert cli.main(["merge", *map(str, runs), "--out", str(out)]) == 1
+    said = capsys.readouterr().out
+    assert "FAILED: shard 3/4 is missing: its cases never ran" in said
+    assert "shard 3/4 is missing" in (out / "report.md").read_text(encoding="utf-8")
+    assert read_manifest(out).merged.missing == ("3/4",)
+
+
+def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):
+    runs = [part(tmp_path / str(k), [k], shard=f"{k}/3", host=f"h{k}") for k in (1, 2, 3)]
+    merged(tmp_path / "two", runs[0], runs[2])
+    merged(tmp_path / "w", tmp_path / "two", runs[1])
+    assert {row["case_id"]: row["host"] for row in rows(tmp_path / "w")} == {
+        "case1": "h1",
+        "case2": "h2",
+        "case3": "h3",
+    }
+    refusal(capsys, tmp_path / "x", tmp_path / "two", runs[0])
+
+
+def test_a_case_that_never_ran_makes_exit_code_1(tmp_path, capsys):
+    whole = part(tmp_path / "a", [0])
+    run = make_run(tmp_path / "b", [case(1), case(2)])
+    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
+    assert cli.main(["merge", str(whole), str(run.path), "--out", str(tmp_path / "w")]) == 1
+    assert "1 of 3 planned cases never ran" in capsys.readouterr().out
+
+
+def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp_path, capsys):
+    a = part(tmp_path / "a", [0, 1, 2], "infra", at_s=10.0)
+    b = part(tmp_path / "b", [1, 2, 3], "unsolved", at_s=30.0)
+    c = part(tmp_path / "c", [2], "solved", at_s=20.0)
+    out = tmp_path / "whole"
+    assert cli.main(["merge", *map(str, (a, b, c)), "--out", str(out)]) == 1
+    assert {row["case_id"]: row["outcome"] for row in rows(out)} == {
+        "case0": "infra",
+        "case1": "unsolved",
+        "case2": "solved",
+        "case3": "unsolved",
+    }
+    # Each request was sent and paid for.
+    assert len(rows(out, "attempts")) == 7
+    assert read_manifest(out).merged.n_repeated == 2
+    said = "2 cases had a result in more than one part"
+    assert said in capsys.readouterr().out
+    assert said in (out / "report.md").read_text(encoding="utf-8")
+
+
+def test_an_episode_that_lost_is_not_what_the_grade_is_about(tmp_path):
+    """Its end lies between the other one's end and grade."""
+    a = make_run(tmp_path / "a", [case(0)])
+    write_journal(a, "gw0", episode(0, 1.0, 2.0), grade(0, "solved", 9.0))
+    b = make_run(tmp_path / "b", [case(0)])
+    write_journal(b, "gw0", episode(0, 3.0, 8.0), grade(0, "unsolved", 10.0))
+    merged(tmp_path / "w", b.path, a.path)
+    (row,) = rows(tmp_path / "w")
+    assert (row["outcome"], row["duration_s"]) == ("solved", 1.0)
+
+
+def test_times_are_moved_to_one_clock(tmp_path):
+    """The second host was started later, so its monotonic clock is behind."""
+    cases = [case(0), case(1)]
+    limits = {"t_s": 0.5, "workers": 3, "qps": None, "in_flight": 1, "reason": "grew"}
+    runs = []
+    for n, (host, clock_s) in enumerate((("a", 0.0), ("b", 1000.0))):
+        run = make_run(tmp_path / host, [cases[n]], host=host)
+        sent = [attempt(5.0 - clock_s, 6.0 - clock_s, t_first_byte_s=5.5 - clock_s)]
+        write_journal(run, "gw0", episode(n, 5.0, 6.0, attempts=sent), grade(n))
+        change = LimitChange("lab", **{**limits, "t_s": 5.25 - clock_s})
+        pause = LanePause("azure", "dep0", "key0", "rate", 5.25 - clock_s, 5.5 - clock_s)
+        at_us = T0_US + 5_250_000
+        for name, record in (
+            (LIMITS_FILE, LimitRecord(at_us, change)),
+            (PAUSES_FILE, PauseRecord(at_us, pause)),
+        ):
+            (run.path / name).write_bytes(msgspec.json.encode(record) + b"\n")
+        runs.append(run.path)
+    out = tmp_path / "whole"
+    made = merged(out, *runs)
+    for row in rows(out, "attempts"):
+        assert [row[name] for name in ("t_send_s", "t_first_byte_s", "t_end_s")] == pytest.approx(
+            [5.0, 5.5, 6.0]
+        )
+    assert [row["t_s"] for row in rows(out, "limits")] == pytest.approx([5.25, 5.25])
+    assert [(row["host"], row["t_end_s"]) for row in rows(out, "pauses")] == [
+        ("a", pytest.approx(5.5)),
+        ("b", pytest.approx(5.5)),
+    ]
+    assert made.summary.statistics.makespan_s == pytest.approx(1.0)
+    assert made.summary.peak_in_flight == 2
+    assert made.manifest.merged.n_clocks == 2
+
+
+def test_each_shard_is_audited_against_its_own_part(tmp_path, capsys):
+    """Two at once of the second one, which had one seat; the whole has three."""
+    lane = replace(LANE, limits=("azure/key0",))
+    runs = []
+    for k, (seats, n) in enumerate(((2, 1), (1, 2)), 1):
+        limit = Limit("azure/key0", "key", workers=seats)
+        run = make_run(
+            tmp_path / str(k),
+            [case(10 * k + i) for i in range(n)],
+            shard=f"{k}/2",
+            pool_lanes=(lane,),
+            pool_limits=(limit,),
+        )
+        for i in range(n):
+            write_journal(run, f"gw{i}", episode(10 * k + i, 1.0, 2.0), grade(10 * k + i))
+        runs.append(run.path)
+    made = merged(tmp_path / "w", *runs)
+    assert [one.exceeded for one in made.manifest.merged.parts] == [(), ("azure/key0 (workers)",)]
+    (whole,) = made.summary.audit
+    assert (whole.in_flight, whole.workers, whole.passed) == (3, 3, ())
+    assert "LIMIT EXCEEDED by shard 2/2" in (tmp_path / "w" / "report.md").read_text("utf-8")
+
+
+def test_damage_of_a_part_is_damage_of_the_whole(tmp_path):
+    a, b, c = (part(tmp_path / name, [2 * n, 2 * n + 1]) for n, name in enumerate("abc"))
+    (segment,) = segments(a / "journal")
+    text = segment.read_bytes()
+    segment.write_bytes(text[:60] + b"#" + text[61:])
+    (torn,) = segments(b / "journal")
+    changed(b, segments={torn.name: torn.stat().st_size + 40, "w-gw9-1-0.jsonl": 30})
+    torn.write_bytes(torn.read_bytes()[:-10])
+    made = merged(tmp_path / "w", a, b, c)
+    reasons = sorted(one.reason for one in made.summary.damage)
+    assert reasons == [
+        "its end is missing",
+        "the checksum or the form of this line is wrong",
+        "the file is missing",
+    ]
+    assert made.summary.statistics.n_final == 5
+    assert len(rows(tmp_path / "w")) == 5
+
+
+def test_long_strings_go_along(tmp_path):
+    a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
+    for run, name in ((a, "aa"), (b, "bb"), (b, "aa")):
+        (run / PARTS_NAME).mkdir(exist_ok=True)
+        (run / PARTS_NAME / name).write_bytes(name.encode())
+    merged(tmp_path / "w", a, b)
+    assert sorted(path.name for path in (tmp_path / "w" / PARTS_NAME).iterdir()) == ["aa", "bb"]
+
+
+def test_an_interrupted_part_needs_no_tables(tmp_path):
+    run = make_run(tmp_path / "a", [case(0), case(1)])
+    spent = EngineSpent("gw0", 1.0, 0.5, 10, 0.0, 0.0)
+    write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0), episode(1, 1.0, 2.0), spent)
+    made = merged(tmp_path / "w", run.path, part(tmp_path / "b", [2]))
+    assert made.summary.n_ungraded == 1
+    assert made.manifest.ended_at is None
+
+
+def test_hosts_of_a_cluster_run_keep_their_cases(tmp_path):
+    runs = []
+    for n, host in enumerate("ab"):
+        run = make_run(tmp_path / host, [case(0), case(1)], cluster_run="nightly", host=host)
+        write_journal(run, "gw0", episode(n, 1.0, 2.0), grade(n))
+        runs.append(run.path)
+    made = merged(tmp_path / "w", *runs)
+    assert (tmp_path / "w" / "cases.json").read_bytes() == (runs[0] / "cases.json").read_bytes()
+    assert made.manifest.suite_digest == read_manifest(runs[0]).suite_digest
+    assert made.summary.statistics.n_final == made.summary.statistics.n_planned == 2
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"seed": 6}, "the run seed is 5 in {a} and 6 in {b}"),
+        ({"mode": "phase"}, "the mode is ultra in {a} and phase in {b}"),
+        ({"rate_mode": "adaptive"}, "the rate mode is fixed in {a} and adaptive in {b}"),
+        ({"models": ("m1",)}, "the pool's models is m1, m2 in {a} and m1 in {b}"),
+        ({"simulated": False}, "the kind of the answers is simulated in {a} and real in {b}"),
+        ({"data": {"digest": "x"}}, "the digest is none in {a} and x in {b}"),
+        ({"record": "full"}, "the record of conversations is text in {a} and full in {b}"),
+        ({"storage_format": "json"}, "the format of the tables is parquet in {a} and json in {b}"),
+        ({"cluster_run": "n"}, "the cluster run is none in {a} and n in {b}"),
+        ({"versions": {"pytest-ultrapar": "9"}}, "the version of pytest-ultrapar is not known in"),
+        ({"shard": "1/2"}, "{a} is no shard, {b} is one of 2 shards"),
+        ({"regraded": "r"}, "{b} graded the run r anew"),
+        ({"answered_by": {"m1": "else"}}, "the answers of m1 is who in {a} and else in {b}"),
+    ],
+)  # fmt: skip
+def test_parts_of_different_wholes_are_refused(tmp_path, capsys, fields, said):
+    a = part(tmp_path / "a", [0], answered_by={"m1": "who"})
+    b = part(tmp_path / "b", [1], **{"answered_by": {"m1": "who"}, **fields})
+    assert said.format(a=a, b=b) in refusal(capsys, tmp_path / "w", a, b)
+
+
+def test_hosts_with_other_cases_or_limits_are_refused(tmp_path, capsys):
+    same = {"cluster_run": "n"}
+    limit = Limit("azure/key0", "key", workers=3)
+    a = part(tmp_path / "a", [0], **same, pool_limits=(limit,))
+    b = part(tmp_path / "b", [0, 1], **same)
+    c = part(tmp_path / "c", [0], **same, pool_limits=(Limit("azure/key0", "key", workers=4),))
+    said = refusal(capsys, tmp_path / "w", a, b)
+    assert f"the set of planned cases is 1 case in {a} and 2 cases in {b}" in said
+    said = refusal(capsys, tmp_path / "w", a, c)
+    assert f"the limit azure/key0 is workers = 3 in {a} and workers = 4 in {c}" in said
+
+
+def test_shards_that_do_not_fit_are_refused(tmp_path, capsys):
+    a, b, c = (
+        part(tmp_path / name, [n], shard=shard)
+        for n, (name, shard) in enumerate((("a", "1/2"), ("b", "1/3"), ("c", "1/2")))
+    )
+    said = refusal(capsys, tmp_path / "w", a, b)
+    assert f"{a} is one of 2 shards, {b} is one of 3 shards" in said
+    assert "are both shard 1/2" in refusal(capsys, tmp_path / "w", a, c)
+
+
+def test_one_run_twice_is_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    assert "is named twice" in refusal(capsys, tmp_path / "w", a, a)
+    shutil.copytree(a, tmp_path / "copy")
+    assert f"in {a} and in {tmp_path / 'copy'}" in refusal(
+        capsys, tmp_path / "w", a, tmp_path / "copy"
+    )
+
+
+def test_other_suites_are_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    run = make_run(tmp_path / "b", [msgspec.structs.replace(case(1), suite="other")])
+    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
+    assert "is of another suite (phase53) than the other runs (other)" in refusal(
+        capsys, tmp_path / "w", a, run.path
+    )
+
+
+def test_a_case_that_means_something_else_is_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    b = make_run(tmp_path / "b", [case(0, level=2)])
+    assert "has the id of another case" in refusal(capsys, tmp_path / "w", a, b.path)
+
+
+def test_nothing_and_no_run_are_refused(tmp_path, capsys):
+    assert "no run is named" in refusal(capsys, tmp_path / "w")
+    assert "no run found at" in refusal(capsys, tmp_path / "w", tmp_path / "none")
+    a = part(tmp_path / "a", [0])
+    (a / FILE_NAME).unlink()
+    assert "ended before its first case" in refusal(capsys, tmp_path / "w", a)
+
+
+def test_a_newer_run_is_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    manifest = json.loads((a / FILE_NAME).read_bytes())
+    (a / FILE_NAME).write_text(json.dumps({**manifest, "schema": 99}))
+    assert "is of a newer version" in refusal(capsys, tmp_path / "w", a)
+
+
+def test_a_run_that_goes_on_is_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    with (a / "run.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "is in use; wait for its end" in refusal(capsys, tmp_path / "w", a)
+
+
+def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    for where, said in ((tmp_path / "a", "one of the runs"), (tmp_path, "is not empty")):
+        assert cli.main(["merge", str(a), "--out", str(where)]) == 4
+        assert said in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert cli.main(["merge", str(a), "--out", str(tmp_path / "file")]) == 4
+    assert "cannot use" in capsys.readouterr().err
+    assert len(rows(merged(tmp_path / "w", a).directory)) == 1
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, capsys):
+    a = part(tmp_path / "a", list(range(40)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        code = cli.main(["merge", str(a), "--out", str(tmp_path / "w")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 4
+    assert "cannot write the merged run" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
+
+
+def test_what_a_killed_merge_left_is_no_run_and_is_written_over(tmp_path):
+    a = part(tmp_path / "a", [0])
+    (tmp_path / "w" / STAGE / "journal").mkdir(parents=True)
+    merged(tmp_path / "w", a)
+    assert len(rows(tmp_path / "w")) == 1
+    assert not (tmp_path / "w" / STAGE).exists()
+
+
+# -- smaller things --------------------------------------------------------------------------------
+
+
+def test_clocks_are_told_apart_by_what_lies_between_two_boots():
+    clocks = clocks_of([100.0, 100.002, 1_000.0, 100.001, 1_003.0])
+    assert clocks == [100.0, 1_000.0]
+    assert nearest_clock(clocks, 100.002) == 100.0
+    assert nearest_clock(clocks, 1_003.0) == 1_000.0
+    assert nearest_clock([], 7.0) == 7.0
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 9_000])
+def test_cases_are_read_a_few_at_a_time(tmp_path, n):
+    cases = [case(i, flaw='"},{"index":' * (i % 3)) for i in range(n)]
+    (tmp_path / "cases.json").write_bytes(msgspec.json.encode(cases))
+    assert list(iter_plan(tmp_path)) == cases == read_cases(tmp_path)
+
+
+def test_a_resumed_part_is_measured_as_a_whole(tmp_path):
+    since = NOW + timedelta(seconds=100)
+    run = make_run(tmp_path / "a", [case(0), case(1)], resumed=True, measured_from=since)
+    write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0))
+    write_journal(run, "gw0", episode(1, 101.0, 102.0), grade(1, at_s=102.5))
+    made = merged(tmp_path / "w", run.path)
+    assert made.summary.statistics.makespan_s == pytest.approx(101.0)
+    assert "was resumed" in (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
