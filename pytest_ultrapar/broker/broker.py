@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.broker.shares import Holding
     from pytest_ultrapar.pool.model import Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
@@ -83,7 +82,6 @@ class LaneBroker:
         days: Mapping[str, Days] | None = None,
         late_s: Promise = never_late_s,
         budgets: Budgets | None = None,
-        is_shared: bool = False,
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
 
@@ -96,7 +94,6 @@ class LaneBroker:
             days: What counts units per day, by limit; a limit without holds nobody per day.
             late_s: How late sends may be at first.
             budgets: What counts money; without, budgets hold nobody.
-            is_shared: Whether other hosts share all limits: nothing is granted before `share`.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
@@ -108,7 +105,6 @@ class LaneBroker:
             days=days,
             late_s=late_s,
             budgets=budgets,
-            is_shared=is_shared,
         )
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
@@ -333,55 +329,6 @@ class LaneBroker:
         """When to call `tick` if nothing else happens; None when time alone changes nothing."""
         return self._wakes.next_s()
 
-    def share(
-        self, shares: Mapping[tuple[str, str], int], until_s: float, now_s: float
-    ) -> list[Action]:
-        """Have these parts of the limits that hosts share, and none of those that are left out.
-
-        A part that is lowered takes nothing back; what was sent with it counts as held until it
-        counts nowhere any more (`holdings`).
-
-        Args:
-            shares: Whole units, by the name of the limit and the word of its kind.
-            until_s: From then on this host has no part of anything, unless told again.
-            now_s: As everywhere.
-        """
-        now_s = self._advance(now_s)
-        self._table.take_shares(shares, until_s, now_s)
-        return self._finish(now_s)
-
-    def holdings(
-        self, unclaimed: Mapping[str, float], now_s: float
-    ) -> dict[tuple[str, str], Holding]:
-        """What this host has of each limit that hosts share, and could use.
-
-        That is never only what waits already: else no part, no case, no wish, no part.
-
-        Args:
-            unclaimed: By model, cases of the run that no host has begun.
-            now_s: As everywhere.
-
-        Returns:
-            By the name of the limit and the word of its kind.
-        """
-        now_s = max(now_s, self._now_s)
-        n_open = self._table.progress.n_open()
-        waiting: Counter[str] = Counter()
-        sizes: dict[str, int] = {}
-        for worker in self._workers.values():
-            for one in worker.waiting.values():
-                model = one.model.name
-                waiting[model] += one.opens
-                # Follow-ups of episodes of other models are requests in roles.
-                if not one.opens and not n_open[model]:
-                    waiting[model] += 1
-                sizes[model] = max(sizes.get(model, 0), one.request.tokens)
-        to_come = {
-            model: n_open[model] + waiting[model] + unclaimed.get(model, 0)
-            for model in self._table.models
-        }
-        return self._table.holdings(to_come, sizes, now_s)
-
     def status(self, now_s: float) -> BrokerStatus:
         """A snapshot of all counts. A pause whose end was not ticked yet still shows."""
         now_s = max(now_s, self._now_s)
@@ -427,8 +374,6 @@ class LaneBroker:
 
     def _advance(self, now_s: float) -> float:
         now_s = self._now_s = max(now_s, self._now_s)
-        if now_s >= self._table.shared_until_s:
-            self._table.take_shares({}, math.inf, now_s)
         # What was due goes before what has just come: else a request would find a lane paused that
         # should be up by now, and wait although it is free.
         while (wake := self._wakes.pop_due(now_s)) is not None:

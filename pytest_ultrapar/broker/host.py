@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio  # noqa: TC003 - the loop and its timers are what this is about
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
@@ -24,23 +23,14 @@ from pytest_ultrapar.broker.history import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.clock import HostDayClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.protocol import Action
     from pytest_ultrapar.broker.settings import BrokerSettings
-    from pytest_ultrapar.broker.shares import Holding
     from pytest_ultrapar.clock import Clock
-
-
-class Sharing(Protocol):
-    """What tells a broker its part of the limits that several hosts share, until `close`."""
-
-    def close(self) -> None:
-        """Tell it nothing more; idempotent."""
-        ...
 
 
 class BrokerHost:
@@ -58,7 +48,6 @@ class BrokerHost:
         *,
         carry_out: Callable[[list[Action]], None],
         on_broken: Callable[[Exception], object],
-        share: StartSharing | None = None,
     ) -> None:
         """Start with nothing in flight.
 
@@ -68,7 +57,6 @@ class BrokerHost:
             loop: Where timers are; it need not run yet.
             carry_out: Told what follows from time going by and from servers' load.
             on_broken: Called when the broker itself failed and nobody would be served again.
-            share: Starts what tells this host its part of all limits; None: they are its own.
 
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
@@ -88,7 +76,6 @@ class BrokerHost:
             days=open_days(settings.pool, settings.days, HostDayClock(), clock.now_s()),
             late_s=first_late_s,
             budgets=self._budgets,
-            is_shared=share is not None,
         )
         self._clock = clock
         self._loop = loop
@@ -107,20 +94,6 @@ class BrokerHost:
         self._watch = LoadWatch(watched(settings.pool, os.environ), loop, self._load_reported)
         if self._histories is not None:
             loop.call_later(WRITE_EVERY_S, self._write_in_time)
-        self._sharing = None if share is None else share(self)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Where everything here happens."""
-        return self._loop
-
-    def share(self, shares: Mapping[tuple[str, str], int], until_s: float) -> None:
-        """Have these parts of the limits that hosts share (`LaneBroker.share`)."""
-        self._move(lambda: self.broker.share(shares, until_s, self.now_s()))
-
-    def holdings(self, unclaimed: Mapping[str, float]) -> dict[tuple[str, str], Holding]:
-        """What this host has of them, and could use (`LaneBroker.holdings`)."""
-        return self.broker.holdings(unclaimed, self.now_s())
 
     def now_s(self) -> float:
         """The time, by the clock of all leases."""
@@ -146,8 +119,6 @@ class BrokerHost:
         if self._timer is not None:
             self._timer.cancel()
         self._watch.stop()
-        if self._sharing is not None:
-            self._sharing.close()
         self.broker.close(self.now_s())
         if self._budgets is not None:
             self._budgets.close()
@@ -185,6 +156,3 @@ class BrokerHost:
             limits, pauses = self._histories
             limits.append(self.broker.take_changes())
             pauses.append(self.broker.take_pauses())
-
-
-StartSharing = Callable[[BrokerHost], Sharing]

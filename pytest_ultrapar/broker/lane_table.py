@@ -18,7 +18,6 @@ from pytest_ultrapar.broker.lanes import (
     ModelState,
 )
 from pytest_ultrapar.broker.protocol import BIN, ModelProgress
-from pytest_ultrapar.broker.shares import Holding, SharedSeats, largest
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -87,10 +86,6 @@ class Progress:
         for case_id in case_ids:
             self._open.pop(case_id, None)
             self._open_beside.pop(case_id, None)
-
-    def n_open(self) -> Counter[str]:
-        """Open episodes by model."""
-        return Counter(model for model, _ in self._open.values())
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
         """A snapshot, a row for each model that was asked.
@@ -165,7 +160,6 @@ class LaneTable:
         days: Mapping[str, Days] | None = None,
         late_s: Promise = never_late_s,
         budgets: Budgets | None = None,
-        is_shared: bool = False,
     ) -> None:
         self._wakes = wakes
         self.budgets = budgets
@@ -177,9 +171,7 @@ class LaneTable:
         self.started_s = math.inf
         self.progress = Progress()
         self._limits = {
-            name: LimitState(
-                limit, self.days.get(name, ()), late_s, purses.get(name), is_shared=is_shared
-            )
+            name: LimitState(limit, self.days.get(name, ()), late_s, purses.get(name))
             for name, limit in pool.limits.items()
         }
         self._touched: list[LimitState] = []
@@ -202,10 +194,7 @@ class LaneTable:
                 continue
             limit = self._counted(lane_state)
             if limit.controller is None:
-                self._control(limit, limit.own_cap)
-        self.shared_until_s = -math.inf if is_shared else math.inf
-        if is_shared:
-            self._touched += self._limits.values()
+                self._control(limit, limit.seats.cap)
         for model in self.models.values():
             _set_balance(model.lanes)
 
@@ -381,7 +370,7 @@ class LaneTable:
             now_s: Now.
         """
         limit = self._counted(lane)
-        cap = limit.own_cap
+        cap = limit.seats.cap
         controller = self._control(limit, cap, at_grant if cap == math.inf else cap)
         since_s = min(one.started_s for one in limit.lanes)
         n_sent = sum(one.granted for one in limit.lanes)
@@ -456,44 +445,6 @@ class LaneTable:
             if limit.load_reported(load, now_s):
                 self.look_at(limit.lanes)
             self._touched.append(limit)
-
-    def take_shares(
-        self, shares: Mapping[tuple[str, str], int], until_s: float, now_s: float
-    ) -> None:
-        """Have these parts of limits that hosts share, by limit and word, until then."""
-        by_limit: dict[str, dict[str, int]] = {}
-        for (name, word), units in shares.items():
-            by_limit.setdefault(name, {})[word] = units
-        self.shared_until_s = until_s
-        for name, limit in self._limits.items():
-            if limit.shared:
-                if limit.take_shares(by_limit.get(name, {}), now_s):
-                    self.look_at(limit.lanes)
-                self._touched.append(limit)
-
-    def holdings(
-        self, n_to_come: Mapping[str, float], sizes: Mapping[str, int], now_s: float
-    ) -> dict[tuple[str, str], Holding]:
-        """What is held of each shared row, and what could be used.
-
-        Args:
-            n_to_come: By model how many of its episodes there are, open or not begun.
-            sizes: By model the tokens of the largest request that waits for it.
-            now_s: The time.
-        """
-        found: dict[tuple[str, str], Holding] = {}
-        for name, limit in self._limits.items():
-            models = {lane.model.name for lane in limit.lanes}
-            n = sum(n_to_come.get(model, 0) for model in models)
-            waiting = [sizes.get(model, 0) for model in models]
-            for word, row in limit.shared.items():
-                want, unit = row.amount if n else 0, 1
-                if isinstance(row, SharedSeats):
-                    want = int(min(row.amount, max(n, limit.seats.in_flight)))
-                elif row.is_of_tokens:
-                    unit = largest([*waiting, *(one.largest for one in limit.tokens)], row.amount)
-                found[name, word] = Holding(row.held(now_s), want, unit)
-        return found
 
     def look_at_days(self, now_s: float) -> None:
         """Take into account what earlier runs have used of the day."""

@@ -19,7 +19,6 @@ from pytest_ultrapar.broker.headroom import OF_WAKE, Headroom, never_late_s
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import BUDGET, EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
-from pytest_ultrapar.broker.shares import WIDER, Shared, SharedPace, SharedSeats
 from pytest_ultrapar.broker.throttles import (
     UNRATED_SEND_BY_S,
     Pacer,
@@ -30,7 +29,7 @@ from pytest_ultrapar.broker.throttles import (
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from pytest_ultrapar.apis.outcome import Exceeded
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
@@ -129,8 +128,6 @@ class LimitState(Wake):
             request's tokens fit, -infinity without one.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last told.
-        shared: Where several hosts share it, this host's part of each row, by its kind's word.
-        is_closed: Whether this host has no part of some row that counts what is sent.
     """
 
     __slots__ = (
@@ -139,7 +136,6 @@ class LimitState(Wake):
         "declared",
         "head_of_line",
         "headrooms",
-        "is_closed",
         "kept_until_s",
         "lanes",
         "name",
@@ -148,7 +144,6 @@ class LimitState(Wake):
         "rates",
         "ready_s",
         "seats",
-        "shared",
         "spent_until_s",
         "tokens",
         "was_full",
@@ -160,12 +155,8 @@ class LimitState(Wake):
         days: Days = (),
         late_s: Promise = never_late_s,
         purse: Purse | None = None,
-        *,
-        is_shared: bool = False,
     ) -> None:
         super().__init__()
-        self.shared: dict[str, Shared] = {}
-        self.is_closed = False
         self.name = declared.name
         self.purse = purse
         self.declared = declared
@@ -174,23 +165,17 @@ class LimitState(Wake):
         headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
         rates: list[Pacer] = []
         tokens: list[TokenPacer] = []
-        slack = WIDER if is_shared else 1.0
-        for row in declared.rows:
-            kind, amount = row
-            if is_shared and not kind.window_s:
-                self.shared[kind.word] = SharedSeats(row, self.seats)
+        for kind, amount in declared.rows:
             if not kind.window_s or kind.is_daily:
                 continue
             spare_s = late_s(kind.window_s)
             pacer: Pacer | TokenPacer
             if kind.is_spaced:
-                pacer = Pacer(amount, kind.window_s + spare_s, slack)
+                pacer = Pacer(amount, kind.window_s + spare_s)
                 rates.append(pacer)
             else:
-                pacer = TokenPacer(amount, kind.window_s + spare_s, slack)
+                pacer = TokenPacer(amount, kind.window_s + spare_s)
                 tokens.append(pacer)
-            if is_shared:
-                self.shared[kind.word] = SharedPace(row, pacer)
             if spare_s:
                 # Nobody knows how many tokens a request will have; a hundred of them in a minute
                 # are neither few nor many.
@@ -206,39 +191,6 @@ class LimitState(Wake):
         self.kept_until_s = -math.inf
         self.lanes: list[LaneState] = []
         self.was_full = False
-        if is_shared:
-            self.take_shares({}, -math.inf)
-
-    @property
-    def own_cap(self) -> float:
-        """Requests in flight as the pool says, whatever other hosts have of them."""
-        workers = self.declared.workers
-        return math.inf if workers is None else workers
-
-    def take_shares(self, units: Mapping[str, int], now_s: float) -> bool:
-        """Have these parts of its rows from now on, by word; none of those that are left out.
-
-        Returns:
-            Whether there may be room that was not there before.
-        """
-        has_more = False
-        for word, row in self.shared.items():
-            before, now = row.units, units.get(word, 0)
-            row.set(now, now_s)
-            has_more |= now > before
-        self.is_closed = any(
-            not row.units for row in self.shared.values() if isinstance(row, SharedPace)
-        )
-        self._set_cap()
-        self.reckon()
-        return has_more
-
-    def _set_cap(self) -> None:
-        cap = self.own_cap if self.controller is None else self.controller.cap()
-        for row in self.shared.values():
-            if isinstance(row, SharedSeats):
-                cap = min(cap, row.units)
-        self.seats.cap = cap
 
     def take(self, now_s: float, wake_s: float = 0.0) -> float:
         """Take a seat and a send; both must be free.
@@ -254,8 +206,6 @@ class LimitState(Wake):
         for headroom, pacers in self.headrooms:
             if headroom.revise(now_s):
                 _stretch(pacers, headroom)
-        for row in self.shared.values():
-            row.sent(now_s)
         if not self.rates and self.controller is None:
             return 0.0
         behind_s = 0.0
@@ -271,7 +221,7 @@ class LimitState(Wake):
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
         self.controller = controller
-        self._set_cap()
+        self.seats.cap = controller.cap()
 
     def load_reported(self, load: ServerLoad, now_s: float) -> bool:
         """Let the controller hear what the server says of its queue.
@@ -282,7 +232,7 @@ class LimitState(Wake):
         if self.controller is None:
             return False
         self.controller.load_reported(load, self.seats.in_flight, now_s)
-        return self._adopt_cap()
+        return self._adopt_cap(self.controller)
 
     def was_late(self, late_s: float) -> None:
         """A send on it went so long after its time."""
@@ -337,11 +287,10 @@ class LimitState(Wake):
         if self.controller is None:
             return False
         self.controller.observe(seen)
-        return self._adopt_cap()
+        return self._adopt_cap(self.controller)
 
-    def _adopt_cap(self) -> bool:
-        before = self.seats.cap
-        self._set_cap()
+    def _adopt_cap(self, controller: AdaptiveController) -> bool:
+        before, self.seats.cap = self.seats.cap, controller.cap()
         return self.seats.cap > before
 
     def reckon(self) -> None:
@@ -351,7 +300,7 @@ class LimitState(Wake):
             ready_s = max(ready_s, pacer.ready_s)
         for rate in self.rates:
             ready_s = max(ready_s, rate.ready_s)
-        self.ready_s = math.inf if self.is_closed else ready_s
+        self.ready_s = ready_s
 
     def look_at_days(self, now_s: float) -> None:
         """Set `ready_s` anew, by what the days have left now, too."""

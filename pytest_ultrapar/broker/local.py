@@ -12,7 +12,6 @@ from pytest_ultrapar.errors import NoLaneError
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.host import StartSharing
     from pytest_ultrapar.broker.protocol import (
         BrokerStatus,
         Lease,
@@ -36,7 +35,6 @@ class LocalBroker:
         loop: asyncio.AbstractEventLoop,
         *,
         worker: str = "main",
-        share: StartSharing | None = None,
     ) -> None:
         """Start with nothing in flight.
 
@@ -45,7 +43,6 @@ class LocalBroker:
             clock: Source of all times in leases.
             loop: Where futures live; it need not run yet.
             worker: Name of this process in assignments.
-            share: Starts what tells this host its part of all limits; None: they are its own.
 
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
@@ -53,7 +50,7 @@ class LocalBroker:
         self._loop = loop
         self._worker = worker
         self._host = BrokerHost(
-            settings, clock, loop, carry_out=self._deliver, on_broken=self._broken, share=share
+            settings, clock, loop, carry_out=self._deliver, on_broken=self._broken
         )
         self._broker = self._host.broker
         self._broker.connect(worker, clock.now_s())

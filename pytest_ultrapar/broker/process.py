@@ -160,14 +160,11 @@ class ServerConfig(msgspec.Struct, frozen=True):
         socket_path: Where to listen, in a directory that nobody else can enter and that the server
             removes.
         token: What clients must know.
-        sharing: Where several hosts share the limits: the module that has `start_sharing`, which is
-            given a text, and that text, which may hold a secret.
     """
 
     settings: BrokerSettings
     socket_path: str
     token: str
-    sharing: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"ServerConfig(socket_path={self.socket_path!r})"
@@ -205,7 +202,6 @@ class BrokerProcess:
         directory: BrokerDirectory,
         *,
         inherited: Sequence[int] = (),
-        sharing: tuple[str, str] | None = None,
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
@@ -214,13 +210,12 @@ class BrokerProcess:
             directory: Where it listens; it removes that when it ends.
             inherited: File descriptors that stay open while the process lives: the locks of the
                 keys that it grants leases for.
-            sharing: Of a `ServerConfig`.
 
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
             UltraparError: When it does not come up, with what it said.
         """
-        config = ServerConfig(settings, str(directory.socket), directory.token, sharing)
+        config = ServerConfig(settings, str(directory.socket), directory.token)
         child = Child.start(
             SERVER_MODULE,
             stdin=msgspec.json.encode(config) + b"\n",

@@ -15,7 +15,6 @@ import signal
 import socket
 import struct
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -31,7 +30,6 @@ from pytest_ultrapar.parent import parent_gone, tell_parent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ultrapar.broker.host import StartSharing
     from pytest_ultrapar.broker.protocol import Action
 
 
@@ -72,7 +70,6 @@ class BrokerServer:
             loop,
             carry_out=self._tell,
             on_broken=lambda _: on_broken(),
-            share=_sharing(config),
         )
         self._broker = self._host.broker
         self._connections: dict[str, Connection] = {}
@@ -288,15 +285,6 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._server.gone(self)
-
-
-def _sharing(config: ServerConfig) -> StartSharing | None:
-    if config.sharing is None:
-        return None
-    module, text = config.sharing
-    # By name: what it needs is loaded where hosts share limits only.
-    start: Callable[[str], StartSharing] = import_module(module).start_sharing
-    return start(text)
 
 
 def _is_same_user(connected: socket.socket | None) -> bool:

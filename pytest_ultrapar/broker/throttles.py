@@ -15,8 +15,7 @@ class Seats:
     Attributes:
         in_flight: Seats taken now.
         peak: Most seats ever taken at once.
-        cap: Seats allowed now, a whole number, infinity when unlimited; 0 where other hosts have
-            all of them.
+        cap: Seats allowed now, a whole number >= 1, infinity when unlimited.
     """
 
     __slots__ = ("cap", "in_flight", "peak")
@@ -34,7 +33,7 @@ class Seats:
     @property
     def load(self) -> float:
         """Share of the seats taken, 0 to 1; 0 when unlimited."""
-        return self.in_flight / self.cap if self.cap else 1.0
+        return self.in_flight / self.cap
 
     def take(self) -> None:
         """Take one seat.
@@ -85,15 +84,14 @@ class Pacer:
     Source: ITU-T I.371 annex A (GCRA, the virtual scheduling algorithm).
     """
 
-    __slots__ = ("_slack", "_window_s", "interval_s", "rate", "ready_s")
+    __slots__ = ("interval_s", "rate", "ready_s")
 
-    def __init__(self, rate: float, window_s: float, slack: float = 1.0) -> None:
+    def __init__(self, rate: float, window_s: float) -> None:
         """Start with the first send allowed at once.
 
         Args:
             rate: Sends per window, > 0, fractions allowed.
             window_s: Length of the window in seconds, > 0, with what is spare.
-            slack: Each window is so many times as wide, >= 1.
 
         Raises:
             ValueError: When either is not a finite number above 0.
@@ -102,23 +100,14 @@ class Pacer:
             msg = f"rate and window_s must be finite and > 0 (got {rate!r} per {window_s!r} s)"
             raise ValueError(msg)
         self.rate = rate
-        self._slack = slack
         self.ready_s = -math.inf
         self.stretch(window_s)
 
     def stretch(self, window_s: float) -> None:
         """Space the sends after the next one over another window."""
-        self._window_s = window_s
         # Rounded up, so that `rate` intervals never sum to less than the window (3 x the float
         # below 1/3 would).
-        self.interval_s = math.nextafter(window_s * self._slack / self.rate, math.inf)
-
-    def change(self, rate: float, now_s: float) -> None:
-        """Allow so many sends per window from now on: the next one keeps the new distance, too."""
-        del now_s
-        before_s, self.rate = self.interval_s, rate
-        self.stretch(self._window_s)
-        self.ready_s = math.nextafter(self.ready_s + (self.interval_s - before_s), math.inf)
+        self.interval_s = math.nextafter(window_s / self.rate, math.inf)
 
     @property
     def per_s(self) -> float:
@@ -198,24 +187,14 @@ class TokenPacer:
     Source: ITU-T I.371 annex A (GCRA), with amounts, and a log of the sends in the window.
     """
 
-    __slots__ = (
-        "_counted",
-        "_credit_s",
-        "_log",
-        "_slack",
-        "_token_s",
-        "limit",
-        "ready_s",
-        "window_s",
-    )
+    __slots__ = ("_counted", "_credit_s", "_log", "_token_s", "limit", "ready_s", "window_s")
 
-    def __init__(self, limit: float, window_s: float, slack: float = 1.0) -> None:
+    def __init__(self, limit: float, window_s: float) -> None:
         """Start with nothing sent.
 
         Args:
             limit: Tokens per window, >= 1.
             window_s: Length of the window in seconds, > 0, with what is spare.
-            slack: Each window is so many times as wide, >= 1.
 
         Raises:
             ValueError: When either is not a finite number in its bounds.
@@ -224,7 +203,6 @@ class TokenPacer:
             msg = f"limit must be >= 1 and window_s > 0 (got {limit!r} per {window_s!r} s)"
             raise ValueError(msg)
         self.limit = limit
-        self._slack = slack
         self.ready_s = -math.inf
         self.stretch(window_s)
         self._credit_s = 0.0
@@ -233,22 +211,8 @@ class TokenPacer:
 
     def stretch(self, window_s: float) -> None:
         """Count sends from now on over another window."""
-        self.window_s = window_s * self._slack
-        self._token_s = self.window_s / self.limit
-
-    def change(self, limit: float, now_s: float) -> None:
-        """Allow so many tokens per window from now on; what was sent counts as it did."""
-        left_s = max(0.0, self.ready_s - now_s) * (self.limit / limit)
-        self.limit = limit
-        self._token_s = self.window_s / limit
-        # An estimate that was too large gave its time back at the pace of then.
-        self._credit_s = 0.0
-        self.ready_s = now_s + min(left_s, self.window_s)
-
-    @property
-    def largest(self) -> int:
-        """The largest of the sends that count now; 0 without any."""
-        return max((sent.units for sent in self._log), default=0)
+        self.window_s = window_s
+        self._token_s = window_s / self.limit
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
         """The earliest time, not before `now_s`, at which a send of so many tokens is allowed.
