@@ -6,7 +6,7 @@ What divides is as simple as it can be: a host gets what it is given only out of
 
 from __future__ import annotations
 
-import itertools
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.day_ledger import DayLedger
+from pytest_ultrapar.broker.headroom import first_late_s, never_late_s
 from pytest_ultrapar.broker.shares import Holding, declared_row, rows_of, whole_row
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit, Pool
 from tests.broker_play import Play
@@ -24,6 +25,7 @@ from tests.pools import lane, pool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.shares import Row
 
 GRACE_S = 3.0
@@ -33,8 +35,7 @@ GRACE_S = 3.0
 class Seen:
     """What a provider sees: begins, ends and tokens of requests, of all hosts."""
 
-    at_s: list[tuple[float, int]] = field(default_factory=list)
-    in_flight: int = 0
+    at_s: list[list] = field(default_factory=list)
 
     def most_sends(self, window_s: float) -> int:
         return max((len(list(self._from(t, window_s))) for t, _ in self.at_s), default=0)
@@ -48,31 +49,41 @@ class Seen:
 
 @dataclass(frozen=True)
 class Step:
+    """What happens at one host: so many ask and come back, and it gets so many tenths.
+
+    With no tenths it keeps what it has; with -1 it hears nothing in time, and with -2 its worker
+    dies.
+    """
+
     host: int
-    do: str
-    amount: int
+    asks: int
+    backs: int
+    tenths: int | None
     wait_s: float
+    holds_s: float = 1e6
 
 
 class Hosts:
     """Brokers of some hosts on one clock, and who divides."""
 
-    def __init__(self, what: Pool, n: int, rate_mode: str = "fixed") -> None:
+    def __init__(self, what: Pool, n: int, late_s: Promise = never_late_s) -> None:
         self.pool = what
         self.rows = rows_of(what)
         self.whole = {row: declared_row(what, row) for row in self.rows}
         self.seen = Seen()
-        self.plays = [Play(what, now_s=0.0, shared=self.rows) for _ in range(n)]
+        self.plays = [Play(what, now_s=0.0, shared=self.rows, late_s=late_s) for _ in range(n)]
         self.given: list[dict[Row, int]] = [dict.fromkeys(self.rows, 0) for _ in range(n)]
         self.orphans: list[float] = []
         for play in self.plays:
             play.on_grant = self._granted(play)
+            play.seen = {}
         self.now_s = 0.0
 
     def _granted(self, play: Play):
         def granted(request_id: int) -> None:
             tokens = play.requests[request_id].tokens
-            self.seen.at_s.append((play.now_s, tokens))
+            play.seen[request_id] = [play.now_s, tokens]
+            self.seen.at_s.append(play.seen[request_id])
             self.check_seats()
 
         return granted
@@ -81,6 +92,7 @@ class Hosts:
         """All brokers wake in the order of time: what one sends another must have left."""
         until_s = self.now_s + seconds
         while (play := min(self.plays, key=lambda one: one.next_s())).next_s() <= until_s:
+            self.now_s = max(self.now_s, play.next_s())
             play.step()
         for play in self.plays:
             play.now_s = until_s
@@ -105,8 +117,7 @@ class Hosts:
                 if n != host
             )
             free = self.whole[row].units - others
-            shares[row] = max(0, min(free, round(share * self.whole[row].units)))
-        # What it held itself goes on counting by `holdings`, so what is given may be less at once.
+            shares[row] = max(0, min(free, math.ceil(share * self.whole[row].units)))
         self.given[host] = shares
         self.tell(host, shares, until_s)
 
@@ -140,9 +151,11 @@ def on_one_key(**limits: float | None) -> Pool:
 steps = st.builds(
     Step,
     host=st.integers(0, 2),
-    do=st.sampled_from(["ask", "ask", "ask", "back", "give", "give", "close", "leave", "late"]),
-    amount=st.integers(0, 10),
-    wait_s=st.sampled_from([0.0, 0.0, 0.01, 0.1, 0.4, 1.0, 3.0, 20.0]),
+    asks=st.integers(0, 9),
+    backs=st.integers(0, 9),
+    tenths=st.none() | st.integers(0, 10) | st.sampled_from([0, 0, 10, -1, -2]),
+    wait_s=st.sampled_from([0.0, 0.0, 0.02, 0.1, 0.3, 0.7, 1.0, 5.0, 30.0]),
+    holds_s=st.sampled_from([1e6, 1e6, 0.2, 1.5]),
 )
 limits = st.fixed_dictionaries(
     {
@@ -152,37 +165,31 @@ limits = st.fixed_dictionaries(
         "tpm": st.none() | st.sampled_from([500.0, 2000.0]),
     }
 )
+promises = st.sampled_from([never_late_s, first_late_s])
 
 
 def carry_out(hosts: Hosts, step: Step) -> None:
     play = hosts.plays[step.host]
-    match step.do:
-        case "ask":
-            for n in range(step.amount):
-                play.ask(tokens=50 * n, case_id=f"{step.host}-{next(hosts.ids)}")
-        case "back":
-            for request_id in list(play.leases)[: step.amount]:
-                tokens = play.requests[request_id].tokens
-                play.back(request_id, "ok", None, None, tokens - tokens // 4)
-                play.end(play.requests[request_id].case_id)
-        case "give":
-            hosts.give(step.host, step.amount / 10, hosts.now_s + 2.0 + step.amount)
-        case "close":
-            hosts.tell(step.host, {}, hosts.now_s + 1e6)
-            hosts.given[step.host] = dict.fromkeys(hosts.rows, 0)
-        case "leave":
-            hosts.leave(step.host)
-        case "late":
-            # What is told too late holds no more.
-            hosts.tell(step.host, dict.fromkeys(hosts.rows, 1), hosts.now_s - step.amount)
+    for n in range(step.asks):
+        play.ask(tokens=50 * n, case_id=f"case{len(play.requests)}")
+    for request_id in list(play.leases)[: step.backs]:
+        tokens = play.requests[request_id].tokens
+        used = tokens - tokens // 4
+        play.seen[request_id][1] = used
+        play.back(request_id, "ok", None, None, used)
+        play.end(play.requests[request_id].case_id)
+    if step.tenths == -2:
+        hosts.leave(step.host)
+    elif step.tenths == -1:
+        # What is told too late holds no more.
+        hosts.tell(step.host, hosts.given[step.host], hosts.now_s)
+    elif step.tenths is not None:
+        hosts.give(step.host, step.tenths / 10, hosts.now_s + step.holds_s)
 
 
-Hosts.ids = itertools.count()
-
-
-@given(amounts=limits, done=st.lists(steps, max_size=40))
-def test_hosts_together_never_use_more_than_there_is(amounts, done):
-    hosts = Hosts(on_one_key(**amounts), 3)
+@given(amounts=limits, late_s=promises, done=st.lists(steps, min_size=8, max_size=40))
+def test_hosts_together_never_use_more_than_there_is(amounts, late_s, done):
+    hosts = Hosts(on_one_key(**amounts), 3, late_s)
     for step in done:
         carry_out(hosts, step)
         hosts.check_seats()
@@ -203,12 +210,11 @@ def test_who_has_a_share_and_waits_is_served(amounts, done, host):
     for step in done:
         carry_out(hosts, step)
         hosts.wait(step.wait_s)
-    for play in hosts.plays:
-        for request_id in list(play.leases):
-            play.back(request_id)
-    for other in range(3):
+    for other, play in enumerate(hosts.plays):
         hosts.tell(other, {}, hosts.now_s + 1e9)
         hosts.given[other] = dict.fromkeys(hosts.rows, 0)
+        for request_id in list(play.leases):
+            play.back(request_id)
     hosts.wait(400.0)
     hosts.give(host, 1.0, hosts.now_s + 1e9)
     assert all(hosts.given[host][row] == hosts.whole[row].units for row in hosts.rows)
@@ -296,6 +302,10 @@ def test_tokens_larger_than_the_share_wait_and_say_how_much_they_need():
     assert list(play.refused) == [too_large]
     want = play.broker.wants(0.0, {}).rows[row]
     assert want.unit == 800
+    nothing = Hosts(hosts.pool, 1)
+    assert nothing.plays[0].lane(nothing.plays[0].ask(tokens=0)) is None
+    nothing.tell(0, {row: 5000}, 1e6)
+    assert nothing.plays[0].broker.holdings(0.0)[row].units == 1000
     assert want.units == 1000
     hosts.wait(3.0)
     hosts.tell(0, {row: 800}, 1e6)
@@ -402,6 +412,11 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     assert len(play.leases) == 1
     assert play.broker.holdings(5.0)[row] == Holding(9, 4)
     assert play.broker.wants(5.0, {"m": 7}).rows[row].units >= 7
+    play.book(play.broker.share({row: 3}, 6.0, 5.0))
+    play.wait(1.0)
+    closed = play.ask()
+    assert play.lane(closed) is None
+    assert play.broker.holdings(6.0)[row] == Holding(3, 4)
 
 
 def test_day_that_is_used_up_is_refused_though_shared():
