@@ -23,6 +23,7 @@ from pytest_ultrapar.broker.lanes import (
     WorkerState,
     settle,
 )
+from pytest_ultrapar.broker.news import NewsBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
     Action,
@@ -40,7 +41,9 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
+from pytest_ultrapar.broker.shares import SharesEnd
 from pytest_ultrapar.broker.wakes import LeaseTerms, WakeQueue
+from pytest_ultrapar.broker.wants import wants_of
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -54,8 +57,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
+    from pytest_ultrapar.broker.news import News
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.wants import Wants
+    from pytest_ultrapar.pool.model import LaneId, Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
 
@@ -82,6 +88,7 @@ class LaneBroker:
         days: Mapping[str, Days] | None = None,
         late_s: Promise = never_late_s,
         budgets: Budgets | None = None,
+        shared: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
 
@@ -94,6 +101,10 @@ class LaneBroker:
             days: What counts units per day, by limit; a limit without holds nobody per day.
             late_s: How late sends may be at first.
             budgets: What counts money; without, budgets hold nobody.
+            shared: Rows that hosts share, by limit and word: closed until the first `share`.
+
+        Raises:
+            ValueError: A row is shared that the pool has not, or that nothing counts.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
@@ -105,7 +116,9 @@ class LaneBroker:
             days=days,
             late_s=late_s,
             budgets=budgets,
+            shared=shared,
         )
+        self._news = NewsBook(self._table)
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
         self._workers: dict[str, WorkerState] = {}
@@ -218,6 +231,7 @@ class LaneBroker:
             said, feedback.retry_after_s, held.granted_s, now_s, pending, pause_s=pause_s
         )
         if verdict is not None:
+            self._news.decided(lane, verdict, said, feedback)
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
@@ -321,6 +335,65 @@ class LaneBroker:
         self._table.look_at(self._table.lanes.values())
         return self._finish(now_s)
 
+    def share(
+        self, shares: Mapping[tuple[str, str], int], until_s: float, now_s: float
+    ) -> list[Action]:
+        """Use so many whole units of the shared rows from now on, and nothing from `until_s` on.
+
+        A row that is not named, and one with 0, is closed: nothing is granted on it, what is in
+        flight goes on, and who waits waits. Lowering takes nothing back. Shares are of rows in
+        whole units (`shares.declared_row`); of counted rows (`rpd`, `tpd`, `budget`) they are what
+        may still be spent from this call on. Whoever divides goes by what was spent when it was
+        asked: what `Holding.spent` has grown by since then is to be subtracted before this call.
+
+        Args:
+            shares: Units by limit and word.
+            until_s: Until when they hold, monotonic seconds of this host.
+            now_s: As everywhere.
+
+        Raises:
+            ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
+                then.
+        """
+        now_s = self._advance(now_s)
+        self._table.set_shares(shares, until_s, now_s)
+        return self._finish(now_s)
+
+    def holdings(self, now_s: float) -> dict[Row, Holding]:
+        """What this host still holds of each shared row.
+
+        The sum over all hosts of what they hold and of what they are given beyond it must never be
+        more than the row.
+        """
+        return self._table.holdings(max(now_s, self._now_s))
+
+    def wants(
+        self,
+        now_s: float,
+        unclaimed: Mapping[str, int],
+        bears: Mapping[LaneId, float] | None = None,
+    ) -> Wants:
+        """What this host could use now.
+
+        Args:
+            now_s: As everywhere.
+            unclaimed: By model, cases that no host has claimed.
+            bears: By lane, requests in flight that this host's client bears at most; a lane that is
+                missing bears any number.
+        """
+        now_s = max(now_s, self._now_s)
+        return wants_of(self._table, self._workers.values(), unclaimed, bears or {}, now_s)
+
+    def take_news(self, now_s: float) -> list[News]:
+        """What this host learned of keys, instances and lanes since the last call."""
+        return self._news.take(max(now_s, self._now_s))
+
+    def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
+        """Do as another host has learned; news that were heard before change nothing."""
+        now_s = self._advance(now_s)
+        self._news.hear(news, now_s)
+        return self._finish(now_s)
+
     def tick(self, now_s: float) -> list[Action]:
         """Let time pass; to be called at `next_wake_s()`, at other times it does no harm."""
         return self._finish(self._advance(now_s))
@@ -394,6 +467,8 @@ class LaneBroker:
                 pass
             elif isinstance(wake, Homes):
                 self._table.look_at(wake.end_home_wait(now_s))
+            elif isinstance(wake, SharesEnd):
+                self._table.close_shares(now_s)
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:

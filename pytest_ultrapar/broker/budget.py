@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
+    from pytest_ultrapar.broker.shares import Tranche
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.pool.money import ModelPrice
 
@@ -43,19 +44,27 @@ class Purse:
         spent: By requests that are over, those of earlier sessions among them.
         reserved: For those that are not.
         is_shut: Whether nothing is reserved any more, whatever is left.
+        tranche: What of it this host may spend; None where hosts do not share it.
     """
 
-    __slots__ = ("amount", "is_shut", "reserved", "spent")
+    __slots__ = ("amount", "is_shut", "reserved", "spent", "tranche")
 
     def __init__(self, amount: int, spent: int = 0) -> None:
         self.amount = amount
         self.spent = spent
         self.reserved = 0
         self.is_shut = False
+        self.tranche: Tranche | None = None
 
     @property
     def left(self) -> int:
         """What may still be reserved; below 0 where requests cost more than was reserved."""
+        left = self.left_of_all
+        return left if self.tranche is None else min(left, self.tranche.usable)
+
+    @property
+    def left_of_all(self) -> int:
+        """The same, if this host had all that it knows to be left."""
         return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
@@ -68,11 +77,15 @@ class Purse:
             msg = f"{units} units do not fit into {self.left}"
             raise ValueError(msg)
         self.reserved += units
+        if self.tranche is not None:
+            self.tranche.reserve(units)
 
     def settle(self, reserved: int, used: int) -> None:
         """Count what a request cost in place of what was reserved for it."""
         self.reserved -= reserved
         self.spent += used
+        if self.tranche is not None:
+            self.tranche.settle(used - reserved)
 
 
 class Budgets:

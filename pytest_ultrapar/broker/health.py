@@ -175,6 +175,22 @@ class LaneHealth:
         # Another refusal may ask for longer than this one: then that is waited, not the probe.
         return self._resume(now_s) if is_back and verdict is None else verdict
 
+    def was_unused(self, since_s: float, now_s: float) -> None:
+        """Nothing could be sent in that time: it counts for no silence of the lane."""
+        breaker = self._breaker
+        if breaker.silent_since_s is not None:
+            breaker.silent_since_s += now_s - max(since_s, breaker.silent_since_s)
+        if self._rate_count:
+            self._rate_since_s += now_s - max(since_s, self._rate_since_s)
+
+    def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
+        """The provider asked another host to leave the lane alone until then.
+
+        Returns:
+            None when it pauses for so long already.
+        """
+        return self._pause_until(until_s, f"on another host: paused {until_s - now_s:.2f} s")
+
     def wake(self, now_s: float) -> Pause | Removal | None:
         """The time of the lane's pause has come.
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio  # noqa: TC003 - the loop and its timers are what this is about
 import math
 import os
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
@@ -29,8 +30,24 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.protocol import Action
-    from pytest_ultrapar.broker.settings import BrokerSettings
+    from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings
     from pytest_ultrapar.clock import Clock
+
+
+class Shares(Protocol):
+    """Tells a broker its shares of what hosts share; lives on the broker's loop."""
+
+    def start(self, host: BrokerHost) -> None:
+        """Begin; called once, on the loop, when that runs.
+
+        Whatever it asks of `host.broker` that returns actions goes through `host.move`. An error
+        ends the broker.
+        """
+        ...
+
+    def close(self) -> None:
+        """End; called once, on the loop's thread, also if it was never started. Must not raise."""
+        ...
 
 
 class BrokerHost:
@@ -38,6 +55,7 @@ class BrokerHost:
 
     Attributes:
         broker: Called by whoever brings requests, on the loop's thread; `arm` follows.
+        loop: Where timers are.
     """
 
     def __init__(
@@ -48,6 +66,7 @@ class BrokerHost:
         *,
         carry_out: Callable[[list[Action]], None],
         on_broken: Callable[[Exception], object],
+        shares: Callable[[BrokerHost], Shares] | None = None,
     ) -> None:
         """Start with nothing in flight.
 
@@ -57,6 +76,7 @@ class BrokerHost:
             loop: Where timers are; it need not run yet.
             carry_out: Told what follows from time going by and from servers' load.
             on_broken: Called when the broker itself failed and nobody would be served again.
+            shares: Makes who tells the broker its shares; None: as `settings.shares` says.
 
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
@@ -76,9 +96,10 @@ class BrokerHost:
             days=open_days(settings.pool, settings.days, HostDayClock(), clock.now_s()),
             late_s=first_late_s,
             budgets=self._budgets,
+            shared=settings.shared,
         )
         self._clock = clock
-        self._loop = loop
+        self.loop = self._loop = loop
         self._carry_out = carry_out
         self._on_broken = on_broken
         self._histories: tuple[HistoryFile[LimitChange], HistoryFile[LanePause]] | None = None
@@ -94,6 +115,11 @@ class BrokerHost:
         self._watch = LoadWatch(watched(settings.pool, os.environ), loop, self._load_reported)
         if self._histories is not None:
             loop.call_later(WRITE_EVERY_S, self._write_in_time)
+        if shares is None and settings.shares is not None:
+            shares = _loaded(settings.shares)
+        self._shares = None if shares is None else shares(self)
+        if self._shares is not None:
+            loop.call_soon(self._start_shares)
 
     def now_s(self) -> float:
         """The time, by the clock of all leases."""
@@ -119,12 +145,38 @@ class BrokerHost:
         if self._timer is not None:
             self._timer.cancel()
         self._watch.stop()
+        if self._shares is not None:
+            self._shares.close()
         self.broker.close(self.now_s())
         if self._budgets is not None:
             self._budgets.close()
         self._write_histories()
         for history in self._histories or ():
             history.close()
+
+    def move(self, move: Callable[[], list[Action]]) -> None:
+        """Call the broker and carry out what follows; for who moves it beside its requests.
+
+        Nothing is called once the host is closed.
+
+        Args:
+            move: Calls the broker, and returns the actions of that.
+
+        Raises:
+            Exception: What `move` raised; the broker serves nobody any more then.
+        """
+        self._move(move)
+
+    def _start_shares(self) -> None:
+        if self._is_closed or self._shares is None:
+            return
+        try:
+            self._shares.start(self)
+        except Exception as error:
+            # All would wait for ever.
+            self._watch.stop()
+            self._on_broken(error)
+            raise
 
     def _tick(self) -> None:
         self._timer = None
@@ -156,3 +208,9 @@ class BrokerHost:
             limits, pauses = self._histories
             limits.append(self.broker.take_changes())
             pauses.append(self.broker.take_pauses())
+
+
+def _loaded(settings: SharesSettings) -> Callable[[BrokerHost], Shares]:
+    module, _, name = settings.factory.partition(":")
+    factory = getattr(import_module(module), name)
+    return lambda host: factory(host, settings.config)

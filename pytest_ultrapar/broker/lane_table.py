@@ -18,6 +18,7 @@ from pytest_ultrapar.broker.lanes import (
     ModelState,
 )
 from pytest_ultrapar.broker.protocol import BIN, ModelProgress
+from pytest_ultrapar.broker.shares import Row, SharesEnd, declared_row
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome
+    from pytest_ultrapar.broker.shares import Holding
     from pytest_ultrapar.broker.wakes import LeaseTerms
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -86,6 +88,10 @@ class Progress:
         for case_id in case_ids:
             self._open.pop(case_id, None)
             self._open_beside.pop(case_id, None)
+
+    def n_open(self) -> Counter[str]:
+        """Open episodes by model."""
+        return Counter(model for model, _ in self._open.values())
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
         """A snapshot, a row for each model that was asked.
@@ -148,6 +154,7 @@ class LaneTable:
         in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
         progress: How it went so far with each model.
+        shared: The rows that hosts share.
     """
 
     def __init__(
@@ -160,6 +167,7 @@ class LaneTable:
         days: Mapping[str, Days] | None = None,
         late_s: Promise = never_late_s,
         budgets: Budgets | None = None,
+        shared: Iterable[tuple[str, str]] = (),
     ) -> None:
         self._wakes = wakes
         self.budgets = budgets
@@ -170,11 +178,22 @@ class LaneTable:
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
         self.progress = Progress()
+        self.shared = tuple(Row(*row) for row in shared)
+        words: dict[str, set[str]] = {}
+        for row in self.shared:
+            declared_row(pool, row)
+            words.setdefault(row.limit, set()).add(row.word)
         self._limits = {
-            name: LimitState(limit, self.days.get(name, ()), late_s, purses.get(name))
+            name: LimitState(
+                limit, self.days.get(name, ()), late_s, purses.get(name), words.get(name, ())
+            )
             for name, limit in pool.limits.items()
         }
-        self._touched: list[LimitState] = []
+        self._sharing = [self._limits[name] for name in words]
+        self._shares_end = SharesEnd()
+        # By lane, since when nothing could be sent on it for want of a share.
+        self._closed_s: dict[LaneState, float] = {}
+        self._touched: list[LimitState] = list(self._sharing)
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
         self.lanes: dict[LaneId, LaneState] = {}
@@ -194,7 +213,9 @@ class LaneTable:
                 continue
             limit = self._counted(lane_state)
             if limit.controller is None:
-                self._control(limit, limit.seats.cap)
+                self._control(limit, limit.most_seats)
+        for limit in self._sharing:
+            self._closed_s.update(dict.fromkeys(limit.lanes, -math.inf))
         for model in self.models.values():
             _set_balance(model.lanes)
 
@@ -370,8 +391,9 @@ class LaneTable:
             now_s: Now.
         """
         limit = self._counted(lane)
-        cap = limit.seats.cap
-        controller = self._control(limit, cap, at_grant if cap == math.inf else cap)
+        cap = limit.most_seats
+        start = at_grant if cap == math.inf else max(1, limit.seats.cap)
+        controller = self._control(limit, cap, start)
         since_s = min(one.started_s for one in limit.lanes)
         n_sent = sum(one.granted for one in limit.lanes)
         controller.pace.accepted.sent_before(n_sent, since_s, now_s)
@@ -446,6 +468,75 @@ class LaneTable:
                 self.look_at(limit.lanes)
             self._touched.append(limit)
 
+    def set_shares(
+        self, shares: Mapping[tuple[str, str], int], until_s: float, now_s: float
+    ) -> None:
+        """Use so many units of the shared rows, until then.
+
+        Raises:
+            ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
+                then.
+        """
+        for row, units in shares.items():
+            if row not in self.shared:
+                msg = f"{' of '.join(reversed(row))} is not shared"
+                raise ValueError(msg)
+            if not isinstance(units, int) or units < 0:
+                msg = f"a share is a whole number >= 0 (got {units!r} of {row!r})"
+                raise ValueError(msg)
+        if until_s <= now_s:
+            self.close_shares(now_s)
+            return
+        changed: dict[LimitState, None] = {}
+        for row in self.shared:
+            limit = self._limits[row.limit]
+            assert limit.shares is not None
+            if limit.shares.set_share(row.word, shares.get(row, 0)):
+                changed[limit] = None
+        self._adopt_shares(changed, now_s)
+        if until_s < math.inf:
+            self._wakes.move(self._shares_end, until_s)
+        else:
+            self._shares_end.wake_s = math.inf
+
+    def close_shares(self, now_s: float) -> None:
+        """Nobody knows what may be used: grant nothing on what is shared."""
+        for limit in self._sharing:
+            assert limit.shares is not None
+            limit.shares.close()
+        self._adopt_shares(self._sharing, now_s)
+        self._shares_end.wake_s = math.inf
+
+    def _adopt_shares(self, limits: Iterable[LimitState], now_s: float) -> None:
+        for limit in limits:
+            limit.adopt_cap()
+            limit.look_at_days(now_s)
+            if limit.was_full and limit.seats.is_full:
+                for lane in limit.lanes:
+                    lane.seat_label = limit.seat_label
+            self._touched.append(limit)
+            self.look_at(limit.lanes)
+        # Silence of a lane that nobody could ask is none.
+        for lane in {lane: None for limit in self._sharing for lane in limit.lanes}:
+            is_closed = any(one.shares is not None and one.shares.is_closed for one in lane.path)
+            if is_closed:
+                self._closed_s.setdefault(lane, now_s)
+            elif lane in self._closed_s:
+                lane.health.was_unused(self._closed_s.pop(lane), now_s)
+
+    def holdings(self, now_s: float) -> dict[Row, Holding]:
+        """What is still held of each shared row."""
+        found: dict[Row, Holding] = {}
+        for row in self.shared:
+            limit = self._limits[row.limit]
+            assert limit.shares is not None
+            found[row] = limit.shares.held(row.word, limit.seats.in_flight, now_s)
+        return found
+
+    def limit(self, name: str) -> LimitState:
+        """One of the pool's limits."""
+        return self._limits[name]
+
     def look_at_days(self, now_s: float) -> None:
         """Take into account what earlier runs have used of the day."""
         for name in self.days:
@@ -489,7 +580,7 @@ class LaneTable:
             limit.was_full = is_full
             for lane in limit.lanes:
                 if is_full:
-                    lane.seat_label = limit.name
+                    lane.seat_label = limit.seat_label
                     self._fill(lane, now_s)
                 else:
                     lane.n_full -= 1

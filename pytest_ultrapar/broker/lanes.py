@@ -19,6 +19,15 @@ from pytest_ultrapar.broker.headroom import OF_WAKE, Headroom, never_late_s
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import BUDGET, EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
+from pytest_ultrapar.broker.shares import (
+    BUDGET_ROW,
+    LimitShares,
+    SharedDays,
+    SharedPacer,
+    SharedTokens,
+    Tranche,
+    whole_row,
+)
 from pytest_ultrapar.broker.throttles import (
     UNRATED_SEND_BY_S,
     Pacer,
@@ -29,7 +38,7 @@ from pytest_ultrapar.broker.throttles import (
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pytest_ultrapar.apis.outcome import Exceeded
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
@@ -38,11 +47,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.broker.budget import Purse, Tariff
     from pytest_ultrapar.broker.daily_limits import Days
-    from pytest_ultrapar.broker.day_ledger import DayReservation
+    from pytest_ultrapar.broker.day_ledger import DayLedger, DayReservation
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.protocol import Feedback, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.pool.model import Lane, Limit
+    from pytest_ultrapar.pool.model import Lane, Limit, LimitKind
+
+    SpendableDays = tuple[tuple[LimitKind, DayLedger | SharedDays], ...]
 
 
 Reserved = Sequence["Settle"]
@@ -68,7 +79,7 @@ def reserve(lane: LaneState, tokens: int, now_s: float) -> Reserved:
             of_window = pacer.reserve(tokens, now_s)
             settle_window = partial(pacer.settle, of_window)
             reserved.append(Settle(limit, "tokens", of_window, settle_window))
-        for kind, ledger in limit.days:
+        for kind, ledger in limit.spendable_days:
             units = tokens if kind.counts == "tokens" else 1
             of_day = ledger.reserve(units, now_s)
             reserved.append(Settle(limit, kind.counts, of_day, partial(ledger.settle, of_day)))
@@ -116,7 +127,9 @@ class LimitState(Wake):
         tokens: One for each row that counts tokens.
         days: What counts units per day, with its kind; nothing where days are not counted, as in a
             forecast.
+        spendable_days: The same, of which this host may spend its share; as `days` where none is.
         purse: What it may spend; None where no money is counted.
+        shares: What of it this host may use now; None where hosts share none of its rows.
         headrooms: What is added to each window over which rates and tokens are spaced, with those
             pacers; nothing where sends are never late, as in a play.
         spent_until_s: When the first unit of a day that is used up comes free.
@@ -144,6 +157,8 @@ class LimitState(Wake):
         "rates",
         "ready_s",
         "seats",
+        "shares",
+        "spendable_days",
         "spent_until_s",
         "tokens",
         "was_full",
@@ -155,42 +170,90 @@ class LimitState(Wake):
         days: Days = (),
         late_s: Promise = never_late_s,
         purse: Purse | None = None,
+        shared: Collection[str] = (),
     ) -> None:
         super().__init__()
         self.name = declared.name
         self.purse = purse
         self.declared = declared
-        self.seats = Seats(math.inf if declared.workers is None else declared.workers)
+        self.days = days
+        self.spendable_days: SpendableDays = days
         self.controller: AdaptiveController | None = None
+        self.head_of_line: HeadOfLine | None = None
+        self.lanes: list[LaneState] = []
+        self.was_full = False
+        self.ready_s = self.pace_ready_s = self.spent_until_s = self.kept_until_s = -math.inf
+        self.seats = Seats(self.most_seats)
+        self.shares: LimitShares | None = None
+        if shared:
+            self.shares = self._share_all(shared)
         headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
         rates: list[Pacer] = []
         tokens: list[TokenPacer] = []
         for kind, amount in declared.rows:
             if not kind.window_s or kind.is_daily:
                 continue
-            spare_s = late_s(kind.window_s)
-            pacer: Pacer | TokenPacer
-            if kind.is_spaced:
-                pacer = Pacer(amount, kind.window_s + spare_s)
+            is_shared = self.shares is not None and kind.word in shared
+            window_s = whole_row(amount, kind.window_s).window_s if is_shared else kind.window_s
+            spare_s = late_s(window_s)
+            pacer = self._pacer(kind, amount, spare_s, is_shared=is_shared)
+            if isinstance(pacer, Pacer):
                 rates.append(pacer)
             else:
-                pacer = TokenPacer(amount, kind.window_s + spare_s)
                 tokens.append(pacer)
             if spare_s:
                 # Nobody knows how many tokens a request will have; a hundred of them in a minute
                 # are neither few nor many.
                 interval_s = kind.window_s / (amount if kind.is_spaced else 100)
-                own = Headroom(kind.window_s, spare_s, interval_s)
-                _, pacers = headrooms.setdefault(kind.window_s, (own, []))
+                own = Headroom(window_s, spare_s, interval_s)
+                _, pacers = headrooms.setdefault(window_s, (own, []))
                 pacers.append(pacer)
         self.rates, self.tokens = tuple(rates), tuple(tokens)
         self.headrooms = tuple(headrooms.values())
-        self.days = days
-        self.ready_s = self.pace_ready_s = self.spent_until_s = -math.inf
-        self.head_of_line: HeadOfLine | None = None
-        self.kept_until_s = -math.inf
-        self.lanes: list[LaneState] = []
-        self.was_full = False
+        if self.shares is not None:
+            self.reckon()
+
+    def _pacer(
+        self, kind: LimitKind, amount: float, spare_s: float, *, is_shared: bool
+    ) -> Pacer | TokenPacer:
+        if self.shares is not None and is_shared:
+            row = whole_row(amount, kind.window_s)
+            if kind.is_spaced:
+                rate = self.shares.rates[kind.word] = SharedPacer(row, spare_s)
+                return rate
+            tokens = self.shares.tokens[kind.word] = SharedTokens(row, spare_s)
+            return tokens
+        width_s = kind.window_s + spare_s
+        return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
+
+    def _share_all(self, shared: Collection[str]) -> LimitShares:
+        """Begin with no seat and nothing to spend of what is shared."""
+        name = self.name
+        shares = LimitShares(name, self.most_seats if "workers" in shared else math.inf)
+        self.seats.cap = min(self.seats.cap, shares.seats)
+        if BUDGET_ROW in shared:
+            if self.purse is None:
+                msg = f"no budget of {name} is counted that could be shared"
+                raise ValueError(msg)
+            self.purse.tranche = shares.tranches[BUDGET_ROW] = Tranche()
+        found: list[tuple[LimitKind, DayLedger | SharedDays]] = []
+        for kind, ledger in self.days:
+            spendable: DayLedger | SharedDays = ledger
+            if kind.word in shared:
+                tranche = shares.tranches[kind.word] = Tranche()
+                spendable = SharedDays(ledger, tranche)
+            found.append((kind, spendable))
+        self.spendable_days = tuple(found)
+        for kind, _ in self.declared.rows:
+            if kind.is_daily and kind.word in shared and kind.word not in shares.tranches:
+                msg = f"no days of {name} are counted that could be shared"
+                raise ValueError(msg)
+        return shares
+
+    @property
+    def most_seats(self) -> float:
+        """Seats as declared, for all hosts that share it; infinity when unlimited."""
+        return math.inf if self.declared.workers is None else self.declared.workers
 
     def take(self, now_s: float, wake_s: float = 0.0) -> float:
         """Take a seat and a send; both must be free.
@@ -221,7 +284,7 @@ class LimitState(Wake):
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
         self.controller = controller
-        self.seats.cap = controller.cap()
+        self.adopt_cap()
 
     def load_reported(self, load: ServerLoad, now_s: float) -> bool:
         """Let the controller hear what the server says of its queue.
@@ -232,7 +295,7 @@ class LimitState(Wake):
         if self.controller is None:
             return False
         self.controller.load_reported(load, self.seats.in_flight, now_s)
-        return self._adopt_cap(self.controller)
+        return self.adopt_cap()
 
     def was_late(self, late_s: float) -> None:
         """A send on it went so long after its time."""
@@ -287,10 +350,20 @@ class LimitState(Wake):
         if self.controller is None:
             return False
         self.controller.observe(seen)
-        return self._adopt_cap(self.controller)
+        return self.adopt_cap()
 
-    def _adopt_cap(self, controller: AdaptiveController) -> bool:
-        before, self.seats.cap = self.seats.cap, controller.cap()
+    def adopt_cap(self) -> bool:
+        """Have as many seats as its share, its controller and the pool allow now.
+
+        The controller knows of no share, so that it neither takes a lowered one for congestion nor
+        forgets what it has found when the share is back.
+
+        Returns:
+            Whether there is room that was not there before.
+        """
+        before = self.seats.cap
+        cap = self.most_seats if self.controller is None else self.controller.cap()
+        self.seats.cap = cap if self.shares is None else min(cap, self.shares.seats)
         return self.seats.cap > before
 
     def reckon(self) -> None:
@@ -305,7 +378,7 @@ class LimitState(Wake):
     def look_at_days(self, now_s: float) -> None:
         """Set `ready_s` anew, by what the days have left now, too."""
         self.spent_until_s = max(
-            (one.ready_at_s(1, now_s) for _, one in self.days if not one.left(now_s)),
+            (one.ready_at_s(1, now_s) for _, one in self.spendable_days if not one.left(now_s)),
             default=-math.inf,
         )
         self.reckon()
@@ -335,11 +408,24 @@ class LimitState(Wake):
         """Whether a request that may cost so much can be granted now."""
         return self.purse is None or units <= self.purse.left
 
+    def could_pay(self, units: int) -> bool:
+        """Whether it could be granted by all that is left, this host's share or not."""
+        return self.purse is None or units <= self.purse.left_of_all
+
     @property
     def wait_label(self) -> str:
-        """What requests wait for while its `ready_s` has not come: itself, or money."""
+        """What requests wait for while its `ready_s` has not come: itself, its share, or money."""
+        if self.shares is not None and self.shares.are_rates_cut:
+            return self.shares.label
         is_short = self.purse is not None and self.kept_until_s == math.inf
         return BUDGET if is_short else self.name
+
+    @property
+    def seat_label(self) -> str:
+        """What requests wait for while it is full: itself, or its share."""
+        if self.shares is not None and self.shares.are_seats_cut:
+            return self.shares.label
+        return self.name
 
     def free(self) -> None:
         """Be kept for no request any more."""
@@ -560,7 +646,7 @@ class LaneState(Wake):
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
                 return limit
-            if not limit.seats.in_flight and not limit.pays(units):
+            if not limit.seats.in_flight and not limit.could_pay(units):
                 return limit
         return None
 
@@ -604,8 +690,12 @@ class LaneState(Wake):
     def load(self) -> float:
         """Share of the seats taken on what is this lane's own, 0 to 1; 0 when unlimited."""
         load = 0.0
-        for seats in self.balance:
-            load = max(load, seats.in_flight / seats.cap)
+        try:
+            for seats in self.balance:
+                load = max(load, seats.in_flight / seats.cap)
+        except ZeroDivisionError:
+            # Its share is nothing now.
+            return 1.0
         return load
 
     def answered(self, granted_s: float, now_s: float) -> None:
@@ -674,7 +764,7 @@ class LaneState(Wake):
             return None
         workers, qps = limit.controller.estimate()
         declared_qps = min((rate.per_s for rate in limit.rates), default=math.inf)
-        is_back = limit.seats.cap >= limit.controller.seats.ceiling
+        is_back = limit.controller.cap() >= limit.controller.seats.ceiling
         is_back = is_back and limit.controller.pace.rate >= declared_qps
         return EstimatedLimit(
             limit.name,
@@ -908,14 +998,16 @@ def keeps_limits(
         if not limit.pays(units):
             # Until an answer frees some, or nothing is in flight any more.
             ready_s = math.inf
-            lane.rate_label = BUDGET
+            shares = limit.shares
+            is_share = shares is not None and BUDGET_ROW in shares.tranches
+            lane.rate_label = shares.label if shares is not None and is_share else BUDGET
         else:
             ready_s = max(
                 [now_s]
                 + [pacer.ready_at_s(tokens, now_s) for pacer in limit.tokens]
                 + [
                     ledger.ready_at_s(tokens if kind.counts == "tokens" else 1, now_s)
-                    for kind, ledger in limit.days
+                    for kind, ledger in limit.spendable_days
                 ]
             )
         if ready_s > now_s:

@@ -219,7 +219,7 @@ class BrokerProcess:
         child = Child.start(
             SERVER_MODULE,
             stdin=msgspec.json.encode(config) + b"\n",
-            environ=_environment(watch_variables(settings.pool)),
+            environ=_environment(_read_variables(settings)),
             inherited=[*inherited, directory.fd],
         )
         broker = cls(child, directory)
@@ -247,6 +247,11 @@ class BrokerProcess:
         """End the process and remove its directory; at once, and any number of times."""
         self._child.stop()
         self._directory.remove()
+
+
+def _read_variables(settings: BrokerSettings) -> set[str]:
+    shares = () if settings.shares is None else settings.shares.variables
+    return {*watch_variables(settings.pool), *shares}
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:

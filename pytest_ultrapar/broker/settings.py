@@ -13,6 +13,21 @@ SPENDING_FILE = "spending.log"
 """In the run's directory."""
 
 
+class SharesSettings(msgspec.Struct, frozen=True):
+    """Who tells a broker its shares: loaded where the broker is, and nowhere else.
+
+    Attributes:
+        factory: `package.module:name` of a function that is given the `BrokerHost` and `config`,
+            and returns what `host.Shares` says.
+        config: For that function; no secret.
+        variables: Of the environment, that it reads in the broker's process.
+    """
+
+    factory: str
+    config: str = ""
+    variables: tuple[str, ...] = ()
+
+
 class BrokerSettings(msgspec.Struct, frozen=True):
     """What whoever starts a broker says; crosses to its process as JSON and holds no secret.
 
@@ -24,6 +39,9 @@ class BrokerSettings(msgspec.Struct, frozen=True):
         known: Lanes that are removed or pause when the first worker connects.
         days: What counts units per day.
         spending_path: Where the run remembers what it spent; None: no budget counts.
+        shared: Rows that hosts share, by limit and word (`shares.rows_of`): closed until somebody
+            tells the broker its shares.
+        shares: Who that is; None: nobody, or who starts the broker in its own process.
     """
 
     pool: Pool
@@ -32,3 +50,5 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     known: tuple[KnownLane, ...] = ()
     days: tuple[DailyLimit, ...] = ()
     spending_path: str | None = None
+    shared: tuple[tuple[str, str], ...] = ()
+    shares: SharesSettings | None = None

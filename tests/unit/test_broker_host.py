@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.broker.broker import LaneBroker
@@ -12,7 +13,7 @@ from pytest_ultrapar.broker.daily_limits import DailyLimit
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
-from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings
 from pytest_ultrapar.clock import HostDayClock, MonotonicClock
 from pytest_ultrapar.pool.model import Instance, Limit, Model
 from tests.pools import lane, pool
@@ -101,3 +102,68 @@ def test_broker_that_failed_gives_back_the_units_of_a_day_that_it_wrote_ahead(
 
     left = counted.ledger(of_a_day.limits["k0"], HostDayClock(), MonotonicClock().now_s())
     assert left.left(MonotonicClock().now_s()) == 499
+
+
+class Told:
+    """Who tells a broker its shares."""
+
+    def __init__(self, host, config):
+        self.host, self.config, self.closed = host, config, 0
+        MADE.append(self)
+
+    def start(self, host):
+        assert host is self.host
+        if self.config == "fails":
+            raise ZeroDivisionError
+        now_s = host.now_s()
+        host.move(lambda: host.broker.share({("k0", "workers"): 1}, now_s + 60.0, now_s))
+
+    def close(self):
+        self.closed += 1
+
+
+MADE: list[Told] = []
+SHARED = pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=2))
+
+
+def shared_settings(config):
+    told = SharesSettings(f"{__name__}:Told", config)
+    return BrokerSettings(SHARED, shared=(("k0", "workers"),), shares=told)
+
+
+def test_who_tells_shares_lives_with_the_broker():
+    async def play():
+        broker = LocalBroker(shared_settings(""), MonotonicClock(), asyncio.get_running_loop())
+        first = broker.acquire(LeaseRequest(1, "m"))
+        second = broker.acquire(LeaseRequest(2, "m"))
+        assert not first.done()
+        lease = await first
+        assert not second.done()
+        broker.release(lease, "ok")
+        await second
+        await broker.close()
+        await broker.close()
+
+    asyncio.run(play())
+    assert MADE.pop().closed == 1
+
+
+def test_broker_fails_where_nobody_can_tell_it_its_shares():
+    async def play():
+        loop = asyncio.get_running_loop()
+        said = []
+        loop.set_exception_handler(lambda _, context: said.append(context["exception"]))
+        broker = LocalBroker(shared_settings("fails"), MonotonicClock(), loop)
+        with pytest.raises(ConnectionError, match="the broker failed"):
+            await broker.acquire(LeaseRequest(1, "m"))
+        await broker.close()
+        assert [type(one) for one in said] == [ZeroDivisionError]
+
+    asyncio.run(play())
+    assert MADE.pop().closed == 1
+
+
+def test_settings_with_shares_cross_to_the_process():
+    there = msgspec.json.decode(msgspec.json.encode(shared_settings("x")), type=BrokerSettings)
+    assert there == shared_settings("x")
+    assert LaneBroker(there.pool, shared=there.shared).holdings(0.0)["k0", "workers"].units == 0

@@ -1,0 +1,444 @@
+"""What several hosts share: the units of a limit that this one may use, which change while it runs.
+
+A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. What is
+here keeps to a share as `throttles` keeps to a limit, and remembers what of earlier shares is still
+in use. Whoever divides must hold one rule: the sum of what hosts hold (`Holding.units`) and are
+given is never more than the row. Then no row is ever exceeded, whatever moves and when.
+
+A row that is shared begins closed: nothing is granted on it before the first share.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.broker.headroom import longest_late_s
+from pytest_ultrapar.broker.throttles import Pacer, Reservation, TokenPacer
+from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.pool.model import LIMIT_KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.broker.day_ledger import DayLedger, DayReservation
+    from pytest_ultrapar.pool.model import Pool
+
+
+BUDGET_ROW = "budget"
+SPACED_WIDER = 1.05
+"""A share of a per W is spaced over so many W. Each host spaces by its own clock, and clocks may
+drift by 2 % (`DRIFT`) before a host gets no share; what is left is for sends that are late."""
+DRIFT = 1.02
+MOST_WINDOWS = 10
+"""A fraction becomes whole over so many windows at most: in longer ones shares move too slowly."""
+
+
+class Row(NamedTuple):
+    """One row of a limit, by the limit's name and the kind's word (or `budget`)."""
+
+    limit: str
+    word: str
+
+
+class WholeRow(NamedTuple):
+    """A row in whole units: so many in any window of so many seconds (0: at every moment)."""
+
+    units: int
+    window_s: float
+
+
+class Holding(msgspec.Struct, frozen=True, array_like=True):
+    """What a host still holds of a row.
+
+    Attributes:
+        units: Seats: its share, or more as long as more are in flight. Paced: the largest share
+            under which anything was sent that still counts, its present share at least. Tokens: its
+            share, or more as long as more of its tokens count. Counted: what it may still spend.
+        spent: Of counted rows: what it has spent since it began, with what is reserved for requests
+            without an answer.
+    """
+
+    units: int
+    spent: int = 0
+
+
+def whole_row(amount: float, window_s: float) -> WholeRow:
+    """A row in whole units, never more than was declared.
+
+    A fraction is made whole over several windows: 1.5 per second are 3 per 2 s, 0.2 are 1 per 5 s.
+    What no `MOST_WINDOWS` windows make whole is rounded down over as many of them as lose least, or
+    is one unit over a longer time where it is less than one.
+
+    Args:
+        amount: As declared, > 0.
+        window_s: Of its kind; 0: at every moment.
+    """
+    if not window_s or amount == int(amount):
+        return WholeRow(int(amount), window_s)
+    from fractions import Fraction  # noqa: PLC0415 - few amounts are fractions
+
+    exact = Fraction(str(amount))
+    if exact.denominator <= MOST_WINDOWS:
+        return WholeRow(exact.numerator, window_s * exact.denominator)
+    if amount < 1:
+        return WholeRow(1, math.nextafter(window_s / amount, math.inf))
+    n = max(range(1, MOST_WINDOWS + 1), key=lambda n: (Fraction(int(exact * n), n), -n))
+    return WholeRow(int(exact * n), window_s * n)
+
+
+def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
+    """All rows of limits that can be shared, those of days and budgets included.
+
+    Args:
+        pool: For its limits.
+        names: Of the limits; None: all.
+    """
+    found: list[Row] = []
+    for name in pool.limits if names is None else names:
+        limit = pool.limits[name]
+        found += [Row(name, kind.word) for kind, _ in limit.rows]
+        if limit.budget is not None:
+            found.append(Row(name, BUDGET_ROW))
+    return tuple(found)
+
+
+def declared_row(pool: Pool, row: Row) -> WholeRow:
+    """A row of a pool in whole units; those of money as `pool.money` counts them.
+
+    Raises:
+        ValueError: The pool has no such row.
+    """
+    limit = pool.limits.get(row.limit)
+    amount = None
+    if limit is not None and (row.word in LIMIT_KINDS or row.word == BUDGET_ROW):
+        amount = getattr(limit, row.word)
+    if amount is None:
+        msg = f"the pool has no row {row.word!r} of a limit {row.limit!r}"
+        raise ValueError(msg)
+    if row.word == BUDGET_ROW:
+        from pytest_ultrapar.pool.money import budget_units  # noqa: PLC0415 - few runs have one
+
+        return WholeRow(budget_units(amount), 0.0)
+    return whole_row(amount, LIMIT_KINDS[row.word].window_s)
+
+
+class SharedPacer(Pacer):
+    """Spaces sends by a share that changes.
+
+    Guarantee: each send keeps the distance from the one before it that its own share asks for,
+    whatever the shares were in between. So any window holds at most as many sends as the largest
+    share that was in force at one of them. What is sent counts, in `held`, with the share under
+    which it was sent, until it is in no window with what may be sent next.
+
+    Attributes:
+        share: Sends per window allowed now; 0: none.
+    """
+
+    __slots__ = ("_last_s", "_past", "_spare_s", "_used", "row", "share")
+
+    def __init__(self, row: WholeRow, spare_s: float) -> None:
+        """Start closed.
+
+        Args:
+            row: What is divided.
+            spare_s: As in `Headroom`.
+        """
+        self.row = row
+        self.share = 0
+        self._last_s = -math.inf
+        self._used = False
+        self._past: list[tuple[int, float]] = []
+        super().__init__(row.units, row.window_s + spare_s)
+        self.ready_s = math.inf
+
+    def stretch(self, window_s: float) -> None:
+        """Space the sends after the next one over another window, and wider as hosts must."""
+        self._spare_s = window_s - self.row.window_s
+        width_s = spaced_over_s(self.row.window_s, self._spare_s)
+        share = self.share
+        self.interval_s = math.nextafter(width_s / share, math.inf) if share else math.inf
+
+    @property
+    def per_s(self) -> float:
+        """Sends per second of the whole row."""
+        return self.row.units / self.row.window_s
+
+    def take(self, now_s: float, wake_s: float = 0.0) -> float:
+        """As `Pacer.take`."""
+        behind_s = super().take(now_s, wake_s)
+        self._last_s = now_s - behind_s
+        self._used = True
+        return behind_s
+
+    def postpone(self, by_s: float) -> None:
+        """Allow the next send, and so all after it, that much later."""
+        self._last_s += by_s
+        super().postpone(by_s)
+
+    def set_share(self, units: int) -> None:
+        """Allow so many sends per window from now on, 0 for none."""
+        if units == self.share:
+            return
+        if self._used:
+            self._past.append((self.share, self._last_s))
+        self._used = False
+        self.share = units
+        self.stretch(self.row.window_s + self._spare_s)
+        self.ready_s = math.inf
+        if units:
+            self.ready_s = math.nextafter(self._last_s + self.interval_s, math.inf)
+
+    def held(self, now_s: float) -> int:
+        """The largest share under which anything was sent that still counts, or the present one."""
+        over_s = now_s - counts_s(self.row.window_s, self._spare_s)
+        self._past = [one for one in self._past if one[1] > over_s]
+        return max([self.share, *(share for share, _ in self._past)])
+
+
+class SharedTokens(TokenPacer):
+    """Counts tokens against a share that changes.
+
+    Guarantee: with each send, what was reserved in the window before it and with it is at most the
+    share in force. What still counts is `held`, also above the share, until it counts no more.
+
+    Attributes:
+        share: Tokens per window allowed now; 0: none, not even a send of no tokens.
+        last_units: What was last reserved; 0 before.
+    """
+
+    __slots__ = ("_from_s", "_open", "last_units", "row", "share")
+
+    def __init__(self, row: WholeRow, spare_s: float) -> None:
+        """Start closed; the arguments are those of `SharedPacer`."""
+        self.row = row
+        self.share = 0
+        self.last_units = 0
+        self._open = row.units
+        self._from_s = -math.inf
+        super().__init__(row.units, row.window_s + spare_s)
+        self.limit = 0
+
+    def stretch(self, window_s: float) -> None:
+        """Count sends from now on over another window, wider as hosts must."""
+        self.window_s = spaced_over_s(self.row.window_s, window_s - self.row.window_s)
+        self._token_s = self.window_s / self._open
+
+    def ready_at_s(self, tokens: int, now_s: float) -> float:
+        """As `TokenPacer.ready_at_s`; infinity, too, while it is larger than the share."""
+        return super().ready_at_s(tokens, now_s) if self.share else math.inf
+
+    def reserve(self, tokens: int, now_s: float) -> Reservation:
+        """As `TokenPacer.reserve`."""
+        reservation = super().reserve(tokens, now_s)
+        self._from_s = now_s
+        self.last_units = tokens
+        return reservation
+
+    def settle(self, reservation: Reservation, tokens: int, now_s: float) -> None:
+        """As `TokenPacer.settle`."""
+        is_debt = tokens > reservation.units
+        super().settle(reservation, tokens, now_s)
+        if is_debt:
+            self._from_s = now_s
+
+    def set_share(self, units: int) -> None:
+        """Allow so many tokens per window from now on, 0 for none."""
+        self.share = self.limit = units
+        if not units or units == self._open:
+            return
+        # What is owed and what is credited are tokens, and each takes another time now.
+        slower = self._open / units
+        self._open = units
+        self._token_s = self.window_s / units
+        if self.ready_s > -math.inf:
+            self.ready_s = self._from_s + (self.ready_s - self._from_s) * slower
+        self._credit_s *= slower
+
+    def held(self, now_s: float) -> int:
+        """The share, or what still counts where that is more."""
+        self._forget(now_s)
+        return max(self.share, self._counted)
+
+
+def spaced_over_s(window_s: float, spare_s: float) -> float:
+    """Over how long a share is spaced: for clocks that drift, and sends that are late."""
+    return max(SPACED_WIDER * window_s, DRIFT * window_s + spare_s)
+
+
+def counts_s(window_s: float, spare_s: float) -> float:
+    """How long a send counts: its window by any host's clock, from when it went at the latest."""
+    return SPACED_WIDER * window_s + (longest_late_s(window_s) if spare_s else 0.0)
+
+
+class Tranche:
+    """Units of a counted row that may still be spent, and what was.
+
+    Attributes:
+        left: What may still be reserved; below 0 where requests took more than was reserved.
+        spent: What was used, and what is reserved.
+        is_open: Whether anything may be reserved now.
+        last_units: What was last reserved; 0 before.
+    """
+
+    __slots__ = ("is_open", "last_units", "left", "spent")
+
+    def __init__(self) -> None:
+        self.left = self.spent = self.last_units = 0
+        self.is_open = False
+
+    @property
+    def usable(self) -> int:
+        """What may be reserved now; 0 at least."""
+        return max(0, self.left) if self.is_open else 0
+
+    def reserve(self, units: int) -> None:
+        """Set units apart."""
+        self.last_units = units
+        self.left -= units
+        self.spent += units
+
+    def settle(self, more: int) -> None:
+        """So many more were used than was reserved; below 0: fewer, which may be spent again."""
+        self.left -= more
+        self.spent += more
+
+
+class SharedDays:
+    """A day's ledger of which this host may spend a tranche; as `DayLedger` where units are taken.
+
+    What is short is waited for, as the next tranche may come at any time. Whether the day itself is
+    used up says the ledger.
+    """
+
+    __slots__ = ("ledger", "tranche")
+
+    def __init__(self, ledger: DayLedger, tranche: Tranche) -> None:
+        self.ledger = ledger
+        self.tranche = tranche
+
+    def left(self, now_s: float) -> int:
+        """Units that may be sent now."""
+        return min(self.tranche.usable, self.ledger.left(now_s))
+
+    def ready_at_s(self, units: int, now_s: float) -> float:
+        """As `DayLedger.ready_at_s`; infinity, too, as long as the tranche is too small."""
+        if units > self.tranche.usable:
+            return math.inf
+        return self.ledger.ready_at_s(units, now_s)
+
+    def reserve(self, units: int, now_s: float) -> DayReservation:
+        """As `DayLedger.reserve`."""
+        reservation = self.ledger.reserve(units, now_s)
+        self.tranche.reserve(units)
+        return reservation
+
+    def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
+        """As `DayLedger.settle`."""
+        self.tranche.settle(units - reservation.units)
+        self.ledger.settle(reservation, units, now_s)
+
+
+class LimitShares:
+    """The shared rows of one limit.
+
+    Attributes:
+        name: Of the limit.
+        seats: How many of its seats this host may use; infinity where they are not shared.
+        rates: Its shared pacers by word, `tokens` those that count tokens, `tranches` what is
+            counted.
+    """
+
+    __slots__ = ("_most_seats", "name", "rates", "seats", "tokens", "tranches")
+
+    def __init__(self, name: str, most_seats: float) -> None:
+        """Have no row yet.
+
+        Args:
+            name: Of the limit.
+            most_seats: As declared; infinity where they are not shared.
+        """
+        self.name = name
+        self._most_seats = most_seats
+        self.seats = 0.0 if most_seats < math.inf else math.inf
+        self.rates: dict[str, SharedPacer] = {}
+        self.tokens: dict[str, SharedTokens] = {}
+        self.tranches: dict[str, Tranche] = {}
+
+    @property
+    def _paced(self) -> list[SharedPacer | SharedTokens]:
+        return [*self.rates.values(), *self.tokens.values()]
+
+    @property
+    def label(self) -> str:
+        """What is waited for where the share is what is short."""
+        return f"share of {self.name}"
+
+    @property
+    def are_seats_cut(self) -> bool:
+        """Whether this host may use fewer seats than there are."""
+        return self.seats < self._most_seats
+
+    @property
+    def are_rates_cut(self) -> bool:
+        """Whether this host may send less than the limit allows."""
+        return any(one.share < one.row.units for one in self._paced) or any(
+            one.usable < max(1, one.last_units) for one in self.tranches.values()
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may be sent, whatever comes back."""
+        return (
+            not self.seats
+            or any(not one.share for one in self._paced)
+            or any(not one.usable for one in self.tranches.values())
+        )
+
+    def set_share(self, word: str, units: int) -> bool:
+        """Use so many units of a row from now on, of what is declared at most.
+
+        Returns:
+            Whether that is another share than before.
+        """
+        if word in self.tranches:
+            tranche = self.tranches[word]
+            before, tranche.left, tranche.is_open = tranche.usable, units, True
+            return tranche.usable != before
+        paced: SharedPacer | SharedTokens | None = self.rates.get(word)
+        paced = paced or self.tokens.get(word)
+        if paced is not None:
+            before, units = paced.share, min(units, paced.row.units)
+            if units != before:
+                paced.set_share(units)
+            return units != before
+        were, self.seats = self.seats, min(units, self._most_seats)
+        return self.seats != were
+
+    def close(self) -> None:
+        """Allow nothing from now on; what a tranche has left is still held."""
+        for tranche in self.tranches.values():
+            tranche.is_open = False
+        for paced in self._paced:
+            paced.set_share(0)
+        if self.seats < math.inf:
+            self.seats = 0.0
+
+    def held(self, word: str, in_flight: int, now_s: float) -> Holding:
+        """What is still held of a row."""
+        if word in self.tranches:
+            tranche = self.tranches[word]
+            return Holding(max(0, tranche.left), tranche.spent)
+        if word in self.rates:
+            return Holding(self.rates[word].held(now_s))
+        if word in self.tokens:
+            return Holding(self.tokens[word].held(now_s))
+        return Holding(max(int(self.seats), in_flight))
+
+
+class SharesEnd(Wake):
+    """Wakes when no share holds any more."""
+
+    __slots__ = ()

@@ -1,0 +1,185 @@
+"""What a host could use of the rows that hosts share. Asked about once a second, not per request.
+
+A want is never only what waits already: a host without a share claims no case, and one without
+cases has nobody waiting, so nothing would ever begin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.broker.shares import BUDGET_ROW, Row
+from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pytest_ultrapar.broker.lane_table import LaneTable
+    from pytest_ultrapar.broker.lanes import LaneState, LimitState, WorkerState
+
+TELLING_ANSWERS = 5
+"""So many answers tell how long one takes."""
+ROOM = 1.5
+"""Answers may be so much shorter than they were so far: who wants too little stands still, and who
+wants too much is given what nobody else wants."""
+SOON_S = 10.0
+"""Counted rows are wanted for so long ahead."""
+PAUSED_S = 2.0
+"""A lane that pauses for longer wants nothing: the next renewals come before."""
+
+
+class LaneWant(msgspec.Struct, frozen=True):
+    """What a host could use of one lane.
+
+    Attributes:
+        requests: So many it could have in flight there.
+        unit: The smallest share of rows of tokens that is of use: the largest reservation that
+            waits, or else the last one; 1 where none is known.
+    """
+
+    requests: int
+    unit: int = 1
+
+
+class RowWant(msgspec.Struct, frozen=True):
+    """What a host could use of one row.
+
+    Attributes:
+        units: All of it together, what it holds included; of counted rows what it could spend soon.
+        unit: A share below this is of no use, but for 0; 1 at least.
+    """
+
+    units: int
+    unit: int = 1
+
+
+class Wants(msgspec.Struct, frozen=True):
+    """What a host could use."""
+
+    lanes: dict[LaneId, LaneWant]
+    rows: dict[Row, RowWant]
+
+
+def wants_of(
+    table: LaneTable,
+    workers: Collection[WorkerState],
+    unclaimed: Mapping[str, int],
+    bears: Mapping[LaneId, float],
+    now_s: float,
+) -> Wants:
+    """What a host could use now; the arguments are those of `LaneBroker.wants`."""
+    demand, largest, dearest = _demand(table, workers, unclaimed)
+    lanes: dict[LaneState, int] = {
+        lane: _usable(lane, demand[lane.model.name], bears, now_s) for lane in table.lanes.values()
+    }
+    units = {lane: _unit(lane, largest[lane.model.name]) for lane in lanes}
+    rows: dict[Row, RowWant] = {}
+    for row in table.shared:
+        limit = table.limit(row.limit)
+        assert limit.shares is not None
+        n = _on_limit(limit, lanes, demand)
+        unit = max((units[lane] for lane in limit.lanes if lanes[lane]), default=1)
+        most_money = max((dearest[lane.model.name] for lane in limit.lanes), default=0)
+        if row.word == BUDGET_ROW:
+            unit = max(1, most_money or limit.shares.tranches[BUDGET_ROW].last_units)
+        rows[row] = _row_want(row.word, limit, n, unit)
+    return Wants({one.lane.lane_id: LaneWant(n, units[one]) for one, n in lanes.items()}, rows)
+
+
+def _demand(
+    table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
+) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """By model: requests that could be in flight, the most tokens and money that one waits for."""
+    busy: Counter[str] = Counter()
+    openings: Counter[str] = Counter()
+    largest: Counter[str] = Counter()
+    dearest: Counter[str] = Counter()
+    for worker in workers:
+        for held in worker.leases.values():
+            busy[held.lane.model.name] += 1
+        parked = [
+            budget.parked[worker.name, request_id].request
+            for request_id, budget in worker.parked.items()
+        ]
+        for request in parked:
+            busy[request.model] += 1
+            largest[request.model] = max(largest[request.model], request.tokens)
+        for waiting in worker.waiting.values():
+            model = waiting.model.name
+            (openings if waiting.opens else busy)[model] += 1
+            largest[model] = max(largest[model], waiting.request.tokens)
+            if waiting.lane_set.is_priced:
+                most = max(lane.units(waiting.request) for lane in waiting.lane_set.lanes)
+                dearest[model] = max(dearest[model], most)
+    # An open episode that thinks at the moment asks again; those of roles count where they ask.
+    n_open = table.progress.n_open()
+    demand: Counter[str] = Counter()
+    for model in table.models:
+        demand[model] = max(busy[model], n_open[model]) + openings[model] + unclaimed.get(model, 0)
+    return demand, largest, dearest
+
+
+def _usable(lane: LaneState, demand: int, bears: Mapping[LaneId, float], now_s: float) -> int:
+    if lane.is_removed:
+        return 0
+    if not lane.is_up and lane.paused_until_s > now_s + PAUSED_S:
+        return 0
+    most = min(demand, bears.get(lane.lane.lane_id, math.inf))
+    if lane.health.on_trial:
+        most = min(most, 1)
+    for limit in lane.path:
+        if limit.controller is not None:
+            # It grows where all of this is used.
+            most = min(most, limit.controller.cap())
+        most = min(most, limit.most_seats)
+    return int(most)
+
+
+def _unit(lane: LaneState, waiting: int) -> int:
+    last = [
+        tokens.last_units
+        for limit in lane.metered
+        if limit.shares is not None
+        for tokens in limit.shares.tokens.values()
+    ]
+    return max(1, waiting or max(last, default=0))
+
+
+def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter[str]) -> int:
+    """Requests that all lanes of a limit could have in flight: no model more than it has cases."""
+    by_model: Counter[str] = Counter()
+    for lane in limit.lanes:
+        by_model[lane.model.name] += lanes[lane]
+    return sum(min(n, demand[model]) for model, n in by_model.items())
+
+
+def _row_want(word: str, limit: LimitState, n: int, unit: int) -> RowWant:
+    shares = limit.shares
+    assert shares is not None
+    if word == "workers":
+        n = max(n, limit.seats.in_flight)
+        return RowWant(int(min(n, limit.most_seats)))
+    kind = LIMIT_KINDS.get(word)
+    weight = 1 if kind is not None and kind.counts == "requests" else unit
+    per_s = _per_s(limit, n)
+    if word in shares.tranches:
+        soon = n if per_s == math.inf else max(n, math.ceil(per_s * SOON_S))
+        return RowWant(soon * weight, weight)
+    whole = shares.rates[word].row if word in shares.rates else shares.tokens[word].row
+    if not n or per_s == math.inf:
+        return RowWant(whole.units if n else 0, min(weight, whole.units))
+    units = math.ceil(per_s * whole.window_s * weight) + weight
+    return RowWant(min(whole.units, units), min(weight, whole.units))
+
+
+def _per_s(limit: LimitState, n: int) -> float:
+    """Requests per second that so many in flight can make at most; infinity: nobody knows."""
+    n_answered = sum(lane.n_answered() for lane in limit.lanes)
+    service_s = sum(lane.service_s for lane in limit.lanes)
+    if n_answered < TELLING_ANSWERS or service_s <= 0:
+        return math.inf
+    return ROOM * n * n_answered / service_s
