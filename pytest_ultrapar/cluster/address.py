@@ -39,7 +39,6 @@ class ClusterAddress:
         prefix: All that this installation keeps there is named `{ultrapar:PREFIX}:...`.
         ca_file: PEM file of the authorities that are trusted in place of the system's.
         trusted: Whether the user says that a server without password is safe where it is.
-        url: All of it as it was given, the password included.
     """
 
     host: str
@@ -52,7 +51,6 @@ class ClusterAddress:
     prefix: str = "default"
     ca_file: str | None = None
     trusted: bool = False
-    url: str = field(default="", repr=False)
 
     @property
     def shown(self) -> str:
@@ -135,7 +133,6 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
         prefix=said.get("prefix", "default"),
         ca_file=said.get("ca_file"),
         trusted=said.get("trusted", "no") == "yes",
-        url=text,
     )
     if password is None and not (is_socket or _is_loopback(address.host) or address.trusted):
         msg = (

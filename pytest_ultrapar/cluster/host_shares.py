@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,17 +19,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.clock import HostDayClock, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
-from pytest_ultrapar.cluster.ledger import STOP_MS, Answer, Renewal, RowSpec, RowUse
+from pytest_ultrapar.cluster.ledger import STOP_MS, Answer, Notice, Renewal, RowSpec, RowUse
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
-from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.publish import write_whole
+from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ultrapar.broker.host import BrokerHost, StartSharing
+    from pytest_ultrapar.broker.host import BrokerHost
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
@@ -39,7 +42,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the sharing of limits needs to know; crosses to the broker's process as JSON.
 
     Attributes:
-        url: Of the server; may hold its password.
+        url: Of the server, without a password; None: the one in the environment.
         run: The run's name, as its hosts share limits.
         claims: The run's name, as its hosts share cases.
         host: This host's name.
@@ -51,7 +54,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         epoch_path: Where the host remembers the ledger's epoch.
     """
 
-    url: str
+    url: str | None
     run: str
     claims: str
     host: str
@@ -62,26 +65,30 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     n_cases: tuple[int, ...]
     epoch_path: str
 
-    def __repr__(self) -> str:
-        return f"SharingSettings(run={self.run!r}, host={self.host!r})"
 
+def make_shares(host: BrokerHost, config: str) -> HostShares:
+    """What shares limits beside a broker, by `SharingSettings` as JSON. Called where the broker is.
 
-def start_sharing(text: str) -> StartSharing:
-    """What starts the sharing of limits, by settings as JSON. Called by the broker's process."""
-    settings = msgspec.json.decode(text, type=SharingSettings)
-    return lambda host: HostShares(settings, host)
+    Raises:
+        ConfigError: The server's URL is not there any more.
+    """
+    return HostShares(msgspec.json.decode(config, type=SharingSettings), host, os.environ)
 
 
 class HostShares:
-    """Tells a broker its part of the limits, from its making to `close`; all on the broker's loop.
+    """Tells a broker its part of the limits, from `start` to `close`; all on the broker's loop.
 
     Attributes:
         said: The ledger's last answer; None before the first.
     """
 
-    def __init__(self, settings: SharingSettings, host: BrokerHost) -> None:
-        address = read_address(None, {VARIABLE: settings.url})
-        assert address is not None
+    def __init__(
+        self, settings: SharingSettings, host: BrokerHost, environ: Mapping[str, str]
+    ) -> None:
+        address = read_address(settings.url, environ)
+        if address is None:
+            msg = f"the environment variable {VARIABLE} is gone"
+            raise ConfigError(msg)
         self._settings = settings
         self._host = host
         self._server = ClusterServer(address)
@@ -92,19 +99,25 @@ class HostShares:
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._peers = self._news_seen = 0
-        self._unclaimed: Mapping[str, float] = dict(
+        self._news: tuple[Notice, ...] = ()
+        self._unclaimed: Mapping[str, int] = dict(
             zip(settings.models, settings.n_cases, strict=True)
         )
         self._is_closed = False
         self.said: Answer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, host: BrokerHost) -> None:
+        """Begin to renew. Called once, when the loop runs."""
         self._task = host.loop.create_task(self._renew_always())
 
     def close(self) -> None:
-        """Renew no more, and say so if the server can be reached at once. Idempotent."""
+        """Renew no more, and say so if the server can be reached. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
         self._thread.submit(self._leave, self._next_call(leaving=True))
         self._thread.shutdown(wait=True)
 
@@ -129,7 +142,7 @@ class HostShares:
                     self._unclaimed = unclaimed or self._unclaimed
             await asyncio.sleep(max(0.0, begun_s + pause_s - boot_s()))
 
-    def _ask(self, call: Renewal) -> tuple[Answer, Mapping[str, float]]:
+    def _ask(self, call: Renewal) -> tuple[Answer, Mapping[str, int]]:
         """Call the server; on the thread."""
         if self._server.facts is None:
             self._server.look()
@@ -157,11 +170,22 @@ class HostShares:
 
     def _next_call(self, *, leaving: bool = False) -> Renewal:
         settings, self._seq = self._settings, self._seq + 1
-        found = self._host.holdings({} if leaving else self._unclaimed)
+        broker, now_s = self._host.broker, self._host.now_s()
+        held = broker.holdings(now_s)
+        wants = broker.wants(now_s, {} if leaving else self._unclaimed)
         uses = []
         for name in settings.limits:
-            one = found[name]
-            uses.append(RowUse(held=one.held, want=0 if leaving else one.want, unit=one.unit))
+            row = Row(*name)
+            want = wants.rows[row]
+            uses.append(
+                RowUse(
+                    held=held[row].units,
+                    want=0 if leaving else want.units,
+                    unit=want.unit,
+                    spent=held[row].spent,
+                )
+            )
+        self._news += tuple(_notice(one, settings.run) for one in broker.take_news(now_s))
         return Renewal(
             host=settings.host,
             incarnation=self._incarnation,
@@ -175,6 +199,7 @@ class HostShares:
             uses=tuple(uses),
             lanes=settings.lanes,
             peers=self._peers,
+            news=self._news,
             news_seen=self._news_seen,
             leaving=leaving and not any(use.held for use in uses),
         )
@@ -182,6 +207,7 @@ class HostShares:
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Have what was answered; returns in how many seconds to ask again."""
         self.said = answer
+        self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
             with suppress(OSError, UltraparError):
@@ -191,12 +217,37 @@ class HostShares:
         shares = dict(
             zip(self._settings.limits, (share.grant for share in answer.shares), strict=True)
         )
-        self._host.share(shares, begun_s + STOP_MS / 1000)
+        until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
+        broker = self._host.broker
+        self._host.move(lambda: broker.share(shares, until_s, now_s()))
+        if answer.news:
+            heard = [news for notice in answer.news if (news := _news(notice)) is not None]
+            self._host.move(lambda: broker.hear(heard, now_s()))
         moves = any(
             share.target > share.grant or use.held > share.grant
             for share, use in zip(answer.shares, call.uses, strict=True)
         )
         return SOON_S if moves else RENEW_S
+
+
+def _notice(news: News, run: str) -> Notice:
+    """What a host learned, for the other hosts of its run: they have the same lanes."""
+    return Notice(
+        name=f"{news.lane_id}:{news.removes or ''}",
+        reason=msgspec.json.encode(news).decode(),
+        for_ms=round(news.for_s * 1000),
+        run=run,
+    )
+
+
+def _news(notice: Notice) -> News | None:
+    """The same as another host hears it; None where somebody else wrote it."""
+    try:
+        news = msgspec.json.decode(notice.reason, type=News)
+    except NOT_THAT_JSON:
+        return None
+    # What is left of a pause is by the ledger's clock.
+    return msgspec.structs.replace(news, for_s=notice.for_ms / 1000)
 
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:

@@ -8,16 +8,20 @@ hold digests from which neither keys nor servers can be read.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.shares import declared_row, rows_of
 from pytest_ultrapar.cluster.ledger import RowSpec
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.network import server_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool, Row
+    from pytest_ultrapar.broker.shares import Row
+    from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
 
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """Levels from the widest to the narrowest."""
@@ -43,7 +47,6 @@ def shared_rows(
     lanes: Sequence[Lane],
     identities: Mapping[LaneId, str],
     run: str,
-    whole: Callable[[Row], tuple[int, float]],
 ) -> SharedRows:
     """The rows of the limits on these lanes.
 
@@ -53,7 +56,6 @@ def shared_rows(
         identities: What each lane's key is wherever it is used (`key_identities`); lanes of a
             simulated provider that the run starts itself have none, and are the run's own.
         run: The run's name.
-        whole: A row's amount as a whole number, and the seconds in which it may be used.
     """
     urls = {
         (provider.name, instance.name): (instance.base_url, instance.api_name)
@@ -79,9 +81,9 @@ def shared_rows(
                 scope = f"{scope}:{_digest(name)}"
             taken.add(scope)
             longest_s = max(lane.request_s for lane in users)
-            for row in limit.rows:
-                specs.append(_spec(f"{scope}:{row.kind.word}", group, row, longest_s, whole(row)))
-                limits.append((name, row.kind.word))
+            for row in rows_of(pool, [name]):
+                specs.append(_spec(f"{scope}:{row.word}", group, row, longest_s, pool))
+                limits.append(row)
     place: dict[str, list[int]] = {}
     for position, (name, _) in enumerate(limits):
         place.setdefault(name, []).append(position)
@@ -92,17 +94,18 @@ def shared_rows(
     return SharedRows(tuple(specs), tuple(limits), tuple(dict.fromkeys(ways)))
 
 
-def _spec(name: str, group: str, row: Row, longest_s: float, whole: tuple[int, float]) -> RowSpec:
-    amount, window_s = whole
-    if not row.kind.is_rate:
+def _spec(name: str, group: str, row: Row, longest_s: float, pool: Pool) -> RowSpec:
+    amount, window_s = declared_row(pool, row)
+    kind = LIMIT_KINDS.get(row.word)
+    if kind is not None and not kind.is_rate:
         return RowSpec(
             name=name, kind="seats", amount=amount, longest_ms=round(longest_s * 1000), group=group
         )
     return RowSpec(
         name=name,
-        kind="counted" if row.kind.is_daily else "paced",
+        kind="counted" if kind is None or kind.is_daily else "paced",
         amount=amount,
-        window_ms=round(window_s * 1000),
+        window_ms=math.ceil(window_s * 1000),
         group=group,
     )
 

@@ -11,10 +11,13 @@ from collections import Counter
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar.broker.day_file import state_directory
-from pytest_ultrapar.broker.shares import whole
+from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
+from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, visible
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.cluster.claiming import Claiming
-    from pytest_ultrapar.cluster.host_shares import SharingSettings
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.records import Case
@@ -105,7 +107,6 @@ class ClusterRun:
     """
 
     def __init__(self, options: Options) -> None:
-        from pytest_ultrapar.cluster.address import VARIABLE, read_address  # noqa: PLC0415
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
         address = read_address(options.cluster, os.environ)
@@ -220,18 +221,19 @@ class ClusterRun:
             f"{said.n_done} of {counted(len(numbered), 'case')} done"
         )
 
-    def sharing(self, run: Run, cases: Sequence[Case]) -> SharingSettings:
-        """What the broker of this host needs to share the limits; may hold a password."""
+    def share_limits(self, run: Run, cases: Sequence[Case]) -> None:
+        """Have the broker, when it starts, keep to this host's part of all limits."""
         from pytest_ultrapar.cluster.host_shares import SharingSettings, epoch_path  # noqa: PLC0415
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
         simulator = run.options.simulator
         identities = key_identities(run.pool, run.lanes, os.environ, simulator)
-        shared = shared_rows(run.pool, run.lanes, identities, self.name, whole)
+        shared = shared_rows(run.pool, run.lanes, identities, self.name)
         counts = Counter(case.model for case in cases)
         models = tuple(dict.fromkeys((*run.pool.subjects, *counts)))
-        return SharingSettings(
-            url=self.address.url,
+        config = SharingSettings(
+            # One with a password is in the environment, where the broker finds it, too.
+            url=run.options.cluster,
             run=self.name,
             claims=self.name,
             host=self.host,
@@ -241,6 +243,12 @@ class ClusterRun:
             models=models,
             n_cases=tuple(counts[model] for model in models),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
+        )
+        run.services.shared = shared.limits
+        run.services.shares = SharesSettings(
+            "pytest_ultrapar.cluster.host_shares:make_shares",
+            msgspec.json.encode(config).decode(),
+            (VARIABLE,),
         )
 
     def key_group(self) -> KeyGroup:

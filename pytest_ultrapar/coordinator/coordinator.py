@@ -150,6 +150,8 @@ class Coordinator:
             if reporter is not None and self.config.option.verbose > _SILENT:
                 reporter.write_line(f"ultrapar: {line}")
         self.run.write_plan(cases)
+        if self.run.cluster is not None:
+            self.run.cluster.share_limits(self.run, cases)
         if reporter is None:
             return
         if self.config.option.verbose >= 0:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
     from pytest_ultrapar.broker.protocol import KnownLane
+    from pytest_ultrapar.broker.settings import SharesSettings
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.process import SimulatorProcess
@@ -37,6 +38,8 @@ class Services:
         inherited: File descriptors that the broker's process inherits.
         days: What its broker counts per day.
         faults: The script that its simulated provider follows; None for none.
+        shared: Rows of limits that other hosts share (`BrokerSettings`).
+        shares: Who tells the broker its part of them.
     """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
@@ -53,6 +56,8 @@ class Services:
         self._running: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
         self.days: tuple[DailyLimit, ...] = ()
+        self.shared: tuple[tuple[str, str], ...] = ()
+        self.shares: SharesSettings | None = None
 
     def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
         """Start the simulated provider if the pool needs it; `base_urls` waits for it.
@@ -185,10 +190,7 @@ class Services:
         return self._broker_directory
 
     def start_broker(
-        self,
-        episode_timeout_s: float,
-        known: Sequence[KnownLane] = (),
-        sharing: tuple[str, str] | None = None,
+        self, episode_timeout_s: float, known: Sequence[KnownLane] = ()
     ) -> BrokerProcess:
         """Have a broker process; with xdist only.
 
@@ -197,7 +199,6 @@ class Services:
         Args:
             episode_timeout_s: How long an episode may last, seconds.
             known: Lanes of which something is known before the first request.
-            sharing: How it shares limits with other hosts (`ServerConfig`).
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
@@ -205,7 +206,6 @@ class Services:
             self.broker_settings(episode_timeout_s, known),
             self.broker_directory,
             inherited=self.inherited,
-            sharing=sharing,
         )
         return self.broker
 
@@ -220,6 +220,8 @@ class Services:
             known=tuple(known),
             days=self.days,
             spending_path=str(self._directory / SPENDING_FILE) if self._pool.has_budget else None,
+            shared=self.shared,
+            shares=self.shares,
         )
 
     def unused_faults(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
     from pytest_ultrapar.coordinator.run import Run
-    from pytest_ultrapar.records import Case
 
 _MOST_IN_A_ROW = 5
 """More are no accident: a process that cannot even start would be started for ever."""
@@ -143,7 +141,7 @@ class ControllerSession:
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
             if self.run.source.sends:
-                self._start_broker(planned)
+                self._start_broker()
             self._coordinator.join_cluster(planned)
         place = {
             case_id: (position, group.name)
@@ -177,14 +175,8 @@ class ControllerSession:
         )
         return True
 
-    def _start_broker(self, cases: Sequence[Case]) -> None:
-        sharing = None
-        if self.run.cluster is not None:
-            settings = self.run.cluster.sharing(self.run, cases)
-            sharing = (type(settings).__module__, msgspec.json.encode(settings).decode())
-        broker = self.run.services.start_broker(
-            self.run.options.episode_timeout_s, self.run.known, sharing
-        )
+    def _start_broker(self) -> None:
+        broker = self.run.services.start_broker(self.run.options.episode_timeout_s, self.run.known)
         self._client = BlockingBrokerClient(broker.path, broker.token)
         self._coordinator.status_source = self.status
         self._client.assign(self.run.assignment)

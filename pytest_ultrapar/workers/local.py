@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,17 +88,12 @@ class LocalSession:
 
         from pytest_ultrapar.broker.local import LocalBroker  # noqa: PLC0415
 
-        run, share = self._coordinator.run, None
-        if run.cluster is not None:
-            from pytest_ultrapar.cluster.host_shares import HostShares  # noqa: PLC0415 - seldom
-
-            share = partial(HostShares, run.cluster.sharing(run, self._cases))
+        run = self._coordinator.run
         self._port = LocalBroker(
             run.services.broker_settings(run.options.episode_timeout_s, run.known),
             MonotonicClock(),
             asyncio.get_running_loop(),
             worker=WORKER,
-            share=share,
         )
         await self._port.assign(self._coordinator.run.assignment)
         return self._port
