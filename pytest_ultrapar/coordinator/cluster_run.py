@@ -24,14 +24,15 @@ from pytest_ultrapar.report.text import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.cluster.claiming import Claiming
-    from pytest_ultrapar.coordinator.run import Run
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.waiting_line import WaitingLine
+    from pytest_ultrapar.store.manifest import Manifest
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ALONE = {
@@ -120,6 +121,7 @@ class ClusterRun:
         self.name = options.cluster_run
         self.host = options.cluster_host or _machine_name()
         self.address = address
+        self._options = options
         self._patience_s = options.cluster_patience_s
         self._server = ClusterServer(address)
         self._claiming: Claiming | None = None
@@ -160,32 +162,32 @@ class ClusterRun:
 
     def join(
         self,
-        run: Run,
+        manifest: Manifest,
+        directory: Path,
         cases: Sequence[Case],
-        assignment: Assignment,
+        models: Sequence[str],
+        *,
         line: WaitingLine,
         status: Callable[[], BrokerStatus | None],
     ) -> str:
-        """Join the run, after the cases are known; returns a line for people.
+        """Join the run, after `share_limits`; returns a line for people.
+
+        Args:
+            manifest: Of this host's run.
+            directory: Of this host's run.
+            cases: All of them.
+            models: Those that make cases, in the order of the pool.
+            line: Says what is waited for.
+            status: What the broker says now, from any thread.
 
         Raises:
-            ConfigError: Other hosts run something else, one of this name is at work, or the
-                assignment holds over hosts in a way that cannot be kept.
+            ConfigError: Other hosts run something else, or one of this name is at work.
         """
         from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity  # noqa: PLC0415
 
-        if assignment.groups:
-            msg = (
-                "--ultrapar-cluster-run: policy "
-                f"{run.options.policy} says which cases wait for others, and hosts do not know of "
-                "each other's; choose even, by-key, by-model or round-robin"
-            )
-            raise ConfigError(msg)
-        numbered = NumberedCases(cases, run.pool.subjects)
+        numbered = NumberedCases(cases, models)
         self._case_of = {case.nodeid: case.case_id for case in cases}
-        assert run.manifest is not None
-        manifest = run.manifest
         identity = RunIdentity(
             version=manifest.versions.get("pytest-ultrapar", ""),
             seed=manifest.seed,
@@ -205,7 +207,7 @@ class ClusterRun:
             self.name,
             self.host,
             numbered,
-            directory=run.directory.path,
+            directory=directory,
             patience_s=self._patience_s,
             status=status,
         )
@@ -221,19 +223,44 @@ class ClusterRun:
             f"{said.n_done} of {counted(len(numbered), 'case')} done"
         )
 
-    def share_limits(self, run: Run, cases: Sequence[Case]) -> None:
-        """Have the broker, when it starts, keep to this host's part of all limits."""
+    def share_limits(
+        self,
+        pool: Pool,
+        lanes: Sequence[Lane],
+        cases: Sequence[Case],
+        assignment: Assignment,
+    ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
+        """What the broker needs to keep to this host's part of all limits.
+
+        Args:
+            pool: The pool.
+            lanes: Those that the run may use.
+            cases: All of them.
+            assignment: What this host would do alone.
+
+        Returns:
+            The rows that are shared, and who tells the broker its part of them.
+
+        Raises:
+            ConfigError: The assignment holds over hosts in a way that cannot be kept.
+        """
         from pytest_ultrapar.cluster.host_shares import SharingSettings, epoch_path  # noqa: PLC0415
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
-        simulator = run.options.simulator
-        identities = key_identities(run.pool, run.lanes, os.environ, simulator)
-        shared = shared_rows(run.pool, run.lanes, identities, self.name)
+        if assignment.groups:
+            msg = (
+                f"--ultrapar-cluster-run: policy {self._options.policy} says which cases wait for "
+                "others, and hosts do not know of each other's; choose even, by-key, by-model or "
+                "round-robin"
+            )
+            raise ConfigError(msg)
+        identities = key_identities(pool, lanes, os.environ, self._options.simulator)
+        shared = shared_rows(pool, lanes, identities, self.name)
         counts = Counter(case.model for case in cases)
-        models = tuple(dict.fromkeys((*run.pool.subjects, *counts)))
+        models = tuple(dict.fromkeys((*pool.subjects, *counts)))
         config = SharingSettings(
             # One with a password is in the environment, where the broker finds it, too.
-            url=run.options.cluster,
+            url=self._options.cluster,
             run=self.name,
             claims=self.name,
             host=self.host,
@@ -244,12 +271,12 @@ class ClusterRun:
             n_cases=tuple(counts[model] for model in models),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
         )
-        run.services.shared = shared.limits
-        run.services.shares = SharesSettings(
+        shares = SharesSettings(
             "pytest_ultrapar.cluster.host_shares:make_shares",
             msgspec.json.encode(config).decode(),
             (VARIABLE,),
         )
+        return shared.limits, shares
 
     def key_group(self) -> KeyGroup:
         """With whom this host may have its keys at once on one machine: the others of its run."""

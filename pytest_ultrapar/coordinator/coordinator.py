@@ -122,12 +122,14 @@ class Coordinator:
         if self.run.cluster is None:
             return
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        assert self.run.manifest is not None
         said = self.run.cluster.join(
-            self.run,
+            self.run.manifest,
+            self.run.directory.path,
             cases,
-            self.run.assignment,
-            WaitingLine(reporter),
-            lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
+            self.run.pool.subjects,
+            line=WaitingLine(reporter),
+            status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
         )
         if reporter is not None and self.config.option.verbose > _SILENT:
             reporter.write_line(f"ultrapar: {said}")
@@ -150,8 +152,6 @@ class Coordinator:
             if reporter is not None and self.config.option.verbose > _SILENT:
                 reporter.write_line(f"ultrapar: {line}")
         self.run.write_plan(cases)
-        if self.run.cluster is not None:
-            self.run.cluster.share_limits(self.run, cases)
         if reporter is None:
             return
         if self.config.option.verbose >= 0:

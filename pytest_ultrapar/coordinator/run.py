@@ -78,6 +78,7 @@ def make_manifest(
     serial_sample: tuple[str, ...],
     faults: str | None,
     replayed: Manifest | None = None,
+    host: str | None = None,
 ) -> Manifest:
     """The manifest as it stands before the first request.
 
@@ -91,6 +92,7 @@ def make_manifest(
         serial_sample: Ids of the cases that ran or will run one at a time first.
         faults: Digest of the faults file that is in force, if one is.
         replayed: Of the run whose answers are given again, if any.
+        host: This host's name, where several share the run.
 
     Raises:
         ConfigError: The run is to finish another one that ran something else.
@@ -136,7 +138,8 @@ def make_manifest(
         serial_sample=serial_sample,
         faults=faults,
         shard=str(options.shard) if options.shard is not None else None,
-        host=options.shard.host if options.shard is not None else None,
+        host=options.shard.host if options.shard is not None else host,
+        cluster_run=options.cluster_run,
         generated=read_generated(directory.path) if options.shard is not None else None,
         currency=pool.currency,
         prices=pool.prices,
@@ -374,6 +377,9 @@ class Run:
         elif self.options.resume is not None:
             self._sample = finished_sample(self.directory.path)
         self.assignment = assignment
+        if self.cluster is not None:
+            shared = self.cluster.share_limits(self.pool, self.lanes, cases, assignment)
+            self.services.shared, self.services.shares = shared
         self.planned = len(cases)
         self._suites = {case.suite for case in cases}
         return assignment
@@ -405,6 +411,7 @@ class Run:
             serial_sample=self._sample,
             faults=None if self.services.faults is None else self.services.faults.digest,
             replayed=self.replayed,
+            host=None if self.cluster is None else self.cluster.host,
         )
         if self.regraded is not None:
             self.manifest = as_measured(self.manifest, self.regraded)

@@ -229,6 +229,32 @@ def test_who_has_a_share_and_waits_is_served(amounts, done, host):
     hosts.judge()
 
 
+@given(
+    word=st.sampled_from(["qps", "rpm", "tpm"]),
+    moves=st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from([0.0, 0.0, 0.01, 0.1, 0.5])),
+        min_size=8,
+        max_size=30,
+    ),
+)
+def test_moving_shares_lets_no_more_into_any_window(word, moves):
+    """All hosts always have somebody waiting, and one after the other is to have everything.
+
+    A host that gets a share sends at once, so each move that came too early would be a send more.
+    """
+    amount = {"qps": 4.0, "rpm": 6.0, "tpm": 600.0}[word]
+    hosts = Hosts(on_one_key(**{word: amount}), 5)
+    for play in hosts.plays:
+        for n in range(20):
+            play.ask(tokens=100 + 30 * (n % 4))
+    for host, windows in moves:
+        for other in {0, 1, 2, 3, 4} - {host}:
+            hosts.give(other, 0.0, hosts.now_s + 1e6)
+        hosts.give(host, 1.0, hosts.now_s + 1e6)
+        hosts.wait(windows * LIMIT_KINDS[word].window_s)
+    hosts.judge()
+
+
 def one_host(**amounts: float) -> Hosts:
     return Hosts(on_one_key(**amounts), 1)
 
