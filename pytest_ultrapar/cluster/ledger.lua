@@ -1,0 +1,771 @@
+-- The ledger of shares as one script: what `Ledger.renew` in ledger.py does, which says why. Tests
+-- hold the two against each other; functions have the same names. `script.py` makes KEYS and ARGV.
+--
+-- KEYS, all in one slot: ledger (hash: epoch, time, numbers), seen (sorted set: incarnation by its
+-- last call), dead (hash: incarnation, when it died), clocks, news, rows (hash: a packed row each),
+-- the caller's own (hash), and for each of its rows the shares (hash: incarnation, packed share).
+-- ARGV: the call; its rows and lanes; its uses, five numbers each: all msgpack.
+-- Answer: what is of the ledger; grant, amount, target, told of each row; news: all msgpack.
+
+local SKIP_MS, GRACE_MS, EXPIRE_MS = 500, 3000, 5000
+local LEAST_PACED, RECOMPUTE_MS, AT_ONCE, KEPT_PERCENT = 8, 250, 2000, 5
+local TURN_MS, CELLS, FORGOTTEN_MS, WEEK_MS = 20000, 48, 86400000, 604800000
+local NEVER = math.huge
+local FIXED = 8
+local SHARE, SHARE_BYTES = '<dddddddddd', 80
+local HEADER, HEADER_BYTES = '<dddd', 32
+
+if redis.replicate_commands then redis.replicate_commands() end
+local floor, max, min = math.floor, math.max, math.min
+local pack, unpacked = cmsgpack.pack, cmsgpack.unpack
+
+local function server_time()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+end
+
+-- The server's own word goes before what the host read when it connected: a proxy may hide that it
+-- is another server by now.
+local function server_run_id(said)
+  local ok, text = pcall(redis.call, 'INFO', 'server')
+  return ok and type(text) == 'string' and string.match(text, 'run_id:(%w+)') or said
+end
+
+local call = unpacked(ARGV[1])
+local host, incarnation, seq, run = call[1], call[2], call[3], call[4]
+local call_epoch, peers, news_seen = call[6], call[9], call[10]
+local clock, clock_ms, leaving, fresh, heard = call[7], call[8], call[11], call[12], call[13]
+local key_ledger, key_seen, key_dead, key_clocks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
+
+local fields = redis.call('HMGET', key_ledger, 'epoch', 'born', 'begun', 'closing', 'run_id', 'now',
+  'server', 'deaths', 'versions', 'peers', 'reported', 'news')
+local function number(at) return tonumber(fields[at] or '0') end
+local epoch, born, begun, closing = number(1), number(2), number(3), fields[4] or 'open'
+local run_id, now, server = fields[5] or '', number(6), number(7)
+local deaths, versions, peers_told = number(8), number(9), number(10)
+local reported, news_number = number(11), number(12)
+
+-- Time, lives and deaths
+
+local function go_on(server_ms)
+  if epoch == 0 then now, server = server_ms, server_ms end
+  local step = max(server_ms - server, 0)
+  local heard_ms, at_ms = clock_ms, now
+  local known = redis.call('HGET', key_clocks, clock)
+  if known then heard_ms, at_ms = struct.unpack('<dd', known) end
+  if step > SKIP_MS then
+    local agreed = (clock_ms - heard_ms) - (now - at_ms)
+    if step > agreed + SKIP_MS then step = max(floor(agreed / 2), SKIP_MS) end
+  end
+  now, server = now + step, server_ms
+  if clock_ms >= heard_ms then
+    redis.call('HSET', key_clocks, clock, struct.pack('<dd', clock_ms, now))
+  end
+end
+
+local function live(id)
+  if epoch == 0 then
+    epoch = max(server, call_epoch + 1)
+    born, begun, run_id = epoch, now, id
+    closing = call_epoch > 0 and 'all' or fresh and 'open' or 'expiry'
+  elseif id ~= run_id or call_epoch > epoch then
+    epoch = max(server, epoch + 1, call_epoch + 1)
+    closing, begun, run_id, peers_told, reported = 'all', now, id, 0, 0
+    redis.call('DEL', key_seen, key_dead)
+  elseif call_epoch > 0 and call_epoch < born then
+    closing = 'all'
+  end
+end
+
+local function bury()
+  local gone = redis.call('ZRANGEBYSCORE', key_seen, '-inf', now - EXPIRE_MS, 'WITHSCORES')
+  if #gone == 0 then return end
+  local old = redis.call('HGETALL', key_dead)
+  for at = 1, #old, 2 do
+    if now - tonumber(old[at + 1]) > 2 * FORGOTTEN_MS then redis.call('HDEL', key_dead, old[at]) end
+  end
+  for at = 1, #gone, 2 do
+    redis.call('HSET', key_dead, gone[at], tonumber(gone[at + 1]) + EXPIRE_MS)
+    redis.call('ZREM', key_seen, gone[at])
+    deaths = deaths + 1
+  end
+end
+
+local dead
+local function died_at(who)
+  if not dead then
+    dead = {}
+    local flat = redis.call('HGETALL', key_dead)
+    for at = 1, #flat, 2 do dead[flat[at]] = tonumber(flat[at + 1]) end
+  end
+  return dead[who]
+end
+
+-- Rows and shares, packed and unpacked
+
+local specs, lanes, uses, count
+local rows, changed_rows = {}, {}
+
+local function lasts(row)
+  return row.kind == 'seats' and row.longest or row.kind == 'paced' and row.window or 0
+end
+
+local function spent_of(row)
+  local sum = 0
+  for _, units in pairs(row.cells) do sum = sum + units end
+  return sum
+end
+
+local function cell_ms(row) return max(floor(row.window / CELLS), 1) end
+
+local function load_row(name, text)
+  if not text then return nil end
+  local row = { name = name }
+  row.version, row.due, row.deaths, row.computed = struct.unpack(HEADER, text)
+  local rest = unpacked(string.sub(text, HEADER_BYTES + 1))
+  row.kind, row.epoch, row.amount, row.window = rest[1], rest[2], rest[3], rest[4]
+  row.longest, row.out, row.shown, row.told = rest[5], rest[6], rest[7], rest[8]
+  row.first_held, row.awaits, row.size = rest[9], rest[10] == 1, rest[11]
+  row.cells = {}
+  for at = 12, #rest, 2 do row.cells[rest[at]] = rest[at + 1] end
+  return row
+end
+
+local function text_of_row(row)
+  local rest = { row.kind, row.epoch, row.amount, row.window, row.longest, row.out, row.shown,
+    row.told, row.first_held, row.awaits and 1 or 0, row.size }
+  for cell, units in pairs(row.cells) do
+    rest[#rest + 1] = cell
+    rest[#rest + 1] = units
+  end
+  return struct.pack(HEADER, row.version, row.due, row.deaths, row.computed) .. pack(rest)
+end
+
+local function load_share(text)
+  local share = {}
+  share.held, share.grant, share.want, share.unit, share.amount, share.rank, share.target,
+    share.decided, share.barred, share.spent = struct.unpack(SHARE, text)
+  share.decided = share.decided == 1
+  share.run = string.sub(text, SHARE_BYTES + 1)
+  return share
+end
+
+local function text_of_share(share)
+  return struct.pack(SHARE, share.held, share.grant, share.want, share.unit, share.amount,
+    share.rank, share.target, share.decided and 1 or 0, share.barred, share.spent) .. share.run
+end
+
+local function out_of(share) return max(share.held, share.grant) end
+
+local function empty(share)
+  share.held, share.grant, share.want, share.target, share.amount = 0, 0, 0, 0, 0
+end
+
+local function rank(who, what, also)
+  local first = tonumber(string.sub(redis.sha1hex(who .. '\n' .. what), 1, 10), 16)
+  return first * 4096 + tonumber(string.sub(redis.sha1hex(also), 1, 3), 16)
+end
+
+local function opens(row)
+  if closing == 'open' then return -NEVER end
+  if closing == 'expiry' then return begun + EXPIRE_MS end
+  if row.kind ~= 'counted' then return begun + EXPIRE_MS + lasts(row) end
+  if row.awaits and reported < peers_told then return begun + EXPIRE_MS + row.window end
+  return begun + EXPIRE_MS
+end
+
+local function disturb(row)
+  row.due = min(row.due, max(now, row.computed + max(RECOMPUTE_MS, row.size)))
+end
+
+local function is_due(row)
+  return row.due <= now or (row.deaths ~= deaths and row.computed + RECOMPUTE_MS <= now)
+end
+
+local function spend(row, units)
+  if units <= 0 then return end
+  local cell = floor(now / cell_ms(row))
+  row.cells[cell] = (row.cells[cell] or 0) + units
+  disturb(row)
+end
+
+local function settle(row)
+  row.awaits = false
+  spend(row, max(row.told - row.first_held - spent_of(row), 0))
+end
+
+local function forget_cells(row)
+  local size = cell_ms(row)
+  local over = {}
+  for cell in pairs(row.cells) do
+    if (cell + 1) * size + row.window <= now then over[#over + 1] = cell end
+  end
+  for _, cell in ipairs(over) do row.cells[cell] = nil end
+end
+
+local function key_of(at) return KEYS[FIXED - 1 + at] end
+
+local function row_of(at)
+  local spec, row = specs[at], rows[at]
+  if not row then
+    row = { name = spec[1], version = 0, due = 0, deaths = 0, computed = -NEVER, kind = spec[2],
+      epoch = epoch, amount = spec[3], window = 0, longest = 0, out = 0, shown = 0, told = 0,
+      first_held = 0, awaits = closing == 'all', size = 0, cells = {} }
+    rows[at] = row
+    redis.call('DEL', key_of(at))
+  elseif row.epoch ~= epoch then
+    if row.kind == 'counted' then
+      local flat = redis.call('HGETALL', key_of(at))
+      for place = 1, #flat, 2 do
+        local share = load_share(flat[place + 1])
+        empty(share)
+        share.decided, share.barred = false, 0
+        redis.call('HSET', key_of(at), flat[place], text_of_share(share))
+      end
+    else
+      redis.call('DEL', key_of(at))
+      row.size = 0
+    end
+    row.epoch, row.out, row.amount = epoch, 0, spec[3]
+    row.told, row.first_held, row.awaits = 0, 0, true
+    row.due, row.computed, row.deaths = 0, -NEVER, deaths
+  end
+  row.window, row.longest = max(row.window, spec[4]), max(row.longest, spec[5])
+  if row.kind == 'counted' then
+    forget_cells(row)
+    if row.awaits and now >= opens(row) then settle(row) end
+  end
+  changed_rows[at] = true
+  return row
+end
+
+local own = {}
+local function own_share(at)
+  if own[at] == nil then
+    local text = redis.call('HGET', key_of(at), incarnation)
+    own[at] = text and load_share(text) or false
+  end
+  return own[at] or nil
+end
+
+local function usable_wants(barred)
+  local useful = {}
+  for at = 1, count do useful[at] = #lanes == 0 end
+  for _, lane in ipairs(lanes) do
+    local first, last = NEVER, -1
+    for _, place in ipairs(lane) do
+      local since = barred[place + 1]
+      if since ~= 0 then
+        first = min(first, place)
+        if now - since >= GRACE_MS then last = max(last, place) end
+      end
+    end
+    for _, place in ipairs(lane) do
+      if first >= place and place >= last then useful[place + 1] = true end
+    end
+  end
+  local wants = {}
+  for at = 1, count do
+    local want = uses[at * 5 - 3]
+    wants[at] = want > 0 and useful[at] and max(want, uses[at * 5 - 2]) or 0
+  end
+  return wants
+end
+
+local function state(at, want)
+  local spec, row, share = specs[at], row_of(at), own_share(at)
+  local held, unit, spent, told = uses[at * 5 - 4], uses[at * 5 - 2], uses[at * 5 - 1], uses[at * 5]
+  if not share then
+    share = { held = 0, grant = 0, want = 0, unit = 1, amount = 0, target = 0, decided = false,
+      barred = 0, spent = 0, run = run }
+    share.rank = rank(host, spec[6] ~= '' and spec[6] or spec[1], incarnation)
+    own[at] = share
+    row.size = row.size + 1
+    if told > 0 then share.spent = spent end
+  end
+  if not share.decided or share.amount ~= spec[3] or share.unit ~= unit then
+    row.amount = min(row.amount, spec[3])
+    disturb(row)
+  elseif share.want ~= want and not (share.target > 0 and share.target < min(share.want, want)) then
+    disturb(row)
+  end
+  if row.kind == 'counted' then
+    spend(row, spent - share.spent)
+    share.spent = max(spent, share.spent)
+    if row.awaits and told > 0 then
+      row.told = max(row.told, told)
+      if not share.decided then row.first_held = row.first_held + held end
+    end
+  end
+  row.out = row.out + held - out_of(share)
+  share.held, share.grant = held, 0
+  share.want, share.unit, share.amount, share.decided = want, unit, spec[3], true
+end
+
+local function grant_of(row, share)
+  local free = row.amount - (row.out - out_of(share))
+  local spent = 0
+  if row.kind == 'counted' then
+    spent = spent_of(row)
+    free = free - spent
+  end
+  if now < opens(row) then free = 0 end
+  local grant = min(share.target, max(share.held, free))
+  if share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
+  row.out = row.out + max(share.held, grant) - out_of(share)
+  share.grant = grant
+  return grant, row.kind == 'counted' and spent + row.out or 0
+end
+
+-- Division. Asks are tables of rank, want, unit.
+
+local function fill(asks, amount, part)
+  local found, room, taken, cut = {}, amount, 0, -1
+  for at = 1, #asks do found[at] = 0 end
+  for _, ask in ipairs(asks) do
+    local need = min(ask.want, part)
+    if need > room or amount <= 0 then break end
+    room, taken, cut = room - need, taken + 1, ask.rank
+  end
+  local active, left = {}, amount
+  for at = 1, taken do active[at] = at end
+  while #active > 0 do
+    local level = floor(left / #active)
+    local larger, small = {}, false
+    for _, at in ipairs(active) do
+      if asks[at].want <= level then small = true else larger[#larger + 1] = at end
+    end
+    if not small then
+      local more = left - level * #active
+      for order, at in ipairs(active) do found[at] = level + (order <= more and 1 or 0) end
+      left = 0
+      break
+    end
+    for _, at in ipairs(active) do
+      if asks[at].want <= level then
+        found[at] = asks[at].want
+        left = left - asks[at].want
+      end
+    end
+    active = larger
+  end
+  for at = taken + 1, #asks do
+    if left <= 0 then break end
+    if left >= asks[at].unit then
+      found[at] = min(asks[at].want, left)
+      left = left - found[at]
+    end
+  end
+  return found, cut, taken < #asks or room < max(part, 1)
+end
+
+local function keep(old, new, wants)
+  local small, gains, cuts = {}, 0, 0
+  for at = 1, #new do
+    local before, after = old[at], new[at]
+    local change = after - before
+    small[at] = before > 0 and change ~= 0 and math.abs(change) * 100 <= before * KEPT_PERCENT
+    if small[at] and change > 0 then
+      gains = gains + change
+    elseif small[at] and before <= wants[at] then
+      cuts = cuts - change
+    end
+  end
+  local budget = min(gains, cuts)
+  if budget == 0 then return new end
+  local found = {}
+  for at = 1, #new do found[at] = new[at] end
+  for sign = 1, -1, -2 do
+    local left = budget
+    for at = 1, #new do
+      local change = (new[at] - old[at]) * sign
+      if small[at] and change > 0 and left > 0 and (sign > 0 or old[at] <= wants[at]) then
+        local back = min(change, left)
+        found[at] = found[at] - back * sign
+        left = left - back
+      end
+    end
+  end
+  return found
+end
+
+local function by_rank(asks)
+  local ranks, found, order = {}, {}, {}
+  for at, ask in ipairs(asks) do
+    ranks[at] = ask.rank
+    found[ask.rank] = ask
+  end
+  table.sort(ranks)
+  for at, one in ipairs(ranks) do order[at] = found[one] end
+  return order
+end
+
+local function of_runs(row, runs, amount)
+  local parts, asks, part, runs_count = {}, {}, 1, 0
+  for one, shares in pairs(runs) do
+    runs_count = runs_count + 1
+    parts[one] = amount
+    local want, unit = 0, 1
+    for _, share in ipairs(shares) do
+      want = want + share.want
+      if share.want > 0 then unit = max(unit, share.unit) end
+    end
+    part = max(part, unit)
+    asks[#asks + 1] = { want = want, unit = unit, run = one }
+  end
+  if runs_count == 1 then return parts end
+  local wanting = {}
+  for _, ask in ipairs(asks) do
+    parts[ask.run] = 0
+    ask.rank = rank(ask.run, row.name, ask.run)
+    if ask.want > 0 then wanting[#wanting + 1] = ask end
+  end
+  wanting = by_rank(wanting)
+  part = min(part, amount)
+  if #wanting > 1 and floor(amount / max(part, 1)) < 2 * #wanting then
+    local turn_ms = row.kind == 'paced' and max(TURN_MS, 10 * row.window) or TURN_MS
+    local turn = floor(now / turn_ms)
+    row.due = min(row.due, (turn + 1) * turn_ms)
+    local first, turned = turn % #wanting, {}
+    for at = 1, #wanting do turned[at] = wanting[(at - 1 + first) % #wanting + 1] end
+    wanting = turned
+  end
+  local found = fill(wanting, amount, part)
+  for at, ask in ipairs(wanting) do parts[ask.run] = found[at] end
+  return parts
+end
+
+local function within(row, shares, amount, most)
+  local wanting, unit = {}, 1
+  for _, share in ipairs(shares) do
+    if share.want > 0 then
+      wanting[#wanting + 1] = share
+      unit = max(unit, share.unit)
+    end
+  end
+  wanting = by_rank(wanting)
+  local part = min(max(unit, row.kind == 'paced' and LEAST_PACED or 1), amount)
+  local asks, old, wants = {}, {}, {}
+  for at, share in ipairs(wanting) do
+    wants[at] = min(share.want, max(most, share.unit))
+    asks[at] = { rank = share.rank, want = wants[at], unit = share.unit }
+    old[at] = share.target
+  end
+  local parts, cut, full = fill(asks, amount, part)
+  parts = keep(old, parts, wants)
+  local changed = false
+  for at, share in ipairs(wanting) do share.next = parts[at] end
+  for _, share in ipairs(shares) do
+    local target, barred = share.next or 0, 0
+    if full and target == 0 and share.rank > cut then
+      barred = share.barred ~= 0 and share.barred or now
+    end
+    if target ~= share.target or barred ~= share.barred then
+      share.target, share.barred, share.touched, changed = target, barred, true, true
+    end
+  end
+  return changed
+end
+
+local function divide(at)
+  local row, key = rows[at], key_of(at)
+  row.due, row.deaths = NEVER, deaths
+  local ask = now - row.computed > FORGOTTEN_MS
+  row.computed = now
+  local all, mine = {}, own[at]
+  local flat = redis.call('HGETALL', key)
+  for place = 1, #flat, 2 do
+    if flat[place] ~= incarnation then
+      local share = load_share(flat[place + 1])
+      share.who = flat[place]
+      all[#all + 1] = share
+    end
+  end
+  if mine then
+    mine.who = incarnation
+    all[#all + 1] = mine
+  end
+  local amount, runs = 0, {}
+  for _, share in ipairs(all) do
+    local died, kept = nil, true
+    if share.who ~= incarnation then
+      died = died_at(share.who)
+      if not died and ask and not redis.call('ZSCORE', key_seen, share.who) then died = 0 end
+    end
+    if died then
+      local free_ms = died + lasts(row)
+      if free_ms > now then
+        row.due = min(row.due, free_ms)
+        share.touched = share.touched or share.want ~= 0 or share.target ~= 0
+        share.want, share.target = 0, 0
+      elseif row.kind ~= 'counted' then
+        row.out = row.out - out_of(share)
+        row.size = row.size - 1
+        redis.call('HDEL', key, share.who)
+        kept = false
+      else
+        local lost = out_of(share)
+        row.out = row.out - lost
+        share.touched = share.touched or share.amount ~= 0
+        empty(share)
+        share.spent = share.spent + lost
+        spend(row, lost)
+      end
+    end
+    if kept then
+      if share.amount > 0 then
+        amount = min(amount > 0 and amount or share.amount, share.amount)
+      end
+      local shares = runs[share.run]
+      if not shares then
+        shares = {}
+        runs[share.run] = shares
+      end
+      shares[#shares + 1] = share
+    end
+  end
+  if amount > 0 then row.amount = amount end
+  local left = row.amount
+  local most = left
+  if row.kind == 'counted' then
+    left = max(left - spent_of(row), 0)
+    local wanting, size = 0, cell_ms(row)
+    for cell in pairs(row.cells) do row.due = min(row.due, (cell + 1) * size + row.window) end
+    for _, share in ipairs(all) do if share.want > 0 then wanting = wanting + 1 end end
+    most = min(floor(left / (2 * max(wanting, 1))), floor(row.amount / 20))
+  end
+  local changed = row.amount ~= row.shown
+  row.shown = row.amount
+  local parts = of_runs(row, runs, left)
+  for one, shares in pairs(runs) do
+    if within(row, shares, parts[one], most) then changed = true end
+  end
+  for _, share in ipairs(all) do
+    if share.touched and share ~= mine then
+      redis.call('HSET', key, share.who, text_of_share(share))
+    end
+  end
+  if changed then
+    versions = versions + 1
+    row.version = versions
+  end
+end
+
+-- News
+
+local function hear()
+  for _, notice in ipairs(heard) do
+    local name, reason, for_ms, of_run = notice[1], notice[2], notice[3], notice[4]
+    local until_ms = for_ms > 0 and now + for_ms or -1
+    local text = redis.call('HGET', key_news, name)
+    local known = text and unpacked(text)
+    local same = known and known[3] == reason and known[4] == of_run
+    if same and until_ms == -1 then same = known[2] == -1 end
+    if same and known[2] ~= -1 then same = until_ms <= known[2] + SKIP_MS end
+    if not same then
+      news_number = news_number + 1
+      redis.call('HSET', key_news, name, pack({ news_number, until_ms, reason, of_run }))
+    end
+  end
+end
+
+local function news_since(seen)
+  local found = {}
+  if seen >= news_number then return found end
+  local flat = redis.call('HGETALL', key_news)
+  for at = 1, #flat, 2 do
+    local told = unpacked(flat[at + 1])
+    if told[2] ~= -1 and told[2] <= now then
+      redis.call('HDEL', key_news, flat[at])
+    elseif told[1] > seen and (told[4] == '' or told[4] == run) then
+      local left = told[2] == -1 and 0 or told[2] - now
+      found[#found + 1] = { told[1], { flat[at], told[3], left, told[4] } }
+    end
+  end
+  table.sort(found, function(one, other) return one[1] < other[1] end)
+  for at, one in ipairs(found) do found[at] = one[2] end
+  return found
+end
+
+-- The call
+
+local function answer(shares, stale)
+  redis.call('HSET', key_ledger, 'epoch', epoch, 'born', born, 'begun', begun, 'closing', closing,
+    'run_id', run_id, 'now', now, 'server', server, 'deaths', deaths, 'versions', versions,
+    'peers', peers_told, 'reported', reported, 'news', news_number)
+  for at = 1, FIXED - 1 do redis.call('PEXPIRE', KEYS[at], WEEK_MS) end
+  local news = stale and {} or news_since(call_epoch == epoch and news_seen or 0)
+  local head = { epoch, stale, now, server, now - begun, redis.call('ZCARD', key_seen), news_number }
+  return { pack(head), shares, pack(news) }
+end
+
+local function plan()
+  local plain = unpacked(ARGV[2])
+  specs, lanes = plain[1], plain[2]
+  uses, count = unpacked(ARGV[3]), #specs
+end
+
+local function leave()
+  plan()
+  local names = {}
+  for at = 1, count do names[at] = specs[at][1] end
+  local texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
+  local shares = {}
+  for at = 1, count do
+    local row = load_row(names[at], texts[at])
+    local text = row and row.epoch == epoch and redis.call('HGET', key_of(at), incarnation)
+    if text then
+      local share = load_share(text)
+      row.out = row.out - out_of(share)
+      if row.kind == 'counted' then
+        empty(share)
+        redis.call('HSET', key_of(at), incarnation, text_of_share(share))
+      else
+        redis.call('HDEL', key_of(at), incarnation)
+        row.size = row.size - 1
+      end
+      disturb(row)
+      redis.call('HSET', key_rows, names[at], text_of_row(row))
+    end
+    for _, value in ipairs({ 0, specs[at][3], 0, 0 }) do shares[#shares + 1] = value end
+  end
+  redis.call('ZREM', key_seen, incarnation)
+  redis.call('HDEL', key_dead, incarnation)
+  redis.call('DEL', key_own)
+  redis.call('HSET', key_own, 'seq', seq, 'epoch', 0)
+  return pack(shares)
+end
+
+local function is_active(at, before, shares, versions_seen)
+  local held, base = uses[at * 5 - 4], at * 4 - 3
+  if held ~= shares[base] or held ~= shares[base + 2] then return true end
+  if before then
+    for place = at * 5 - 4, at * 5 do
+      if before[place] ~= uses[place] then return true end
+    end
+  end
+  return rows[at].version ~= versions_seen[at] or is_due(rows[at])
+end
+
+-- Whether nothing of any row changed, by what stands before each packed row.
+local function all_rest(texts, versions_seen)
+  for at = 1, #texts do
+    if not texts[at] then return false end
+    local version, due, deaths_seen, computed = struct.unpack(HEADER, texts[at])
+    if version ~= versions_seen[at] or due <= now
+      or (deaths_seen ~= deaths and computed + RECOMPUTE_MS <= now) then
+      return false
+    end
+  end
+  return true
+end
+
+local function renew(known)
+  local alive = redis.call('ZSCORE', key_seen, incarnation)
+  redis.call('ZADD', key_seen, now, incarnation)
+  if not alive then redis.call('HDEL', key_dead, incarnation) end
+  local same = alive and tonumber(known[2] or '0') == epoch and known[3] == ARGV[2]
+  local aux = same and unpacked(known[6])
+  if same and aux[2] == 1 and known[4] == ARGV[3] and now < aux[1] then
+    local texts = #aux[3] > 0 and redis.call('HMGET', key_rows, unpack(aux[6])) or {}
+    if all_rest(texts, aux[3]) then
+      redis.call('HSET', key_own, 'seq', seq)
+      return known[5]
+    end
+  end
+  plan()
+  local names = {}
+  for at = 1, count do names[at] = specs[at][1] end
+  local texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
+  for at = 1, count do rows[at] = load_row(names[at], texts[at]) end
+  local shares, versions_seen, wants_seen, barred, wake, before
+  if same then
+    shares, wake = unpacked(known[5]), aux[1]
+    versions_seen, wants_seen, barred = aux[3], aux[4], aux[5]
+    before = known[4] ~= ARGV[3] and unpacked(known[4])
+  else
+    shares, versions_seen, wants_seen, barred, wake = {}, {}, {}, {}, 0
+    for at = 1, count do
+      versions_seen[at], wants_seen[at], barred[at] = -1, -1, 0
+      for place = at * 4 - 3, at * 4 do shares[place] = 0 end
+      row_of(at)
+    end
+  end
+  local active, any = {}, false
+  for at = 1, count do
+    active[at] = not same or is_active(at, before, shares, versions_seen)
+    any = any or active[at]
+  end
+  if any or now >= wake then
+    for at = 1, count do
+      if active[at] then
+        row_of(at)
+        local share = own_share(at)
+        barred[at] = share and share.barred or 0
+      end
+    end
+    local wants = usable_wants(barred)
+    for at = 1, count do
+      active[at] = active[at] or wants[at] ~= wants_seen[at]
+      if active[at] then state(at, wants[at]) end
+    end
+    local room = AT_ONCE
+    for at = 1, count do
+      local size = rows[at].size
+      if active[at] and is_due(rows[at]) and (room == AT_ONCE or room >= size) then
+        room = room - size
+        divide(at)
+      end
+    end
+    wake = NEVER
+    for at = 1, count do
+      if active[at] then
+        local row, share = rows[at], own[at]
+        local base = at * 4 - 3
+        local grant, told = grant_of(row, share)
+        shares[base], shares[base + 1] = grant, row.amount
+        shares[base + 2], shares[base + 3] = share.target, told
+        versions_seen[at] = row.version
+        if barred[at] ~= share.barred then wake, barred[at] = 0, share.barred end
+        redis.call('HSET', key_of(at), incarnation, text_of_share(share))
+        redis.call('PEXPIRE', key_of(at), WEEK_MS)
+      end
+      if barred[at] ~= 0 and barred[at] + GRACE_MS > now then
+        wake = min(wake, barred[at] + GRACE_MS)
+      end
+    end
+    wants_seen = wants
+  end
+  local written = {}
+  for at in pairs(changed_rows) do
+    written[#written + 1] = names[at]
+    written[#written + 1] = text_of_row(rows[at])
+  end
+  if #written > 0 then redis.call('HSET', key_rows, unpack(written)) end
+  local calm = 1
+  for at = 1, count do
+    local grant = shares[at * 4 - 3]
+    if grant ~= uses[at * 5 - 4] or grant ~= shares[at * 4 - 1] then calm = 0 end
+  end
+  local packed = pack(shares)
+  redis.call('HSET', key_own, 'seq', seq, 'epoch', epoch, 'plan', ARGV[2], 'uses', ARGV[3], 'shares',
+    packed, 'aux', pack({ wake, calm, versions_seen, wants_seen, barred, names }))
+  return packed
+end
+
+go_on(server_time())
+live(server_run_id(call[5]))
+bury()
+local known = redis.call('HMGET', key_own, 'seq', 'epoch', 'plan', 'uses', 'shares', 'aux')
+local known_seq, known_epoch = tonumber(known[1] or '-1'), tonumber(known[2] or '-1')
+if seq <= known_seq then
+  local good = seq == known_seq and known_epoch == epoch and redis.call('ZSCORE', key_seen, incarnation)
+  return answer(good and known[5] or pack({}), not good)
+end
+if known_epoch ~= epoch and peers > 0 and call_epoch ~= epoch then
+  reported, peers_told = reported + 1, max(peers_told, peers)
+end
+hear()
+if leaving then return answer(leave(), false) end
+return answer(renew(known), false)

@@ -1,0 +1,79 @@
+"""The ledger's script on a server: keys and arguments of a call, and what is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_ultrapar.cluster.ledger import Answer, Notice, Renewal, RowShare
+from pytest_ultrapar.errors import ConfigError
+
+SCRIPT = Path(__file__).with_name("ledger.lua")
+_PACK = msgspec.msgpack.Encoder()
+_HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
+_NUMBERS = msgspec.msgpack.Decoder(list[int])
+_NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
+
+
+def keys_of(name: str, call: Renewal) -> list[str]:
+    """All keys that the call touches, in one slot of a cluster.
+
+    Args:
+        name: Of the installation.
+        call: For the rows that it names.
+    """
+    prefix = f"{{ultrapar:{name}}}:"
+    fixed = ("ledger", "seen", "dead", "clocks", "news", "rows", f"host:{call.incarnation}")
+    return [prefix + part for part in (*fixed, *(f"row:{spec.name}" for spec in call.rows))]
+
+
+def arguments_of(call: Renewal) -> list[bytes]:
+    """The call as the script reads it."""
+    head = (
+        call.host,
+        call.incarnation,
+        call.seq,
+        call.run,
+        call.server_run_id,
+        call.epoch,
+        call.clock,
+        call.clock_ms,
+        call.peers,
+        call.news_seen,
+        call.leaving,
+        call.fresh,
+        call.news,
+    )
+    uses = [n for use in call.uses for n in (use.held, use.want, use.unit, use.spent, use.told)]
+    return [_PACK.encode(head), _PACK.encode((call.rows, call.lanes)), _PACK.encode(uses)]
+
+
+def answer_of(reply: Any) -> Answer:
+    """What the script answered.
+
+    Raises:
+        ConfigError: It is not what the script of this version answers: someone else writes to these
+            keys.
+    """
+    try:
+        head, packed, news = reply
+        epoch, stale, now_ms, server_ms, age_ms, peers, news_seen = _HEAD.decode(head)
+        numbers = _NUMBERS.decode(packed)
+        shares = tuple(RowShare(*numbers[at : at + 4]) for at in range(0, len(numbers), 4))
+        told = _NEWS.decode(news)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        problem = f"the ledger's answer is not one of this version: {error}"
+        raise ConfigError(problem) from error
+    return Answer(
+        epoch=epoch,
+        stale=stale,
+        now_ms=now_ms,
+        server_ms=server_ms,
+        epoch_age_ms=age_ms,
+        peers=peers,
+        shares=shares,
+        news=told,
+        news_seen=news_seen,
+    )
