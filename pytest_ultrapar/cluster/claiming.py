@@ -139,6 +139,11 @@ class Claiming:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def n_claimed(self) -> int:
+        """Cases that this host ever claimed."""
+        return sum(self._claimed)
+
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str], object]) -> Claimed:

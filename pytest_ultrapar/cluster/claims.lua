@@ -42,7 +42,6 @@ local function release(host)
   redis.call('HDEL', HOSTS, host)
   redis.call('HDEL', GIVEN, host)
   redis.call('ZREM', SEEN, host)
-  if redis.call('HGET', RUN, 'elected') == tostring(host) then redis.call('HDEL', RUN, 'elected') end
 end
 
 local function forget_silent(silent_ms)

@@ -349,5 +349,3 @@ class ClaimBook:
             del self.claims[case]
         self.back.update(cases)
         del self.hosts[number]
-        if self._elected == number:
-            self._elected = None

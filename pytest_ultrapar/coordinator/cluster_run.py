@@ -316,6 +316,11 @@ class ClusterRun:
                 f"run {self.name}: all {counted(len(self._case_of), 'case')} are done{failed}; "
                 "ultrapar merge joins the directories of its hosts"
             )
+        elif said.is_over and not self._claiming.n_claimed:
+            lines.append(
+                f"run {self.name}: all {counted(len(self._case_of), 'case')} were done before this "
+                "host joined"
+            )
         elif not said.is_over:
             left = sum(said.unclaimed)
             lines.append(
