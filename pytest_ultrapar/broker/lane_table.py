@@ -489,7 +489,7 @@ class LaneTable:
             limit.was_full = is_full
             for lane in limit.lanes:
                 if is_full:
-                    lane.seat_label = limit.name
+                    lane.seat_label = limit.seat_label
                     self._fill(lane, now_s)
                 else:
                     lane.n_full -= 1

@@ -127,10 +127,12 @@ class LimitState(Wake):
         head_of_line: Of the request that it is kept for, if any; `kept_until_s`: when that
             request's tokens fit, -infinity without one.
         lanes: The lanes that share it.
+        seat_label: What requests wait for while its seats are taken.
         was_full: Whether all seats were taken when the lanes were last told.
     """
 
     __slots__ = (
+        "_rate_labels",
         "controller",
         "days",
         "declared",
@@ -143,6 +145,7 @@ class LimitState(Wake):
         "purse",
         "rates",
         "ready_s",
+        "seat_label",
         "seats",
         "spent_until_s",
         "tokens",
@@ -165,6 +168,8 @@ class LimitState(Wake):
         headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
         rates: list[Pacer] = []
         tokens: list[TokenPacer] = []
+        self.seat_label = f"{self.name} (workers)"
+        self._rate_labels: list[tuple[Pacer | TokenPacer, str]] = []
         for kind, amount in declared.rows:
             if not kind.window_s or kind.is_daily:
                 continue
@@ -176,6 +181,7 @@ class LimitState(Wake):
             else:
                 pacer = TokenPacer(amount, kind.window_s + spare_s)
                 tokens.append(pacer)
+            self._rate_labels.append((pacer, f"{self.name} ({kind.word})"))
             if spare_s:
                 # Nobody knows how many tokens a request will have; a hundred of them in a minute
                 # are neither few nor many.
@@ -337,9 +343,11 @@ class LimitState(Wake):
 
     @property
     def wait_label(self) -> str:
-        """What requests wait for while its `ready_s` has not come: itself, or money."""
-        is_short = self.purse is not None and self.kept_until_s == math.inf
-        return BUDGET if is_short else self.name
+        """What requests wait for while its `ready_s` has not come: a kind of it, or money."""
+        if self.purse is not None and self.kept_until_s == math.inf:
+            return BUDGET
+        own = (label for pacer, label in self._rate_labels if pacer.ready_s >= self.ready_s)
+        return next(own, self.name)
 
     def free(self) -> None:
         """Be kept for no request any more."""

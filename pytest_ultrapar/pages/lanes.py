@@ -12,7 +12,6 @@ import numpy as np
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.broker.protocol import LaneStatus
     from pytest_ultrapar.store.manifest import Manifest
 
 N_SLICES = 200
@@ -131,20 +130,6 @@ def lane_uses(
             opened_at_s=_joined(opened, slice_s),
         )
     return uses
-
-
-def waits(lanes: Sequence[LaneStatus]) -> list[tuple[str, float]]:
-    """What requests waited for, the longest first: limits by name, and the broker's other words.
-
-    Args:
-        lanes: What became of them; seconds are those of all requests together.
-    """
-    waited_s: dict[str, float] = defaultdict(float)
-    for lane in lanes:
-        for name, seconds in lane.waited_s.items():
-            waited_s[name] += seconds
-    ordered = sorted(waited_s.items(), key=lambda one: -one[1])
-    return [(name, seconds) for name, seconds in ordered if seconds > 0]
 
 
 def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[LimitUse]:

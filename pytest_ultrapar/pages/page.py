@@ -8,7 +8,6 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
 from pytest_ultrapar.pages.frame import Tile, embedded, framed
-from pytest_ultrapar.pages.lanes import waits
 from pytest_ultrapar.pages.plots import (
     costs_plot,
     curves_plot,
@@ -23,7 +22,7 @@ from pytest_ultrapar.pages.transcripts import pack
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.summary import SIMULATED, summary_sections
+from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
 from pytest_ultrapar.report.text import counted, duration, percent, visible
 from pytest_ultrapar.store.manifest import read_manifest
 
@@ -74,7 +73,7 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         for plot in (
             passes_plot(figures.passes),
             costs_plot(figures.costs, manifest.currency),
-            time_plot(summary.attribution, waits(manifest.lanes)),
+            time_plot(summary.attribution, waits_line(manifest.lanes)),
             lanes_plot(figures.lanes),
             limit_uses_plot(figures.limit_uses),
             limits_plot(figures.limits),

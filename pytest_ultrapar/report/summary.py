@@ -178,6 +178,16 @@ def _times(n: int) -> str:
 
 MOST_LIMITS = 4
 _LEAST_SHARE = 0.001
+_LEAST_WAIT_S = 0.05
+_MOST_WAITS = 3
+_WAITS = {
+    "pause": "pauses of lanes",
+    "home": "home workers of lanes",
+    "group": "other cases of their group",
+    "budget": "the budget",
+    "retry budget": "the retry budget",
+}
+"""What the broker calls them, where that is no limit (`LaneStatus.waited_s`)."""
 _PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
@@ -214,6 +224,8 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
+    if waited := waits_line(lanes):
+        yield waited
     # Of one case nothing could have been done at the same time.
     if summary.client_bound and summary.statistics.n_timed > 1:
         yield f"CLIENT-BOUND: {summary.client_bound}"
@@ -225,6 +237,19 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
             f"{summary.n_without_request:,} of {n_graded} sent no request through llm; what they"
             " may have sent by other means is neither limited nor counted"
         )
+
+
+def waits_line(lanes: Sequence[LaneStatus]) -> str:
+    """What requests waited for, the longest first; empty where that is not worth saying."""
+    waited_s: Counter[str] = Counter()
+    for lane in lanes:
+        waited_s.update(lane.waited_s)
+    longest = [
+        f"{visible(_WAITS.get(name, name))}, {duration(seconds)}"
+        for name, seconds in waited_s.most_common(_MOST_WAITS)
+        if seconds >= _LEAST_WAIT_S
+    ]
+    return f"all requests together waited longest for {'; '.join(longest)}" if longest else ""
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:

@@ -28,12 +28,12 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import snapshot, transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
-from pytest_ultrapar.pages.lanes import waits
 from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.report.summary import waits_line
 from pytest_ultrapar.report.text import duration
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
@@ -550,18 +550,17 @@ def tiles(page):
 def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
     manifest = read_manifest(repeated)
     (lane,) = manifest.lanes
-    waited = {"lab/key0": 12.0, "pause": 90.0, "lab": 0.0}
+    waited = {"lab/key0 (qps)": 12.0, "pause": 90.0, "lab (workers)": 0.0}
     write_manifest(
         repeated,
         replace(manifest, lanes=[replace(lane, waited_s=waited, n_failed=2, n_rate_limited=24)]),
     )
     page = render(repeated).decode()
     assert tiles(page)["requests"][1] == "24 refused for rate limits, 2 failed"
-    assert waits(read_manifest(repeated).lanes) == [("pause", 90.0), ("lab/key0", 12.0)]
+    said = waits_line(read_manifest(repeated).lanes)
+    assert said.endswith(" waited longest for pauses of lanes, 90.0 s; lab/key0 (qps), 12.0 s")
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
-    found = waits(read_manifest(repeated).lanes)
-    said = time_plot(Attribution(9.0, parts, ()), found).note
-    assert said.endswith("longest for pause (90.0 s), lab/key0 (12.0 s), all of them together.")
+    assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
 
 def test_twice_the_repetitions_take_twice_the_time_and_cost(repeated):

@@ -34,6 +34,15 @@ def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
     assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
 
 
+def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
+    waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
+    lanes = [lane(waited_s=one) for one in waited]
+    assert lines(SUMMARY, *lanes) == [
+        "all requests together waited longest for pauses of lanes, 90.0 s; p/k0 (qps), 12.0 s"
+    ]
+    assert lines(SUMMARY, lane(waited_s={"p/k0 (qps)": 0.004})) == []
+
+
 def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)
