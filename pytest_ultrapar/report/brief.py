@@ -15,6 +15,7 @@ from pytest_ultrapar.report.summary import (
     performance_lines,
     replay_line,
     trouble_lines,
+    waits_line,
 )
 from pytest_ultrapar.report.text import (
     counted,
@@ -166,6 +167,7 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         basis = "measured" if statistics.basis == "full" else statistics.basis
         yield f"{times(statistics.speedup)} as fast as one after another ({basis})"
     yield from performance_lines(summary, lanes)
+    yield from filter(None, [waits_line(lanes, 1)])
     if summary.replayed is not None:
         yield replay_line(summary)
     elif summary.n_requests:
@@ -222,9 +224,9 @@ def _table(
             part = _share(cell for cell in cells if cell.names[across or 0] == value)
             line += part.shown(heads.width, paint)
         lines.append(line)
-    left_out = [f"{len(order) - len(shown):,} more rows"] if len(shown) < len(order) else []
+    left_out = [counted(len(order) - len(shown), "more row")] if len(shown) < len(order) else []
     if heads.n < len(values):
-        left_out.append(f"{len(values) - heads.n:,} more columns")
+        left_out.append(counted(len(values) - heads.n, "more column"))
     legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *left_out])}"
     return [*lines, *_folded([legend], width, _MOST_FOLDS)]
 

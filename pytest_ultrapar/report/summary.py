@@ -224,8 +224,6 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
-    if waited := waits_line(lanes):
-        yield waited
     # Of one case nothing could have been done at the same time.
     if summary.client_bound and summary.statistics.n_timed > 1:
         yield f"CLIENT-BOUND: {summary.client_bound}"
@@ -239,17 +237,17 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         )
 
 
-def waits_line(lanes: Sequence[LaneStatus]) -> str:
-    """What requests waited for, the longest first; empty where that is not worth saying."""
+def waits_line(lanes: Sequence[LaneStatus], most: int = _MOST_WAITS) -> str:
+    """The `most` things that requests waited for longest; empty if that is not worth saying."""
     waited_s: Counter[str] = Counter()
     for lane in lanes:
         waited_s.update(lane.waited_s)
     longest = [
-        f"{visible(_WAITS.get(name, name))}, {duration(seconds)}"
-        for name, seconds in waited_s.most_common(_MOST_WAITS)
+        f"{visible(_WAITS.get(name, name))} ({duration(seconds)})"
+        for name, seconds in waited_s.most_common(most)
         if seconds >= _LEAST_WAIT_S
     ]
-    return f"all requests together waited longest for {'; '.join(longest)}" if longest else ""
+    return f"all requests together waited longest for {', '.join(longest)}" if longest else ""
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
@@ -343,7 +341,8 @@ def summary_sections(
         yield _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
-    speed = (*_speed(summary), *performance_lines(summary, lanes))
+    waited = filter(None, [waits_line(lanes)])
+    speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
         ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),

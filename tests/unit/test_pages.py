@@ -558,7 +558,7 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
     page = render(repeated).decode()
     assert tiles(page)["requests"][1] == "24 refused for rate limits, 2 failed"
     said = waits_line(read_manifest(repeated).lanes)
-    assert said.endswith(" waited longest for pauses of lanes, 90.0 s; lab/key0 (qps), 12.0 s")
+    assert said.endswith(" waited longest for pauses of lanes (90.0 s), lab/key0 (qps) (12.0 s)")
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
     assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
