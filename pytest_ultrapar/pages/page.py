@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.pages.figures import CaseLine
+    from pytest_ultrapar.pages.figures import CaseLine, Figures
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
@@ -108,6 +108,7 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         figures=figures,
         plots=plots,
         sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
+        beside_best=_beside_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
     )
@@ -167,6 +168,34 @@ def _is_of_one_piece(manifest: Manifest) -> bool:
     """Whether its time is that of all its cases: no part was done, or answered, by another run."""
     taken = (manifest.reused, manifest.regraded, manifest.replayed)
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
+
+
+def _beside_best(figures: Figures) -> Section | None:
+    """Whether the best model is better than the others; None where there is no other."""
+    if not figures.beside_best:
+        return None
+    rows = tuple(
+        (
+            one.model,
+            f"{one.n:,}",
+            f"{one.n_gained:,}",
+            f"{one.n_lost:,}",
+            f"{100 * one.difference:+.0f}",
+            "-" if one.low is None or one.high is None else _points(one.low, one.high),
+            "not known" if one.high is None else "yes" if one.high < 0 else "may be chance",
+        )
+        for one in figures.beside_best
+    )
+    header = ("model", "cases of both", "solved alone", "the best alone", "difference")
+    return Section(
+        f"Models beside {figures.best}, which solved most",
+        (*header, "95 % interval", "the best is better"),
+        rows,
+    )
+
+
+def _points(low: float, high: float) -> str:
+    return f"{100 * low:+.0f} to {100 * high:+.0f}"
 
 
 def _settings(manifest: Manifest) -> Section:

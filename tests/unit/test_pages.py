@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +29,7 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import snapshot, transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
+from pytest_ultrapar.pages.models import beside_best
 from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
@@ -146,6 +148,37 @@ def test_pass_at_k_is_that_of_the_tables(repeated):
         if one.k in {1, 3}:
             figure = said[one.model, f"pass@{one.k}"]
             assert (figure.value, figure.interval) == (one.value, (one.low, one.high))
+
+
+def test_models_stand_beside_the_best_one_paired_by_case(repeated):
+    figures = read_figures(repeated, read_manifest(repeated))
+    (look,) = figures.beside_best
+    asked = defaultdict(dict)
+    for row in table(repeated, "results"):
+        if row["outcome"] in {"solved", "unsolved"}:
+            solved = row["outcome"] == "solved"
+            asked[row["param.flaw"], row["repeat"]][row["model"]] = solved
+    pairs = [(own["m2"], own["m1"]) for own in asked.values() if len(own) == 2]
+    assert (figures.best, look.model, look.n) == ("m2", "m1", len(pairs))
+    assert (look.n_gained, look.n_lost) == (pairs.count((False, True)), pairs.count((True, False)))
+    assert look.low <= look.difference <= 0 <= look.high
+    page = render(repeated).decode()
+    assert "Models beside m2, which solved most" in page
+    assert f"<td>{look.low * 100:+.0f} to {look.high * 100:+.0f}</td><td>may be chance" in page
+
+
+def test_better_beyond_chance_is_said():
+    rows = {
+        model: [
+            SimpleNamespace(case_id=f"{model}{n}", outcome=outcome, cell="", cluster=None)
+            for n in range(40)
+        ]
+        for model, outcome in (("a", "unsolved"), ("b", "solved"))
+    }
+    questions = {f"{model}{n}": (n, 0) for model in "ab" for n in range(40)}
+    best, (look,) = beside_best(rows, questions, {"a": "A", "b": "B"})
+    assert (best, look.model, look.n_lost, look.difference) == ("B", "A", 40, -1.0)
+    assert look.high < -0.8
 
 
 def test_first_tokens_are_those_of_the_tables(repeated):
