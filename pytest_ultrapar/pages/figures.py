@@ -18,6 +18,7 @@ from pytest_ultrapar.pages.lanes import (
     lane_uses,
     limit_lines,
     limit_uses,
+    n_refused,
 )
 from pytest_ultrapar.pages.models import (
     Beside,
@@ -166,6 +167,8 @@ class Figures(msgspec.Struct, frozen=True):
     """How long requests that were streamed waited for their first token."""
     costs: list[ModelCost]
     passes: list[PassAt]
+    n_refused: int
+    """Requests that were refused for rate limits."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
     beside_best: list[Beside]
@@ -251,6 +254,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         _curves(_first_tokens(attempts, model_of), shown),
         costs,
         passes(by_model, shown),
+        n_refused(attempts),
         best,
         besides,
         lane_uses(attempts, pauses, manifest),

@@ -186,6 +186,11 @@ def _sent_until(
     return sums[np.searchsorted(sends, ends, "right")]
 
 
+def n_refused(attempts: Sequence[dict[str, Any]]) -> int:
+    """Requests that were refused for rate limits."""
+    return sum(row["outcome"] in _REFUSED for row in attempts)
+
+
 def _sent(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in attempts if row["t_send_s"] is not None and row["t_end_s"] is not None]
 

@@ -18,6 +18,7 @@ from pytest_ultrapar.pages.plots import (
     passes_plot,
     time_plot,
 )
+from pytest_ultrapar.pages.snapshot import Readable
 from pytest_ultrapar.pages.transcripts import pack
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.publish import write_whole
@@ -39,30 +40,29 @@ TEMPLATE = "pages/report.html.j2"
 _CASES_AT_ONCE = 1_000
 
 
-def write_page(run_dir: Path, path: Path, state: str = "", tables: Path | None = None) -> None:
+def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None:
     """Write the page of a run whose tables are made.
 
     Args:
         run_dir: The run's directory.
         path: The page; an earlier one stays where this one cannot be written whole.
-        state: What is to be known of the run before its figures, if anything.
-        tables: Where its tables stand; None: there, too.
+        found: Where its tables stand, and what is to be known first; None: there, and nothing.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: The page cannot be written.
     """
-    write_whole(path, render(run_dir, state, tables))
+    write_whole(path, render(run_dir, found))
 
 
-def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
+def render(run_dir: Path, found: Readable | None = None) -> bytes:
     """The page as HTML in UTF-8; `write_page` has the arguments.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: A file of it cannot be read.
     """
-    tables = run_dir if tables is None else tables
+    tables, state, goes_on = found or Readable(run_dir, "")
     manifest, summary = read_manifest(tables), read_summary(tables)
     if summary is None:
         msg = f"{run_dir} has no results yet"
@@ -104,10 +104,12 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         manifest=manifest,
         summary=summary,
         simulated=SIMULATED if summary.simulated else "",
-        tiles=list(_tiles(summary, manifest)),
+        tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
         figures=figures,
         plots=plots,
-        sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
+        sections=list(
+            summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
+        ),
         beside_best=_beside_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
@@ -124,12 +126,15 @@ def _as_text(cases: list[CaseLine]) -> list[str]:
     return pieces
 
 
-def _tiles(summary: RunSummary, manifest: Manifest) -> Iterator[Tile]:
+def _tiles(
+    summary: RunSummary, manifest: Manifest, figures: Figures, *, goes_on: bool
+) -> Iterator[Tile]:
     statistics = summary.statistics
     counts = statistics.counts
     if statistics.n_graded:
         share = counts["solved"] / statistics.n_graded
         note = f"{counts['solved']:,} of {counted(statistics.n_graded, 'graded case')}"
+        note += "; cases that take long end last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     yield Tile(
         "coverage",
@@ -148,9 +153,11 @@ def _tiles(summary: RunSummary, manifest: Manifest) -> Iterator[Tile]:
     if summary.efficiency is not None:
         note = visible(summary.binding or "")
         yield Tile("efficiency", percent(summary.efficiency), note, "summary.json: efficiency")
-    limited = sum(lane.n_rate_limited for lane in manifest.lanes)
+    # A run that goes on has no word of its lanes yet.
+    limited = sum(lane.n_rate_limited for lane in manifest.lanes) or figures.n_refused
     failed = sum(lane.n_failed for lane in manifest.lanes)
-    note = f"{limited:,} refused for rate limits, {failed:,} failed" if manifest.lanes else ""
+    note = f"{limited:,} refused for rate limits"
+    note += f", {failed:,} failed" if manifest.lanes else ""
     yield Tile("requests", f"{summary.n_requests:,}", note, "attempts: rows; manifest.json: lanes")
     if summary.cost is not None:
         solved = counts["solved"]

@@ -326,7 +326,7 @@ _BASIS: dict[Basis, str] = {
 
 
 def summary_sections(
-    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str
+    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, goes_on: bool = False
 ) -> Iterator[Section]:
     """All that a run says of itself.
 
@@ -334,19 +334,20 @@ def summary_sections(
         summary: What the compaction found.
         lanes: What became of each lane.
         directory: Where the results are, as it should be shown.
+        goes_on: Whether cases without an end may still have one.
     """
     said = [SIMULATED] if summary.simulated else []
-    yield Section(f"Run {summary.run_id}", notes=(*said, *_outcomes(summary)))
+    yield Section(f"Run {summary.run_id}", notes=(*said, *_outcomes(summary, goes_on=goes_on)))
     if summary.cells:
         yield _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
     waited = filter(None, [waits_line(lanes)])
-    speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
+    speed = (*_speed(summary, goes_on=goes_on), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
         ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),
-        ("Trouble", (*trouble_lines(summary),)),
+        ("Trouble", (*trouble_lines(summary, goes_on=goes_on),)),
     ):
         if notes:
             yield Section(title, notes=notes)
@@ -420,13 +421,13 @@ def _bounds(interval: tuple[float, float]) -> str:
     return " to ".join(f"{bound * 100:.1f}" for bound in interval)
 
 
-def _outcomes(summary: RunSummary) -> Iterator[str]:
+def _outcomes(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     statistics = summary.statistics
     counts = dict(statistics.counts)
     without_grade = {
         "finished but not graded": summary.n_ungraded,
-        "interrupted": summary.n_interrupted,
-        "never ran": summary.n_never_ran,
+        "running" if goes_on else "interrupted": summary.n_interrupted,
+        "waiting" if goes_on else "never ran": summary.n_never_ran,
     }
     counts.update({said: n for said, n in without_grade.items() if n})
     shown = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
@@ -458,7 +459,7 @@ def pace(summary: RunSummary) -> str:
     return "; ".join(said)
 
 
-def _speed(summary: RunSummary) -> Iterator[str]:
+def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     statistics = summary.statistics
     sample = statistics.sample
     if sample is not None:
@@ -499,7 +500,9 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
             of_these = "interrupted episodes that do not count"
-            if summary.n_ungraded:
+            if goes_on:
+                of_these = "episodes that are running or are not graded yet"
+            elif summary.n_ungraded:
                 of_these = "episodes that were interrupted or are not graded yet"
             yield f"{counted(n_more, 'request')} more, in {of_these}"
         if summary.n_maybe_billed:
@@ -566,7 +569,7 @@ def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]
         yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 
-def trouble_lines(summary: RunSummary) -> Iterator[str]:
+def trouble_lines(summary: RunSummary, *, goes_on: bool = False) -> Iterator[str]:
     """Why cases have no grade; lines safe for a terminal."""
     if summary.kinds:
         kinds = (f"{n} {visible(kind)}" for kind, n in summary.kinds.items())
@@ -582,9 +585,10 @@ def trouble_lines(summary: RunSummary) -> Iterator[str]:
         yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"
     counts = summary.statistics.counts
     yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
-    for nodeid in summary.never_ran[:MOST_SHOWN]:
-        yield f"  never ran: {visible(nodeid)}"
-    yield from _more(summary.n_never_ran - len(summary.never_ran[:MOST_SHOWN]))
+    if not goes_on:
+        for nodeid in summary.never_ran[:MOST_SHOWN]:
+            yield f"  never ran: {visible(nodeid)}"
+        yield from _more(summary.n_never_ran - len(summary.never_ran[:MOST_SHOWN]))
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"

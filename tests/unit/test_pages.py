@@ -413,6 +413,11 @@ def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
     for page, markdown in pages:
         assert re.search(r"This run goes on: it had 6 of 7 cases at 2\d{3}-.* UTC", page)
         assert "This run goes on" in markdown
+        for told in (page, markdown):
+            assert "1 waiting" in told
+            assert not re.search("interrupted|never ran", told)
+        assert tiles(page)["solved"][1].endswith("; cases that take long end last")
+        assert tiles(page)["requests"][1].endswith(" refused for rate limits")
         assert "gap" not in markdown
 
 
