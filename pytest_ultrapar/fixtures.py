@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ultrapar.options import pool_path
 from pytest_ultrapar.session import prefetch
+from pytest_ultrapar.session.prefetch import Graded
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
@@ -41,16 +42,19 @@ class Grader:
     def __init__(self, state: CaseState | None) -> None:
         self._state = state
 
-    def __call__(self, verdict: bool | str | Verdict, /, **scores: float) -> None:
+    def __call__(
+        self, verdict: bool | str | Verdict, /, *, reason: str | None = None, **scores: float
+    ) -> None:
         """Record what the episode was worth.
 
         Args:
             verdict: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
-                or an object with `outcome`, `scores` and perhaps `kind`.
+                or an object with `outcome`, `scores` and perhaps `kind` and `reason`.
+            reason: Why, in a sentence; it stands with the case wherever it is shown.
             scores: Numbers by name; True and False count as 1 and 0.
 
         Raises:
-            TypeError: The verdict is none of these.
+            TypeError: The verdict is none of these, or the reason no text.
             ValueError: Another outcome, or a score that is not a finite number.
         """
         # What is wrong is in the test, so its line is the one to show.
@@ -59,6 +63,7 @@ class Grader:
             verdict = "solved" if verdict else "unsolved"
         outcome: object = verdict
         kind: str | None = None
+        why: object = reason
         numbers: dict[str, Any] = dict(scores)
         if not isinstance(verdict, str):
             if not hasattr(verdict, "outcome") or not hasattr(verdict, "scores"):
@@ -68,17 +73,21 @@ class Grader:
                 )
                 raise TypeError(msg)
             outcome, kind = verdict.outcome, getattr(verdict, "kind", None)
+            why = getattr(verdict, "reason", None) if reason is None else reason
             numbers = {**verdict.scores, **numbers}
         if outcome not in GRADES:
             msg = f"grade() got outcome {outcome!r}; allowed are {', '.join(GRADES)}"
             raise ValueError(msg)
+        if not isinstance(why, str | None):
+            msg = f"grade() got reason={why!r}; a reason is a text"
+            raise TypeError(msg)
         for name, value in numbers.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
                 msg = f"grade() got {name}={value!r}; a score must be a finite number"
                 raise ValueError(msg)
         if self._state is not None:
             plain = {name: float(value) for name, value in numbers.items()}
-            self._state.graded = (outcome, plain, kind)
+            self._state.graded = Graded(outcome, plain, kind, why)
 
 
 class _OutOfReach:

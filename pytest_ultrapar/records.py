@@ -292,7 +292,8 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
         kind: One word more: why it is `infra`, why the provider refused it, or the exception of an
             `error`.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
-        error: What went wrong, as a message or the beginning of a traceback.
+        error: What went wrong: a message, the beginning of a traceback, or the reason that `grade`
+            was given.
         host: As of `EpisodeEnded`.
     """
 

@@ -162,7 +162,9 @@ class World:
         window = spec.window_ms / host.rate if mine else spec.window_ms * RATE_SLACK
         if not mine and self.wide_clocks:
             window /= max(host.rate, 1)
-        return max((share for share, when in use.sent.items() if when > self.now - window), default=0)
+        return max(
+            (share for share, when in use.sent.items() if when > self.now - window), default=0
+        )
 
     def say(self, host: Host) -> Renewal:
         host.seq += 1

@@ -35,6 +35,17 @@ ErrorKind = Literal[
     "other",
 ]
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
+_WHY: dict[ErrorKind, str] = {
+    "tool_call_format": "{tool} was not called in the right form",
+    "max_turns": "the turns ran out before {tool} was called",
+    "timeout": "{tool} timed out and was given up",
+    "tool_selection": "{tool}, which the task needs, was never called",
+    "parameter_config": "{tool} was not called with the task's arguments",
+    "sequence_order": "{tool} was called before what it needs was done",
+    "dependency": "{tool} was never called, and what needs it was refused",
+    "luck": "no model could have solved it with this luck",
+    "other": "{tool} failed and was given up",
+}
 
 
 def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
@@ -52,8 +63,7 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
        `tool_selection`.
     6. Everything was done, and more: `needless_calls`.
     """
-    well_formed = [c for c in episode.calls if c.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
-    if not well_formed:
+    if not _well_formed(episode):
         named = any(call.tool and call.error == UNKNOWN_TOOL for call in episode.calls)
         return "tool_selection" if named else "tool_call_format"
     if not episode.reachable:
@@ -71,6 +81,23 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
     if last.ok:
         return "sequence_order" if as_asked(lacking, last) else "parameter_config"
     return _cause(last)
+
+
+def explain(kind: ErrorKind, episode: Episode, sound: Plan) -> str:
+    """What `classify_error` found, in a sentence."""
+    came_to, n_steps = work(sound, episode.calls), len(sound.steps)
+    if kind == "needless_calls":
+        return f"all {n_steps} steps done, and {came_to.n_needless} calls were needless"
+    lacking = next((one.tool for one in sound.steps if one.tool not in came_to.done), "a tool")
+    why = _WHY[kind].format(tool=lacking)
+    if not _well_formed(episode):
+        unknown = kind == "tool_selection"
+        why = "no tool was named that exists" if unknown else "no call was well formed"
+    return f"{len(came_to.done)} of {n_steps} steps done: {why}"
+
+
+def _well_formed(episode: Episode) -> list[Call]:
+    return [call for call in episode.calls if call.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
 
 
 def _wanting(episode: Episode) -> set[str]:

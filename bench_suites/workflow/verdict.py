@@ -13,7 +13,7 @@ from bench_suites.workflow.achievement import (
     task_achievement,
 )
 from bench_suites.workflow.adherence import adherence
-from bench_suites.workflow.error_kind import ErrorKind, classify_error
+from bench_suites.workflow.error_kind import ErrorKind, classify_error, explain
 from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.spots import followed, spots
 from bench_suites.workflow.steps import asked, sent, work
@@ -40,11 +40,13 @@ class Verdict:
     Attributes:
         scores: By name; see `score`.
         kind: Class of the error; None if solved.
+        reason: The error in a sentence; None if solved.
     """
 
     outcome: Outcome
     scores: dict[str, float]
     kind: ErrorKind | None
+    reason: str | None
 
 
 def score(episode: Episode) -> Verdict:
@@ -88,6 +90,7 @@ def score(episode: Episode) -> Verdict:
     came_to = work(task.plan, episode.calls)
     is_claimed = episode.completed and len(came_to.done) < len(task.required)
     outcome = _outcome(task.plan, came_to)
+    kind = None if outcome == "solved" else classify_error(episode, task.plan)
     return Verdict(
         outcome=outcome,
         scores={
@@ -113,7 +116,8 @@ def score(episode: Episode) -> Verdict:
             "assisted": float(episode.n_helped > 0),
             "assisted_turns": float(episode.n_helped),
         },
-        kind=None if outcome == "solved" else classify_error(episode, task.plan),
+        kind=kind,
+        reason=None if kind is None else explain(kind, episode, task.plan),
     )
 
 

@@ -79,6 +79,20 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
     return found
 
 
+def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
+    """What each case asks, by case id: the same for the cases of all models that are asked it."""
+    found: dict[str, tuple[int, int]] = {}
+    numbers: dict[str, int] = {}
+    seen: Counter[tuple[int, str]] = Counter()
+    for case in cases:
+        name = f"{case.test} {case.repeat} {sorted(case.params.items())!r}"
+        number = numbers.setdefault(name, len(numbers))
+        # As in `cells_of`, two may look alike.
+        found[case.case_id] = number, seen[number, case.model]
+        seen[number, case.model] += 1
+    return found
+
+
 def _cell(row: Repetition) -> str:
     return row.cell or row.case_id
 

@@ -144,6 +144,7 @@ class LimitState(Wake):
     """
 
     __slots__ = (
+        "_rate_labels",
         "controller",
         "days",
         "declared",
@@ -190,6 +191,7 @@ class LimitState(Wake):
         headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
         rates: list[Pacer] = []
         tokens: list[TokenPacer] = []
+        self._rate_labels: list[tuple[Pacer | TokenPacer, str]] = []
         for kind, amount in declared.rows:
             if not kind.window_s or kind.is_daily:
                 continue
@@ -201,6 +203,7 @@ class LimitState(Wake):
                 rates.append(pacer)
             else:
                 tokens.append(pacer)
+            self._rate_labels.append((pacer, f"{self.name} ({kind.word})"))
             if spare_s:
                 # Nobody knows how many tokens a request will have; a hundred of them in a minute
                 # are neither few nor many.
@@ -414,18 +417,20 @@ class LimitState(Wake):
 
     @property
     def wait_label(self) -> str:
-        """What requests wait for while its `ready_s` has not come: itself, its share, or money."""
+        """What requests wait for while its `ready_s` has not come: a kind of it, a share, or money."""
         if self.shares is not None and self.shares.are_rates_cut:
             return self.shares.label
-        is_short = self.purse is not None and self.kept_until_s == math.inf
-        return BUDGET if is_short else self.name
+        if self.purse is not None and self.kept_until_s == math.inf:
+            return BUDGET
+        own = (label for pacer, label in self._rate_labels if pacer.ready_s >= self.ready_s)
+        return next(own, self.name)
 
     @property
     def seat_label(self) -> str:
         """What requests wait for while it is full: itself, or its share."""
         if self.shares is not None and self.shares.are_seats_cut:
             return self.shares.label
-        return self.name
+        return f"{self.name} (workers)"
 
     def free(self) -> None:
         """Be kept for no request any more."""

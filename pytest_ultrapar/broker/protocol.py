@@ -189,8 +189,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
     Attributes:
         state: `up`, `paused` (until a time) or `out`: removed, until the end of the run.
         reason: One sentence for people when `paused` or removed, else empty.
-        waited_s: Seconds that requests waited, by the name of the limit that bound them (or
-            `pause`, `group`, `home`, `budget`).
+        waited_s: Seconds that requests waited, by what bound them: a limit and its kind, as
+            `lab/key0 (qps)`, or `pause`, `group`, `home`, `budget`.
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
         orphans: Seats kept taken because their holder died and its request may still be running.
         pauses: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).

@@ -207,7 +207,8 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
     if grade.scores:
         yield "scores", _scores(grade)
     if grade.error:
-        yield "error", visible(grade.error.rstrip("\n"))
+        went_wrong = one.test_failed or grade.outcome in {"infra", "error"}
+        yield "error" if went_wrong else "why", visible(grade.error.rstrip("\n"))
 
 
 def _episode_facts(

@@ -61,7 +61,7 @@ def _write_page(directory: Path, path: Path | None) -> None:
 
     path = path or directory / PAGE
     with readable(directory) as found:
-        write_page(directory, path, found.state, found.directory)
+        write_page(directory, path, found)
     sys.stdout.write(f"{path}\n")
 
 
@@ -76,7 +76,11 @@ def _write_markdown(directory: Path, path: Path | None) -> None:
     with readable(directory) as found:
         manifest, summary = read_manifest(found.directory), read_summary(found.directory)
         assert summary is not None
-        sections = [*summary_sections(summary, manifest.lanes, directory=str(directory))]
+        sections = [
+            *summary_sections(
+                summary, manifest.lanes, directory=str(directory), goes_on=found.goes_on
+            )
+        ]
     if found.state:
         first = sections[0]
         sections[0] = replace(first, notes=(found.state, *first.notes))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.analysis.repetitions import cells_of, share_of
+from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pages.lanes import (
@@ -18,8 +18,16 @@ from pytest_ultrapar.pages.lanes import (
     lane_uses,
     limit_lines,
     limit_uses,
+    n_refused,
 )
-from pytest_ultrapar.pages.models import ModelCost, PassAt, model_costs, passes
+from pytest_ultrapar.pages.models import (
+    Beside,
+    ModelCost,
+    PassAt,
+    beside_best,
+    model_costs,
+    passes,
+)
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import one_line, shortened, visible
 from pytest_ultrapar.store.cases_file import read_cases
@@ -159,6 +167,12 @@ class Figures(msgspec.Struct, frozen=True):
     """How long requests that were streamed waited for their first token."""
     costs: list[ModelCost]
     passes: list[PassAt]
+    n_refused: int
+    """Requests that were refused for rate limits."""
+    best: str
+    """The model that solved the largest share of its graded cases; empty if none was graded."""
+    beside_best: list[Beside]
+    """The other models beside it."""
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
     limits: list[LimitLine]
@@ -189,7 +203,7 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     # Plans and tables are large, and needed one after the other.
-    cells, clusters = _cells_and_clusters(run_dir)
+    cells, clusters, questions = _planned(run_dir)
     columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
     results = read_rows(run_dir, "results", columns, beginning=_PARAM)
     results.sort(key=lambda row: _ORDER.index(row["outcome"]))
@@ -207,6 +221,13 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     by_model: dict[str, list[_Row]] = defaultdict(list)
     for row in results:
         by_model[row["model"]].append(rows[row["case_id"]])
+    graded = {
+        model: those
+        for model, own in by_model.items()
+        if (those := [row for row in own if row.outcome in _GRADED])
+    }
+    best, besides = beside_best(graded, questions, shown) if graded else ("", [])
+    questions.clear()
     values = dict(_values(results))
     places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
     money_of = partial(money, currency=manifest.currency)
@@ -233,6 +254,9 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         _curves(_first_tokens(attempts, model_of), shown),
         costs,
         passes(by_model, shown),
+        n_refused(attempts),
+        best,
+        besides,
         lane_uses(attempts, pauses, manifest),
         limit_uses(attempts, manifest),
         limit_lines(changes, attempts),
@@ -240,9 +264,13 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     )
 
 
-def _cells_and_clusters(run_dir: Path) -> tuple[dict[str, str], dict[str, str | None]]:
+def _planned(
+    run_dir: Path,
+) -> tuple[dict[str, str], dict[str, str | None], dict[str, tuple[int, int]]]:
+    """The cell, the cluster and the question of each case, by case id."""
     planned = read_cases(run_dir)
-    return cells_of(planned), {case.case_id: case.cluster for case in planned}
+    clusters = {case.case_id: case.cluster for case in planned}
+    return cells_of(planned), clusters, questions_of(planned)
 
 
 def _line(

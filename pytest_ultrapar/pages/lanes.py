@@ -12,7 +12,6 @@ import numpy as np
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.broker.protocol import LaneStatus
     from pytest_ultrapar.store.manifest import Manifest
 
 N_SLICES = 200
@@ -133,20 +132,6 @@ def lane_uses(
     return uses
 
 
-def waits(lanes: Sequence[LaneStatus]) -> list[tuple[str, float]]:
-    """What requests waited for, the longest first: limits by name, and the broker's other words.
-
-    Args:
-        lanes: What became of them; seconds are those of all requests together.
-    """
-    waited_s: dict[str, float] = defaultdict(float)
-    for lane in lanes:
-        for name, seconds in lane.waited_s.items():
-            waited_s[name] += seconds
-    ordered = sorted(waited_s.items(), key=lambda one: -one[1])
-    return [(name, seconds) for name, seconds in ordered if seconds > 0]
-
-
 def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[LimitUse]:
     """The limits that were used most, but those per day, at most `MOST_LANES`.
 
@@ -199,6 +184,11 @@ def _sent_until(
     sums = np.concatenate(([0.0], np.cumsum([weight(row) for row in ordered])))
     sends = np.array([row["t_send_s"] for row in ordered])
     return sums[np.searchsorted(sends, ends, "right")]
+
+
+def n_refused(attempts: Sequence[dict[str, Any]]) -> int:
+    """Requests that were refused for rate limits."""
+    return sum(row["outcome"] in _REFUSED for row in attempts)
 
 
 def _sent(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

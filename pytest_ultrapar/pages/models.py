@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.analysis.repetitions import cell_share, n_repetitions
+from pytest_ultrapar.analysis.paired import Interval, rate_difference
+from pytest_ultrapar.analysis.repetitions import (
+    cell_share,
+    clusters_of,
+    n_repetitions,
+    with_dependence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.analysis.repetitions import Repetition
+
+    Question = tuple[int, int]
 
 _EACH_K = 10
 """Up to here every k has a point, beyond it 20, 50, 100 and so on."""
@@ -37,6 +45,30 @@ class ModelCost(msgspec.Struct, frozen=True):
     def per_solved(self) -> float | None:
         """What one solved case cost, failures paid for; None where none was solved."""
         return self.cost / self.n_solved if self.n_solved else None
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """A model beside the one that solved most, by the cases that both were asked and graded on.
+
+    Attributes:
+        n: Pairs of cases.
+        n_gained: Cases that this model solved alone.
+        n_lost: Cases that the best one solved alone.
+        low: Of the difference of the solved shares, this model's less the best one's, the interval
+            at 95 %; None where all cases depend on each other.
+    """
+
+    model: str
+    n: int
+    n_gained: int
+    n_lost: int
+    low: float | None
+    high: float | None
+
+    @property
+    def difference(self) -> float:
+        """Of the solved shares."""
+        return (self.n_gained - self.n_lost) / self.n
 
 
 class PassAt(msgspec.Struct, frozen=True):
@@ -94,6 +126,45 @@ def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -
                 low, high = share.interval.known
                 found.append(PassAt(shown[model], k, share.n, share.value, low, high))
     return found
+
+
+def beside_best(
+    rows: Mapping[str, Sequence[Repetition]],
+    questions: Mapping[str, Question],
+    shown: Mapping[str, str],
+) -> tuple[str, list[Beside]]:
+    """The model that solved the largest share, and each other one beside it, the nearest first.
+
+    Args:
+        rows: The graded results of each model; at least one model.
+        questions: What each case asks, by case id.
+        shown: How the page calls each model.
+    """
+    best = max(sorted(rows), key=lambda model: _solved_share(rows[model]))
+    own = {questions[row.case_id]: row for row in rows[best]}
+    found = []
+    for model in sorted(rows.keys() - {best}):
+        asked = {questions[row.case_id]: row for row in rows[model]}
+        pairs = [(own[one], row) for one, row in asked.items() if one in own]
+        if pairs:
+            found.append(_beside(shown[model], pairs))
+    return shown[best], sorted(found, key=lambda one: -one.difference)
+
+
+def _beside(model: str, pairs: Sequence[tuple[Repetition, Repetition]]) -> Beside:
+    solved = [(best.outcome == "solved", own.outcome == "solved") for best, own in pairs]
+    n_gained, n_lost = solved.count((False, True)), solved.count((True, False))
+    clusters = clusters_of([best for best, _ in pairs])
+    changes = [
+        (cluster, float(own) - best) for cluster, (best, own) in zip(clusters, solved, strict=True)
+    ]
+    alone = rate_difference(len(pairs), n_gained, n_lost)
+    low, high = with_dependence(alone, changes, ends=Interval(-1.0, 1.0)).known
+    return Beside(model, len(pairs), n_gained, n_lost, low, high)
+
+
+def _solved_share(rows: Sequence[Repetition]) -> float:
+    return sum(row.outcome == "solved" for row in rows) / len(rows)
 
 
 def _ks(n: int) -> list[int]:

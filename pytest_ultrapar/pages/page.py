@@ -8,7 +8,6 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pages.figures import read_figures
 from pytest_ultrapar.pages.frame import Tile, embedded, framed
-from pytest_ultrapar.pages.lanes import waits
 from pytest_ultrapar.pages.plots import (
     costs_plot,
     curves_plot,
@@ -19,11 +18,12 @@ from pytest_ultrapar.pages.plots import (
     passes_plot,
     time_plot,
 )
+from pytest_ultrapar.pages.snapshot import Readable
 from pytest_ultrapar.pages.transcripts import pack
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.summary import SIMULATED, summary_sections
+from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
 from pytest_ultrapar.report.text import counted, duration, percent, visible
 from pytest_ultrapar.store.manifest import read_manifest
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.pages.figures import CaseLine
+    from pytest_ultrapar.pages.figures import CaseLine, Figures
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
@@ -40,30 +40,29 @@ TEMPLATE = "pages/report.html.j2"
 _CASES_AT_ONCE = 1_000
 
 
-def write_page(run_dir: Path, path: Path, state: str = "", tables: Path | None = None) -> None:
+def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None:
     """Write the page of a run whose tables are made.
 
     Args:
         run_dir: The run's directory.
         path: The page; an earlier one stays where this one cannot be written whole.
-        state: What is to be known of the run before its figures, if anything.
-        tables: Where its tables stand; None: there, too.
+        found: Where its tables stand, and what is to be known first; None: there, and nothing.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: The page cannot be written.
     """
-    write_whole(path, render(run_dir, state, tables))
+    write_whole(path, render(run_dir, found))
 
 
-def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
+def render(run_dir: Path, found: Readable | None = None) -> bytes:
     """The page as HTML in UTF-8; `write_page` has the arguments.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
         ResultsError: A file of it cannot be read.
     """
-    tables = run_dir if tables is None else tables
+    tables, state, goes_on = found or Readable(run_dir, "")
     manifest, summary = read_manifest(tables), read_summary(tables)
     if summary is None:
         msg = f"{run_dir} has no results yet"
@@ -74,7 +73,7 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         for plot in (
             passes_plot(figures.passes),
             costs_plot(figures.costs, manifest.currency),
-            time_plot(summary.attribution, waits(manifest.lanes)),
+            time_plot(summary.attribution, waits_line(manifest.lanes)),
             lanes_plot(figures.lanes),
             limit_uses_plot(figures.limit_uses),
             limits_plot(figures.limits),
@@ -105,10 +104,13 @@ def render(run_dir: Path, state: str = "", tables: Path | None = None) -> bytes:
         manifest=manifest,
         summary=summary,
         simulated=SIMULATED if summary.simulated else "",
-        tiles=list(_tiles(summary, manifest)),
+        tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
         figures=figures,
         plots=plots,
-        sections=list(summary_sections(summary, manifest.lanes, directory=str(run_dir))),
+        sections=list(
+            summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
+        ),
+        beside_best=_beside_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
     )
@@ -124,12 +126,15 @@ def _as_text(cases: list[CaseLine]) -> list[str]:
     return pieces
 
 
-def _tiles(summary: RunSummary, manifest: Manifest) -> Iterator[Tile]:
+def _tiles(
+    summary: RunSummary, manifest: Manifest, figures: Figures, *, goes_on: bool
+) -> Iterator[Tile]:
     statistics = summary.statistics
     counts = statistics.counts
     if statistics.n_graded:
         share = counts["solved"] / statistics.n_graded
         note = f"{counts['solved']:,} of {counted(statistics.n_graded, 'graded case')}"
+        note += "; cases that take long end last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     yield Tile(
         "coverage",
@@ -148,9 +153,11 @@ def _tiles(summary: RunSummary, manifest: Manifest) -> Iterator[Tile]:
     if summary.efficiency is not None:
         note = visible(summary.binding or "")
         yield Tile("efficiency", percent(summary.efficiency), note, "summary.json: efficiency")
-    limited = sum(lane.n_rate_limited for lane in manifest.lanes)
+    # A run that goes on has no word of its lanes yet.
+    limited = sum(lane.n_rate_limited for lane in manifest.lanes) or figures.n_refused
     failed = sum(lane.n_failed for lane in manifest.lanes)
-    note = f"{limited:,} refused for rate limits, {failed:,} failed" if manifest.lanes else ""
+    note = f"{limited:,} refused for rate limits"
+    note += f", {failed:,} failed" if manifest.lanes else ""
     yield Tile("requests", f"{summary.n_requests:,}", note, "attempts: rows; manifest.json: lanes")
     if summary.cost is not None:
         solved = counts["solved"]
@@ -168,6 +175,34 @@ def _is_of_one_piece(manifest: Manifest) -> bool:
     """Whether its time is that of all its cases: no part was done, or answered, by another run."""
     taken = (manifest.reused, manifest.regraded, manifest.replayed)
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
+
+
+def _beside_best(figures: Figures) -> Section | None:
+    """Whether the best model is better than the others; None where there is no other."""
+    if not figures.beside_best:
+        return None
+    rows = tuple(
+        (
+            one.model,
+            f"{one.n:,}",
+            f"{one.n_gained:,}",
+            f"{one.n_lost:,}",
+            f"{100 * one.difference:+.0f}",
+            "-" if one.low is None or one.high is None else _points(one.low, one.high),
+            "not known" if one.high is None else "yes" if one.high < 0 else "may be chance",
+        )
+        for one in figures.beside_best
+    )
+    header = ("model", "cases of both", "solved alone", "the best alone", "difference")
+    return Section(
+        f"Models beside {figures.best}, which solved most",
+        (*header, "95 % interval", "the best is better"),
+        rows,
+    )
+
+
+def _points(low: float, high: float) -> str:
+    return f"{100 * low:+.0f} to {100 * high:+.0f}"
 
 
 def _settings(manifest: Manifest) -> Section:

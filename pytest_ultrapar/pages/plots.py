@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_ultrapar.pages.figures import QUANTILES
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.text import duration, percent, visible
+from pytest_ultrapar.report.text import duration, percent
 
 if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Attribution
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the format; nothing is fetched from there."""
 _ROW_HEIGHT = 18
-_MOST_WAITS = 3
 _PARTS = {
     "used_s": "bound",
     "rate_wait_s": "waiting for rates",
@@ -108,23 +107,22 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     )
 
 
-def time_plot(found: Attribution | None, waits: Sequence[tuple[str, float]] = ()) -> Plot | None:
+def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
     """Where the time of a run went; None where that is not known.
 
     Args:
         found: Its parts.
-        waits: What requests waited for, the longest first, and seconds of all of them together.
+        waited: What requests waited for, a sentence without its point; perhaps empty.
     """
     if found is None:
         return None
-    longest = ", ".join(f"{visible(name)} ({duration(s)})" for name, s in waits[:_MOST_WAITS])
-    waited = f" Requests waited longest for {longest}, all of them together." if longest else ""
+    said = f" {waited[0].upper()}{waited[1:]}." if waited else ""
     parts = [
-        (said, getattr(found.run, name))
-        for name, said in _PARTS.items()
+        (part, getattr(found.run, name))
+        for name, part in _PARTS.items()
         if getattr(found.run, name) >= found.makespan_s / 1000
     ]
-    values = [{"part": said, "seconds": round(seconds, 3)} for said, seconds in parts]
+    values = [{"part": part, "seconds": round(seconds, 3)} for part, seconds in parts]
     spec = {
         "$schema": SCHEMA,
         "width": "container",
@@ -149,11 +147,11 @@ def time_plot(found: Attribution | None, waits: Sequence[tuple[str, float]] = ()
     return Plot(
         "time",
         "Where the time went",
-        f"The bound is the time that no schedule could have saved.{waited}",
+        f"The bound is the time that no schedule could have saved.{said}",
         "summary.json: attribution; manifest.json: lanes",
         spec,
         ("part", "time", "share"),
-        [(said, duration(s), f"{s / found.makespan_s:.1%}") for said, s in parts],
+        [(part, duration(s), f"{s / found.makespan_s:.1%}") for part, s in parts],
     )
 
 

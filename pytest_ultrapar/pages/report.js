@@ -18,9 +18,12 @@
 
   const head = (line) => {
     const kind = line.kind ? ` (${line.kind})` : "";
+    const name = element("span", "name", `${line.name}${kind}`);
+    const why = line.error.split("\n", 1)[0];
+    if (why) name.append(element("span", "why", why));
     return [
       element("span", `outcome ${line.outcome}`, line.outcome),
-      element("span", "name", `${line.name}${kind}`),
+      name,
       element("span", "took", duration(line.duration_s)),
     ];
   };

@@ -48,10 +48,12 @@ class Readable(NamedTuple):
     Attributes:
         directory: The run's own, or a copy.
         state: What is to be known of the run before its figures; empty where it is over.
+        goes_on: Whether it will have more than that.
     """
 
     directory: Path
     state: str
+    goes_on: bool = False
 
 
 @contextmanager
@@ -94,6 +96,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
             f"This run goes on: it had {n_done} at {now:%Y-%m-%d %H:%M:%S} UTC"
             if goes_on
             else f"This run was interrupted: it has {n_done}; --ultrapar-resume finishes it",
+            goes_on,
         )
 
 

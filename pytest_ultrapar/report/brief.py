@@ -15,6 +15,7 @@ from pytest_ultrapar.report.summary import (
     performance_lines,
     replay_line,
     trouble_lines,
+    waits_line,
 )
 from pytest_ultrapar.report.text import (
     counted,
@@ -33,11 +34,15 @@ if TYPE_CHECKING:
 
 MOST_LINES = 30
 MOST_WIDTH = 100
+_USUAL_WIDTH = 80
 _MOST_ROWS = 12
 _LEAST_ROWS = 4
 _MOST_OF_A_KIND = 3
 """Lines on lanes, and as many on cases without a grade."""
 _MOST_FOLDS = 2
+_CLAUSES = (", ", "; ")
+_CUT = " ..."
+_SHORTER = 80
 _WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND")
 _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
@@ -104,19 +109,33 @@ def quiet_lines(
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
-    """Lines of sentences, so many for each at most; what is cut off stands in the report."""
+    """Lines of sentences, so many for each at most, and one more on a terminal of `_USUAL_WIDTH`.
+
+    What is cut off, where a clause ends if it can be, stands in the report.
+    """
     lines: list[str] = []
     for sentence in sentences:
-        is_warning = sentence.startswith(_WARNINGS)
+        most = _MOST_FOLDS if sentence.startswith(_WARNINGS) else most_lines
         lines += textwrap.wrap(
-            sentence,
+            _first_clauses(sentence, most),
             width,
             subsequent_indent="  ",
-            max_lines=_MOST_FOLDS if is_warning else most_lines,
+            max_lines=most + (_USUAL_WIDTH <= width < MOST_WIDTH),
             placeholder=" ...",
             break_on_hyphens=False,
         )
     return lines
+
+
+def _first_clauses(sentence: str, n_lines: int) -> str:
+    """As many of its clauses as fit, if these are most of what fits."""
+    # Lines are folded between words, so each may end a little early.
+    room = MOST_WIDTH + (n_lines - 1) * _SHORTER
+    if len(sentence) <= room:
+        return sentence
+    begun = sentence[: room - len(_CUT)]
+    end = max(begun.rfind(mark) for mark in _CLAUSES)
+    return f"{begun[: end + 1]}{_CUT}" if end > room / 2 else sentence
 
 
 def _first(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
@@ -148,6 +167,7 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         basis = "measured" if statistics.basis == "full" else statistics.basis
         yield f"{times(statistics.speedup)} as fast as one after another ({basis})"
     yield from performance_lines(summary, lanes)
+    yield from filter(None, [waits_line(lanes, 1)])
     if summary.replayed is not None:
         yield replay_line(summary)
     elif summary.n_requests:
@@ -204,9 +224,9 @@ def _table(
             part = _share(cell for cell in cells if cell.names[across or 0] == value)
             line += part.shown(heads.width, paint)
         lines.append(line)
-    left_out = [f"{len(order) - len(shown):,} more rows"] if len(shown) < len(order) else []
+    left_out = [counted(len(order) - len(shown), "more row")] if len(shown) < len(order) else []
     if heads.n < len(values):
-        left_out.append(f"{len(values) - heads.n:,} more columns")
+        left_out.append(counted(len(values) - heads.n, "more column"))
     legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *left_out])}"
     return [*lines, *_folded([legend], width, _MOST_FOLDS)]
 

@@ -179,6 +179,16 @@ def _times(n: int) -> str:
 
 MOST_LIMITS = 4
 _LEAST_SHARE = 0.001
+_LEAST_WAIT_S = 0.05
+_MOST_WAITS = 3
+_WAITS = {
+    "pause": "pauses of lanes",
+    "home": "home workers of lanes",
+    "group": "other cases of their group",
+    "budget": "the budget",
+    "retry budget": "the retry budget",
+}
+"""What the broker calls them, where that is no limit (`LaneStatus.waited_s`)."""
 _PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
@@ -226,6 +236,19 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
             f"{summary.n_without_request:,} of {n_graded} sent no request through llm; what they"
             " may have sent by other means is neither limited nor counted"
         )
+
+
+def waits_line(lanes: Sequence[LaneStatus], most: int = _MOST_WAITS) -> str:
+    """The `most` things that requests waited for longest; empty if that is not worth saying."""
+    waited_s: Counter[str] = Counter()
+    for lane in lanes:
+        waited_s.update(lane.waited_s)
+    longest = [
+        f"{visible(_WAITS.get(name, name))} ({duration(seconds)})"
+        for name, seconds in waited_s.most_common(most)
+        if seconds >= _LEAST_WAIT_S
+    ]
+    return f"all requests together waited longest for {', '.join(longest)}" if longest else ""
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
@@ -304,7 +327,7 @@ _BASIS: dict[Basis, str] = {
 
 
 def summary_sections(
-    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str
+    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, goes_on: bool = False
 ) -> Iterator[Section]:
     """All that a run says of itself.
 
@@ -312,20 +335,22 @@ def summary_sections(
         summary: What the compaction found.
         lanes: What became of each lane.
         directory: Where the results are, as it should be shown.
+        goes_on: Whether cases without an end may still have one.
     """
     said = [SIMULATED] if summary.simulated else []
-    yield Section(f"Run {summary.run_id}", notes=(*said, *_outcomes(summary)))
+    yield Section(f"Run {summary.run_id}", notes=(*said, *_outcomes(summary, goes_on=goes_on)))
     if summary.merged is not None:
         yield merged_section(summary.merged)
     if summary.cells:
         yield _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
-    speed = (*_speed(summary), *performance_lines(summary, lanes))
+    waited = filter(None, [waits_line(lanes)])
+    speed = (*_speed(summary, goes_on=goes_on), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
         ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),
-        ("Trouble", (*trouble_lines(summary),)),
+        ("Trouble", (*trouble_lines(summary, goes_on=goes_on),)),
     ):
         if notes:
             yield Section(title, notes=notes)
@@ -399,13 +424,13 @@ def _bounds(interval: tuple[float, float]) -> str:
     return " to ".join(f"{bound * 100:.1f}" for bound in interval)
 
 
-def _outcomes(summary: RunSummary) -> Iterator[str]:
+def _outcomes(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     statistics = summary.statistics
     counts = dict(statistics.counts)
     without_grade = {
         "finished but not graded": summary.n_ungraded,
-        "interrupted": summary.n_interrupted,
-        "never ran": summary.n_never_ran,
+        "running" if goes_on else "interrupted": summary.n_interrupted,
+        "waiting" if goes_on else "never ran": summary.n_never_ran,
     }
     counts.update({said: n for said, n in without_grade.items() if n})
     shown = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
@@ -437,7 +462,7 @@ def pace(summary: RunSummary) -> str:
     return "; ".join(said)
 
 
-def _speed(summary: RunSummary) -> Iterator[str]:
+def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     statistics = summary.statistics
     sample = statistics.sample
     if sample is not None:
@@ -478,7 +503,9 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
             of_these = "interrupted episodes that do not count"
-            if summary.n_ungraded:
+            if goes_on:
+                of_these = "episodes that are running or are not graded yet"
+            elif summary.n_ungraded:
                 of_these = "episodes that were interrupted or are not graded yet"
             yield f"{counted(n_more, 'request')} more, in {of_these}"
         if summary.n_maybe_billed:
@@ -545,7 +572,7 @@ def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]
         yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 
-def trouble_lines(summary: RunSummary) -> Iterator[str]:
+def trouble_lines(summary: RunSummary, *, goes_on: bool = False) -> Iterator[str]:
     """Why cases have no grade; lines safe for a terminal."""
     if summary.kinds:
         kinds = (f"{n} {visible(kind)}" for kind, n in summary.kinds.items())
@@ -561,9 +588,10 @@ def trouble_lines(summary: RunSummary) -> Iterator[str]:
         yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"
     counts = summary.statistics.counts
     yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
-    for nodeid in summary.never_ran[:MOST_SHOWN]:
-        yield f"  never ran: {visible(nodeid)}"
-    yield from _more(summary.n_never_ran - len(summary.never_ran[:MOST_SHOWN]))
+    if not goes_on:
+        for nodeid in summary.never_ran[:MOST_SHOWN]:
+            yield f"  never ran: {visible(nodeid)}"
+        yield from _more(summary.n_never_ran - len(summary.never_ran[:MOST_SHOWN]))
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -251,6 +251,15 @@ class CaseInfo:
     markers: tuple[str, ...]
 
 
+class Graded(NamedTuple):
+    """What `grade` was called with."""
+
+    outcome: Outcome
+    scores: dict[str, float]
+    kind: str | None
+    reason: str | None
+
+
 @dataclass(slots=True)
 class CaseState:
     """What is known of the case whose item is running; made at each set-up, gone after teardown.
@@ -264,7 +273,7 @@ class CaseState:
         ended: The stored episode; None when a mark kept it from running.
         is_again: Whether the item was set up before: plugins run tests again, on the same episode.
         raised: What the test's body raised.
-        graded: What `grade` was called with: outcome, scores, kind.
+        graded: What `grade` was called with.
         outcome: The measurement, once the deciding report is made.
         test: pytest's own result in one word.
         error: One line for the results.
@@ -278,7 +287,7 @@ class CaseState:
     calling: bool = False
     subtest_error: BaseException | None = None
     n_subtests_failed: int = 0
-    graded: tuple[Outcome, dict[str, float], str | None] | None = None
+    graded: Graded | None = None
     outcome: Outcome | None = None
     test: str | None = None
     error: str | None = None

@@ -201,6 +201,10 @@ class CaseReports:
         for properties in (item.user_properties, report.user_properties):
             set_properties(properties, found)
 
+    def _reason(self, state: CaseState) -> str | None:
+        reason = state.graded.reason if state.graded is not None else None
+        return self._runtime.redactor.text(reason)[:_LONGEST_ERROR] if reason else None
+
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         ended = state.ended
         grade = Grade(
@@ -211,7 +215,7 @@ class CaseReports:
             at_us=utc_now_us(),
             kind=_kind(state),
             scores=_scores(state),
-            error=state.error or (ended.detail if ended is not None else None),
+            error=state.error or self._reason(state) or (ended.detail if ended else None),
         )
         try:
             self._runtime.journal.append(grade)
@@ -250,18 +254,18 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
     if error is not None and not _is_wrong_answer(error):
         return "error"
     if state.graded is not None:
-        return state.graded[0]
+        return state.graded.outcome
     return "unsolved" if error is not None else "solved"
 
 
 def _kind(state: CaseState) -> str | None:
     if state.ended is not None and state.ended.ending != "returned":
         return state.ended.kind
-    return state.graded[2] if state.graded is not None else None
+    return state.graded.kind if state.graded is not None else None
 
 
 def _scores(state: CaseState) -> dict[str, float]:
-    return state.graded[1] if state.graded is not None else {}
+    return state.graded.scores if state.graded is not None else {}
 
 
 def _is_wrong_answer(error: BaseException) -> bool:

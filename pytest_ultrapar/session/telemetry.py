@@ -177,7 +177,9 @@ class Telemetry:
             else:
                 result["gen_ai.evaluation.score.value"] = float(score)
             span.add_event("gen_ai.evaluation.result", result)
-        span.end()
+        # Two clocks: the last request may seem to end a little after now.
+        ends_ns = [_ns(one.t_end_s, offset_ns) for one in self._attempts]
+        span.end(max([time.time_ns(), *ends_ns]))
         self._attempts = []
 
     def _was_sent_now(self, ended: EpisodeEnded) -> bool:

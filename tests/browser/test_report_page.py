@@ -216,6 +216,13 @@ def test_failures_come_first(opened):
     assert outcomes == sorted(outcomes, key=order.index)
 
 
+def test_a_case_that_went_wrong_says_why_in_the_list(opened):
+    case = opened.locator(".case", has=opened.locator(".outcome.infra")).first
+    expect(case.locator(".why")).not_to_be_empty()
+    solved = opened.locator(".case", has=opened.locator(".outcome.solved")).first
+    expect(solved.locator(".why")).to_have_count(0)
+
+
 def test_search_finds_names_and_what_was_said(opened):
     opened.fill("#search", "test[3]")
     expect(opened.locator("#count")).to_have_text(re.compile("^1 of"))

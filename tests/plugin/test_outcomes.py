@@ -7,6 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.plugin.conftest import CANARY
+
 SUITES = (Path(__file__).parents[2] / "docs" / "reference" / "suites.md").read_text(
     encoding="utf-8"
 )
@@ -334,3 +336,34 @@ def test_junit_file_says_what_became_of_each_case(project, workers):
             "ultrapar.kind": "malformed",
         },
     }
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_reason_of_a_grade_is_kept_without_secrets(project, workers):
+    project.suite(f"""
+class Verdict:
+    outcome, scores, reason = "partial", {{}}, "half of it"
+
+@pytest.mark.parametrize("prompt", ["one", "two", "three", "four", "five"])
+def test_it(answer, grade, prompt):
+    if prompt == "one":
+        grade("unsolved", reason="it told {CANARY}", length=3)
+    elif prompt == "two":
+        grade(Verdict())
+    elif prompt == "three":
+        grade(Verdict(), reason="less than half")
+    elif prompt == "four":
+        grade("unsolved", reason="wrong")
+        assert answer == "nothing"
+    else:
+        grade("unsolved", reason=3)
+""")
+    project.run_apart(workers)
+    told = {row["param.prompt"]: row["error"] for row in project.rows()}
+    assert CANARY not in told["one"]
+    assert told["one"].startswith("it told ")
+    assert told["two"] == "half of it"
+    assert told["three"] == "less than half"
+    assert "assert" in told["four"]
+    assert told["five"].endswith("grade() got reason=3; a reason is a text")
+    assert {row["score.length"] for row in project.rows()} == {3.0, None}

@@ -17,7 +17,7 @@ def test_wait_for_a_seat_is_named_after_the_limit_that_was_full():
     play.back(first)
     lease = play.leases[second]
     assert (lease.seat_wait_s, lease.rate_wait_s) == (4.0, 0.0)
-    assert play.status("p/a/k0").waited_s == {"k0": 4.0}
+    assert play.status("p/a/k0").waited_s == {"k0 (workers)": 4.0}
 
 
 def test_wait_for_a_rate_is_named_after_the_limit_with_that_rate():
@@ -29,7 +29,16 @@ def test_wait_for_a_rate_is_named_after_the_limit_with_that_rate():
     lease = play.leases[second]
     assert lease.seat_wait_s == 0.0
     assert lease.rate_wait_s == pytest.approx(1.0)
-    assert play.status("p/a/k0").waited_s == {"pool": pytest.approx(1.0)}
+    assert play.status("p/a/k0").waited_s == {"pool (qps)": pytest.approx(1.0)}
+
+
+def test_wait_for_a_rate_says_which_of_several():
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 5, qps=0.5, rpm=1)))
+    play.ask()
+    second = play.ask()
+    play.wait(70)
+    assert play.leases[second].rate_wait_s == pytest.approx(60.0)
+    assert set(play.status("p/a/k0").waited_s) == {"k0 (rpm)"}
 
 
 def test_wait_is_split_between_seats_and_rate():
@@ -53,7 +62,7 @@ def test_wait_for_a_pause_counts_as_rate_wait_under_its_own_name():
     lease = play.leases[second]
     assert lease.seat_wait_s == pytest.approx(1.0)
     assert 10.0 <= lease.rate_wait_s <= 11.0
-    assert set(play.status("p/a/k0").waited_s) == {"k0", "pause"}
+    assert set(play.status("p/a/k0").waited_s) == {"k0 (workers)", "pause"}
 
 
 def test_seat_wait_runs_only_while_every_lane_is_full():

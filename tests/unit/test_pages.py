@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -28,12 +29,13 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import snapshot, transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
-from pytest_ultrapar.pages.lanes import waits
+from pytest_ultrapar.pages.models import beside_best
 from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.report.summary import waits_line
 from pytest_ultrapar.report.text import duration
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
@@ -146,6 +148,37 @@ def test_pass_at_k_is_that_of_the_tables(repeated):
         if one.k in {1, 3}:
             figure = said[one.model, f"pass@{one.k}"]
             assert (figure.value, figure.interval) == (one.value, (one.low, one.high))
+
+
+def test_models_stand_beside_the_best_one_paired_by_case(repeated):
+    figures = read_figures(repeated, read_manifest(repeated))
+    (look,) = figures.beside_best
+    asked = defaultdict(dict)
+    for row in table(repeated, "results"):
+        if row["outcome"] in {"solved", "unsolved"}:
+            solved = row["outcome"] == "solved"
+            asked[row["param.flaw"], row["repeat"]][row["model"]] = solved
+    pairs = [(own["m2"], own["m1"]) for own in asked.values() if len(own) == 2]
+    assert (figures.best, look.model, look.n) == ("m2", "m1", len(pairs))
+    assert (look.n_gained, look.n_lost) == (pairs.count((False, True)), pairs.count((True, False)))
+    assert look.low <= look.difference <= 0 <= look.high
+    page = render(repeated).decode()
+    assert "Models beside m2, which solved most" in page
+    assert f"<td>{look.low * 100:+.0f} to {look.high * 100:+.0f}</td><td>may be chance" in page
+
+
+def test_better_beyond_chance_is_said():
+    rows = {
+        model: [
+            SimpleNamespace(case_id=f"{model}{n}", outcome=outcome, cell="", cluster=None)
+            for n in range(40)
+        ]
+        for model, outcome in (("a", "unsolved"), ("b", "solved"))
+    }
+    questions = {f"{model}{n}": (n, 0) for model in "ab" for n in range(40)}
+    best, (look,) = beside_best(rows, questions, {"a": "A", "b": "B"})
+    assert (best, look.model, look.n_lost, look.difference) == ("B", "A", 40, -1.0)
+    assert look.high < -0.8
 
 
 def test_first_tokens_are_those_of_the_tables(repeated):
@@ -380,6 +413,11 @@ def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
     for page, markdown in pages:
         assert re.search(r"This run goes on: it had 6 of 7 cases at 2\d{3}-.* UTC", page)
         assert "This run goes on" in markdown
+        for told in (page, markdown):
+            assert "1 waiting" in told
+            assert not re.search("interrupted|never ran", told)
+        assert tiles(page)["solved"][1].endswith("; cases that take long end last")
+        assert tiles(page)["requests"][1].endswith(" refused for rate limits")
         assert "gap" not in markdown
 
 
@@ -550,18 +588,17 @@ def tiles(page):
 def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
     manifest = read_manifest(repeated)
     (lane,) = manifest.lanes
-    waited = {"lab/key0": 12.0, "pause": 90.0, "lab": 0.0}
+    waited = {"lab/key0 (qps)": 12.0, "pause": 90.0, "lab (workers)": 0.0}
     write_manifest(
         repeated,
         replace(manifest, lanes=[replace(lane, waited_s=waited, n_failed=2, n_rate_limited=24)]),
     )
     page = render(repeated).decode()
     assert tiles(page)["requests"][1] == "24 refused for rate limits, 2 failed"
-    assert waits(read_manifest(repeated).lanes) == [("pause", 90.0), ("lab/key0", 12.0)]
+    said = waits_line(read_manifest(repeated).lanes)
+    assert said.endswith(" waited longest for pauses of lanes (90.0 s), lab/key0 (qps) (12.0 s)")
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
-    found = waits(read_manifest(repeated).lanes)
-    said = time_plot(Attribution(9.0, parts, ()), found).note
-    assert said.endswith("longest for pause (90.0 s), lab/key0 (12.0 s), all of them together.")
+    assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
 
 def test_twice_the_repetitions_take_twice_the_time_and_cost(repeated):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell
 from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
 from pytest_ultrapar.report.text import n_cells
@@ -99,6 +100,25 @@ def test_shares_are_coloured_and_nothing_moves():
 def test_cells_without_a_grade_have_no_share():
     told = brief(of_cells(cell("m", "x", n=0, solved=0)))
     assert [line.split() for line in told if line.startswith("m ")] == [["m", "0", "-"]]
+
+
+@pytest.mark.parametrize(("width", "n_lines"), [(100, 2), (80, 3)])
+def test_sentences_end_where_a_clause_does_whatever_the_width(width, n_lines):
+    kinds = {f"unsolved/tool_selection_{n}": n for n in range(20)}
+    told = brief(msgspec.structs.replace(SUMMARY, kinds=kinds), width=width)
+    at = next(i for i, line in enumerate(told) if line.startswith("kinds: "))
+    said = " ".join(line.strip() for line in told[at : at + n_lines])
+    assert said.endswith("4 unsolved/tool_selection_4, ...")
+
+
+def test_limits_of_a_run_are_said_as_a_whole_sentence():
+    falls = [
+        LimitAudit(limit=f"provider/key{n}", n=3, in_flight=2, workers=5, sends_1s=3, passed=())
+        for n in range(9)
+    ]
+    told = brief(msgspec.structs.replace(SUMMARY, audit=tuple(falls), peak_in_flight=31))
+    said = "31 requests in flight at most; no limit was exceeded by requests sent through llm, ..."
+    assert said in told
 
 
 def test_sentences_that_are_too_long_are_cut_and_stand_in_the_report():

@@ -5,7 +5,7 @@ import msgspec
 from pytest_ultrapar.analysis.attribution import Attribution, Parts
 from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.broker.protocol import EstimatedLimit
-from pytest_ultrapar.report.summary import performance_lines
+from pytest_ultrapar.report.summary import performance_lines, waits_line
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import SUMMARY
 
@@ -32,6 +32,15 @@ def test_bound_is_shown_with_the_parts_beyond_it():
 
 def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
     assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
+
+
+def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
+    waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
+    lanes = [lane(waited_s=one) for one in waited]
+    said = "all requests together waited longest for pauses of lanes (90.0 s), p/k0 (qps) (12.0 s)"
+    assert waits_line(lanes) == said
+    assert waits_line(lanes, 1) == said.partition(",")[0]
+    assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
 
 
 def test_run_that_looked_for_limits_has_no_bound_and_says_whose():

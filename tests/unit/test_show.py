@@ -304,6 +304,13 @@ def test_whole_id_goes_before_parts_of_others(show, tmp_path):
     assert show("r", "case1")[1].splitlines()[2] == NODEID.format(1)
 
 
+def test_reason_of_a_grade_is_why_and_no_error(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    write_journal(run, "gw0", grade(0, "unsolved", error="one step is missing"))
+    lines = show("r", "case0")[1].splitlines()
+    assert "why" in [line.split()[0] for line in lines if "one step is missing" in line]
+
+
 def test_run_without_its_cases_is_refused(show, tmp_path):
     run_of_seven(tmp_path / "r")
     (tmp_path / "r" / "cases.json").unlink()

@@ -15,6 +15,7 @@ from bench_suites.workflow.achievement import (
 )
 from bench_suites.workflow.adherence import adherence, common_subsequence
 from bench_suites.workflow.error_kind import ERROR_KINDS, classify_error
+from bench_suites.workflow.simulation import UNKNOWN_TOOL
 from bench_suites.workflow.steps import effective
 
 A, B, C = "data_processing_parser", "data_processing_transformer", "network_validator"
@@ -303,3 +304,25 @@ def test_adjustment_follows_the_level(judged, n_calls, expected):
 def test_error_kind_is_decided_by_what_happened(kind, found):
     assert kind in ERROR_KINDS
     assert classify_error(found, TASK.plan) == kind
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (episode(), "0 of 3 steps done: no call was well formed"),
+        (episode(bad("no_such", UNKNOWN_TOOL)), "0 of 3 steps done: no tool was named that exists"),
+        (episode(ok(A)), f"1 of 3 steps done: {B}, which the task needs, was never called"),
+        (
+            episode(ok(A), ok(B), stop="max_turns"),
+            f"2 of 3 steps done: the turns ran out before {C} was called",
+        ),
+        (
+            episode(ok(A), bad(B, "TIMEOUT")),
+            f"1 of 3 steps done: {B} timed out and was given up",
+        ),
+        (episode(ok(A), ok(B), ok(C), ok(X), ok(X)), "all 3 steps done, and 2 calls were needless"),
+        (episode(ok(A), ok(B), ok(C)), None),
+    ],
+)
+def test_verdict_says_why_in_one_sentence(found, said):
+    assert score(found).reason == said
