@@ -111,7 +111,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
             summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
         ),
         beside_best=_beside_best(figures),
-        settings=_settings(manifest),
+        settings=list(_settings(manifest)),
         outcomes=outcomes,
     )
 
@@ -205,10 +205,19 @@ def _points(low: float, high: float) -> str:
     return f"{100 * low:+.0f} to {100 * high:+.0f}"
 
 
-def _settings(manifest: Manifest) -> Section:
-    # What somebody chose comes first.
-    effective = sorted(manifest.effective, key=lambda one: one.origin == "default")
-    rows = [(one.name, str(one.value), one.origin) for one in effective]
-    rows += [(f"version of {name}", text, "installed") for name, text in manifest.versions.items()]
-    shown = tuple(tuple(visible(text) for text in row) for row in rows)
-    return Section("Settings", ("name", "value", "from"), shown)
+def _settings(manifest: Manifest) -> Iterator[Section]:
+    """What somebody chose for this run first: a pool has a row for each key."""
+    pool = manifest.pool_path.rpartition("/")[2]
+    titles = {pool: "Settings of the pool", "default": "Defaults and versions"}
+    parts: dict[str, list[tuple[str, ...]]] = {"Settings of this run": []}
+    parts |= {title: [] for title in titles.values()}
+    for one in manifest.effective:
+        title = titles.get(one.origin, "Settings of this run")
+        parts[title].append((one.name, str(one.value), one.origin))
+    parts[titles["default"]] += [
+        (f"version of {name}", text, "installed") for name, text in manifest.versions.items()
+    ]
+    for title, rows in parts.items():
+        shown = tuple(tuple(visible(text) for text in row) for row in rows)
+        if shown:
+            yield Section(title, ("name", "value", "from"), shown)

@@ -453,7 +453,8 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
         "passes",
         "Solved in one of k repetitions",
         "pass@k: the chance that of k repetitions of a cell at least one is solved, the mean over"
-        " cells; with its interval at 95 %.",
+        " cells; with its interval at 95 %. pass@1 counts each cell once and the solved share above"
+        " each case, so the two and their intervals may differ a little.",
         "results: outcome, model, repeat",
         spec,
         ("model", "k", "cells", "pass@k", "95 % interval"),

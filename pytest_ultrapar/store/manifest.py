@@ -248,23 +248,31 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / FILE_NAME
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        text = path.read_bytes()
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error
+    try:
+        # First: a newer one may lack what this one needs.
+        schema = msgspec.json.decode(text, type=_Version).schema
+        manifest = msgspec.json.decode(text, type=Manifest) if schema == SCHEMA else None
     except NOT_THAT_JSON as error:
         msg = f"{path} is not a manifest of this version: {error}"
         raise ResultsError(msg) from error
-    if manifest.schema > SCHEMA:
+    if schema > SCHEMA:
         msg = (
-            f"{path} is of a newer version: its schema is {manifest.schema}, and this version reads"
+            f"{path} is of a newer version: its schema is {schema}, and this version reads"
             f" {SCHEMA}; update pytest-ultrapar"
         )
         raise ResultsError(msg)
-    if manifest.schema != SCHEMA:
-        msg = f"{path}: schema must be {SCHEMA} (got {manifest.schema})"
+    if manifest is None:
+        msg = f"{path}: schema must be {SCHEMA} (got {schema})"
         raise ResultsError(msg)
     return manifest
+
+
+class _Version(msgspec.Struct):
+    schema: int = SCHEMA
 
 
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:

@@ -32,7 +32,7 @@ from pytest_ultrapar.pages.frame import embedded
 from pytest_ultrapar.pages.models import beside_best
 from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
-from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from pytest_ultrapar.pool.model import EffectiveValue, Lane, LaneId, Limit
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.summary import waits_line
@@ -613,6 +613,23 @@ def test_twice_the_repetitions_take_twice_the_time_and_cost(repeated):
     for part in ({"resumed": True}, {"reused": "run"}, {"replayed": "run"}):
         write_manifest(repeated, replace(ended, **part))
         assert "twice" not in str(tiles(render(repeated).decode()))
+
+
+def test_settings_that_somebody_chose_for_the_run_stand_alone_and_first(run):
+    effective = [
+        EffectiveValue("qps", 5, "lab.toml"),
+        EffectiveValue("repeats", 3, "command line --ultrapar-repeats"),
+        EffectiveValue("mode", "ultra", "default"),
+    ]
+    write_manifest(
+        run, replace(read_manifest(run), pool_path="pools/lab.toml", effective=effective)
+    )
+    page = render(run).decode()
+    titles = ("Settings of this run", "Settings of the pool", "Defaults and versions")
+    own, pool, rest = (page.split(f"<summary>{title}</summary>")[1] for title in titles)
+    assert own.index("command line --ultrapar-repeats") < own.index("</details>")
+    assert pool.index("lab.toml") < pool.index("</details>")
+    assert rest.index(">default<") < rest.index("</details>")
 
 
 def test_scores_of_a_case_stand_with_what_it_said(run):

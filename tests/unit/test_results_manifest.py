@@ -72,6 +72,9 @@ def test_manifest_missing_foreign_or_of_another_schema_is_an_error(tmp_path):
     write_manifest(tmp_path, msgspec.structs.replace(MANIFEST, schema=2))
     with pytest.raises(ResultsError, match="is of a newer version: its schema is 2"):
         read_manifest(tmp_path)
+    path.write_text('{"schema": 2, "run": "of which this version knows nothing"}')
+    with pytest.raises(ResultsError, match="is of a newer version: its schema is 2"):
+        read_manifest(tmp_path)
 
 
 def test_manifest_failed_write_leaves_the_earlier_one(tmp_path):
