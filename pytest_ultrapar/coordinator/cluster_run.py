@@ -279,9 +279,14 @@ class ClusterRun:
         return shared.limits, shares
 
     def key_group(self) -> KeyGroup:
-        """With whom this host may have its keys at once on one machine: the others of its run."""
-        group = hashlib.sha256(f"{self.address.shown}\n{self.address.prefix}\n{self.name}".encode())
-        return KeyGroup(group.hexdigest(), f"host {self.host}")
+        """With whom this host may have its keys at once on one machine.
+
+        All hosts of all runs that share limits on the server: they share those of keys.
+        """
+        where = f"{self.address.shown}\n{self.address.prefix}"
+        return KeyGroup(
+            hashlib.sha256(where.encode()).hexdigest(), f"host {self.host} of {self.name}"
+        )
 
     def start(
         self,

@@ -88,7 +88,9 @@ def test_json_storage_has_the_history_too(adaptive):
     lines = (adaptive.directory / "limits.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert {row["reason"] for row in rows} >= {"start"}
-    assert {"run_id", "limit", "t_s", "at", "workers", "qps", "in_flight", "reason"} == set(rows[0])
+    assert {"run_id", "limit", "t_s", "at", "workers", "qps", "in_flight", "reason", "host"} == set(
+        rows[0]
+    )
 
 
 def test_adaptive_ceiling_below_one_is_refused(adaptive):

@@ -12,6 +12,11 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.cli import main
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.testing import read_server_log
 from tests.key_value_server import KeyValueServer
 from tests.light import LIGHT
 from tests.plugin.conftest import CANARY, OPTIONS
@@ -37,15 +42,19 @@ class Host:
         self.name = name
         self.directory = project.pytester.path / name
         environ = dict(os.environ, ULTRAPAR_CLUSTER=url or kv.url)
-        self._log = (project.pytester.path / f"{name}.log").open("w+b")
-        self.process = subprocess.Popen(
+        self._log_path = project.pytester.path / f"{name}.log"
+        with self._log_path.open("wb") as log:
+            self.process = self._start(project, args, run, environ, log)
+
+    def _start(self, project, args, run, environ, log):
+        return subprocess.Popen(
             [
                 sys.executable, "-m", "pytest", *LIGHT, *OPTIONS, *args,
-                f"--ultrapar-cluster-run={run}", f"--ultrapar-cluster-host={name}",
+                f"--ultrapar-cluster-run={run}", f"--ultrapar-cluster-host={self.name}",
                 f"--ultrapar-out={self.directory}",
             ],
             cwd=project.pytester.path, env=environ, stdin=subprocess.DEVNULL,
-            stdout=self._log, stderr=subprocess.STDOUT,
+            stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def end(self, timeout_s=120):
@@ -54,8 +63,7 @@ class Host:
 
     @property
     def output(self):
-        self._log.seek(0)
-        text = self._log.read().decode(errors="replace")
+        text = self._log_path.read_text(errors="replace")
         assert "INTERNALERROR" not in text, text
         assert "Traceback" not in text, text
         return text
@@ -187,17 +195,181 @@ def test_a_server_that_refuses(project, monkeypatch, url, said):
     assert CANARY not in output
 
 
+POOL = """
+schema = 1
+
+[[provider]]
+name = "lab"
+api = "simulated"
+keys = [{{ name = "key0" }}, {{ name = "key1" }}]
+per_key = {{ {limits} }}
+timeout_s = 3
+latency = {{ kind = "fixed", median_s = {latency_s} }}
+
+[[provider.model]]
+name = "m"
+"""
+
+
+class Lab:
+    """A provider that all hosts ask, which holds the limits and keeps its own log."""
+
+    def __init__(self, project, limits, latency_s):
+        path = project.pytester.path / "pool.toml"
+        path.write_text(POOL.format(limits=limits, latency_s=latency_s))
+        pool = load_pool(path, environ={}, overrides=Overrides())
+        self._log_path = project.pytester.path / "server.jsonl"
+        self._process = SimulatorProcess.start(pool, log_path=self._log_path)
+        self.option = f"--ultrapar-simulator={self._process.base_url('lab').split('/lab')[0]}"
+
+    @property
+    def log(self):
+        return read_server_log(self._log_path)
+
+    def wait_for(self, n):
+        """Until so many requests have come."""
+        while len(self.log.requests) < n:
+            time.sleep(0.02)
+
+    def judge(self, *, seats, per_s):
+        """No request was ever too much, for any key."""
+        log = self.log
+        assert log.count(429) == 0
+        for key in ("key0", "key1"):
+            assert log.max_in_flight(key=key) <= seats
+            assert log.max_in_window(1.0, key=key) <= per_s
+
+    def stop(self):
+        self._process.stop()
+
+
+@pytest.fixture
+def lab(project):
+    started = []
+
+    def start(limits="workers = 5, qps = 10", latency_s=0.3):
+        started.append(Lab(project, limits, latency_s))
+        return started[0]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def cases(n):
+    return f"""
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
+def test_it(answer, grade): grade("solved")
+"""
+
+
+def each_once(n, *hosts, at_most=1):
+    """Every case has a result; how often each, at most."""
+    found = Counter(row["nodeid"] for row in rows_of(*hosts))
+    assert len(found) == n
+    assert max(found.values()) <= at_most
+    return found
+
+
 @pytest.mark.slow
-def test_cases_of_a_host_that_is_killed_run_elsewhere(project, hosts):
-    project.suite(SUITE.replace("say", "after 0.3"))
-    one, two = hosts("one", "-n2"), hosts("two", "-n0")
-    while len(project.server.prompts) < 6:
-        assert one.process.poll() is None
-        time.sleep(0.01)
+@pytest.mark.parametrize("args", [["-n0", "-n0"], ["-n2", "-n0", "-n2"]])
+def test_hosts_keep_the_limits_together(project, hosts, lab, args):
+    project.suite(cases(150))
+    server = lab()
+    run = [hosts(f"host{n}", workers, server.option) for n, workers in enumerate(args)]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0] * len(args), outputs
+    server.judge(seats=5, per_s=10)
+    each_once(150, *run)
+    assert len(server.log.requests) == 150
+
+
+@pytest.mark.slow
+def test_two_runs_with_one_key_share_its_limits(project, hosts, lab):
+    """The suites differ; neither waits for the other."""
+    project.suite(cases(60))
+    server = lab("workers = 6, qps = 12")
+    one = hosts("one", "-n0", server.option, run="first")
+    two = hosts("two", "-n0", server.option, "--ultrapar-seed=1", run="second")
+    outputs = [one.end(), two.end()]
+    assert [one.code, two.code] == [0, 0], outputs
+    server.judge(seats=6, per_s=12)
+    assert len(server.log.requests) == 120
+
+
+@pytest.mark.slow
+def test_cases_of_a_host_that_is_killed_run_elsewhere(project, hosts, lab):
+    project.suite(cases(100))
+    server = lab()
+    one, two = hosts("one", "-n2", server.option), hosts("two", "-n0", server.option)
+    server.wait_for(30)
     one.process.send_signal(signal.SIGKILL)
     output = two.end()
     assert two.code == 0, output
-    done = {row["nodeid"] for row in two.rows()}
-    answered = {row["nodeid"] for row in two.rows()}
-    assert done == answered
-    assert f"run night: all {N} cases are done" in output
+    server.judge(seats=5, per_s=10)
+    assert "run night: all 100 cases are done" in output
+    assert len({row["nodeid"] for row in two.rows()}) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_server_that_is_killed_and_comes_back(project, lab, forgets):
+    project.suite(cases(100))
+    server = lab()
+    options = () if forgets else ("--appendonly", "yes")
+    with KeyValueServer.start(*options) as kv:
+        run = [Host(project, kv, f"host{n}", "-n0", server.option) for n in range(2)]
+        server.wait_for(30)
+        kv.kill()
+        time.sleep(1.0)
+        kv.run()
+        outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0], outputs
+    server.judge(seats=5, per_s=10)
+    each_once(100, *run, at_most=2)
+
+
+@pytest.mark.slow
+def test_a_host_that_stands_still_sends_nothing_when_it_goes_on_before_it_was_told(
+    project, hosts, lab
+):
+    project.suite(cases(160))
+    server = lab()
+    one, two = hosts("one", "-n0", server.option), hosts("two", "-n0", server.option)
+    server.wait_for(30)
+    one.process.send_signal(signal.SIGSTOP)
+    time.sleep(18)
+    one.process.send_signal(signal.SIGCONT)
+    outputs = [one.end(), two.end()]
+    assert [one.code, two.code] == [0, 0], outputs
+    server.judge(seats=5, per_s=10)
+    each_once(160, one, two, at_most=2)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_for_good_ends_the_run_and_loses_nothing(project, lab):
+    project.suite(cases(100))
+    server = lab()
+    with KeyValueServer.start() as kv:
+        host = Host(project, kv, "one", "-n2", server.option, "--ultrapar-cluster-patience=3")
+        server.wait_for(30)
+        kv.kill()
+        output = host.end()
+    assert host.code == 2, output
+    assert "does not answer" in output
+    server.judge(seats=5, per_s=10)
+    assert len(host.rows()) >= 25
+
+
+@pytest.mark.slow
+def test_hosts_are_merged(project, hosts, lab):
+    project.suite(cases(60))
+    server = lab()
+    run = [hosts(f"host{n}", "-n0", server.option) for n in range(2)]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0], outputs
+    whole = project.pytester.path / "whole"
+    assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
+    rows = pq.read_table(whole / "results.parquet").to_pylist()
+    assert len(rows) == 60
+    assert {row["host"] for row in rows} == {"host0", "host1"}
