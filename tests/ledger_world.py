@@ -162,7 +162,9 @@ class World:
         window = spec.window_ms / host.rate if mine else spec.window_ms * RATE_SLACK
         if not mine and self.wide_clocks:
             window /= max(host.rate, 1)
-        return max((share for share, when in use.sent.items() if when > self.now - window), default=0)
+        return max(
+            (share for share, when in use.sent.items() if when > self.now - window), default=0
+        )
 
     def say(self, host: Host) -> Renewal:
         host.seq += 1
@@ -288,7 +290,7 @@ class World:
         if dice.random() < 0.01:
             self.dumps = [(copy.deepcopy(self.ledger), self.saves()), *self.dumps[:2]]
         if dice.random() < 0.004:
-            self.run_id = f"server{self.operations}-{self.born}"
+            self.run_id = f"server{self.operations}x{self.born}"
             kind = dice.choice(["empty", "old", "same", "over"])
             if kind == "empty":
                 self.restore(Ledger(), None)
@@ -342,3 +344,42 @@ class World:
     def play(self, operations: int) -> None:
         while self.operations < operations:
             self.step()
+
+
+def main() -> None:
+    """Random worlds, until so many calls were answered."""
+    from tests.ledger_servers import Scripted, server
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--operations", type=int, default=1_000_000)
+    parser.add_argument("--each", type=int, default=2_000, help="operations of one world")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first world")
+    parser.add_argument("--server", choices=["valkey", "redis"])
+    arguments = parser.parse_args()
+
+    def play(scripted: Scripted | None) -> None:
+        began, played, seed = time.monotonic(), 0, arguments.first
+        while played < arguments.operations:
+            world = World(seed)
+            if scripted:
+                scripted.client.flushall()
+                world.serve, world.saves, world.loads = scripted.serve, scripted.save, scripted.load
+            try:
+                world.play(arguments.each)
+            except AssertionError as error:
+                print(
+                    f"seed {seed} (clocks {'0.5 to 2' if world.wide_clocks else 'close'}): {error}"
+                )
+            played += world.operations
+            seed += 1
+        print(f"{played} operations in {time.monotonic() - began:.0f} s, {seed} worlds")
+
+    if arguments.server is None:
+        play(None)
+    else:
+        with server(arguments.server) as client:
+            play(Scripted(client))
+
+
+if __name__ == "__main__":
+    main()

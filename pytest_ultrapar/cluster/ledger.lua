@@ -39,28 +39,34 @@ local key_ledger, key_seen, key_dead, key_clocks = KEYS[1], KEYS[2], KEYS[3], KE
 local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
 
 local fields = redis.call('HMGET', key_ledger, 'epoch', 'born', 'begun', 'closing', 'run_id', 'now',
-  'server', 'deaths', 'versions', 'peers', 'reported', 'news')
+  'server', 'deaths', 'versions', 'peers', 'reported', 'news', 'lag')
 local function number(at) return tonumber(fields[at] or '0') end
 local epoch, born, begun, closing = number(1), number(2), number(3), fields[4] or 'open'
 local run_id, now, server = fields[5] or '', number(6), number(7)
 local deaths, versions, peers_told = number(8), number(9), number(10)
-local reported, news_number = number(11), number(12)
+local reported, news_number, lag = number(11), number(12), number(13)
 
 -- Time, lives and deaths
 
 local function go_on(server_ms)
   if epoch == 0 then now, server = server_ms, server_ms end
-  local step = max(server_ms - server, 0)
-  local heard_ms, at_ms = clock_ms, now
+  local step = server_ms - server
+  local heard_ms, at_ms, lag_ms = clock_ms, now, lag
   local known = redis.call('HGET', key_clocks, clock)
-  if known then heard_ms, at_ms = struct.unpack('<dd', known) end
-  if step > SKIP_MS then
-    local agreed = (clock_ms - heard_ms) - (now - at_ms)
-    if step > agreed + SKIP_MS then step = max(floor(agreed / 2), SKIP_MS) end
+  if known then heard_ms, at_ms, lag_ms = struct.unpack('<ddd', known) end
+  local agreed = (clock_ms - heard_ms) - (now - at_ms) - (lag - lag_ms)
+  if step < 0 then
+    lag = lag + max(agreed, 0)
+  elseif step > max(agreed, 0) + SKIP_MS then
+    local believed = max(floor(agreed / 2), 0)
+    lag = lag + step - believed
+    now = now + believed
+  else
+    now = now + step
   end
-  now, server = now + step, server_ms
+  server = server_ms
   if clock_ms >= heard_ms then
-    redis.call('HSET', key_clocks, clock, struct.pack('<dd', clock_ms, now))
+    redis.call('HSET', key_clocks, clock, struct.pack('<ddd', clock_ms, now, lag))
   end
 end
 
@@ -593,7 +599,8 @@ end
 local function answer(shares, stale)
   redis.call('HSET', key_ledger, 'epoch', epoch, 'born', born, 'begun', begun, 'closing', closing,
     'run_id', run_id, 'now', now, 'server', server, 'deaths', deaths, 'versions', versions,
-    'peers', peers_told, 'reported', reported, 'news', news_number)
+    'peers', peers_told, 'reported', reported, 'news', news_number,
+    'lag', lag)
   for at = 1, FIXED - 1 do redis.call('PEXPIRE', KEYS[at], WEEK_MS) end
   local news = stale and {} or news_since(call_epoch == epoch and news_seen or 0)
   local head = { epoch, stale, now, server, now - begun, redis.call('ZCARD', key_seen), news_number }

@@ -302,7 +302,8 @@ class Ledger:
 
     **Time** is the ledger's own. It goes on as the server's does, but what happens between two
     calls is believed only as far as the caller's boot clock agrees (`SKIP_MS`), and never
-    backwards. So a step of the server's clock frees nothing early and needs no new epoch; at worst
+    backwards. What was not believed is never caught up with: whoever called in the meantime would
+    seem to have called long ago. So a step of the server's clock frees nothing early and needs no new epoch; at worst
     units of the dead are free later.
 
     **Epochs.** An epoch ends when the server is another process (`run_id`), and when a host was
@@ -328,7 +329,8 @@ class Ledger:
         self.run_id = ""
         self.now_ms = 0
         self.server_ms = 0
-        self.clocks: dict[str, tuple[int, int]] = {}
+        self.lag_ms = 0
+        self.clocks: dict[str, tuple[int, int, int]] = {}
         self.members: dict[str, Member] = {}
         self.seen: dict[str, int] = {}
         self.dead: dict[str, int] = {}
@@ -437,16 +439,22 @@ class Ledger:
     def _go_on(self, call: Renewal, server_ms: int) -> None:
         if not self.epoch:
             self.now_ms = self.server_ms = server_ms
-        step_ms = max(server_ms - self.server_ms, 0)
-        heard_ms, at_ms = self.clocks.get(call.clock, (call.clock_ms, self.now_ms))
-        if step_ms > SKIP_MS:
-            agreed_ms = (call.clock_ms - heard_ms) - (self.now_ms - at_ms)
-            if step_ms > agreed_ms + SKIP_MS:
-                step_ms = max(agreed_ms // 2, SKIP_MS)
-        self.now_ms += step_ms
+        step_ms = server_ms - self.server_ms
+        heard_ms, at_ms, lag_ms = self.clocks.get(
+            call.clock, (call.clock_ms, self.now_ms, self.lag_ms)
+        )
+        agreed_ms = (call.clock_ms - heard_ms) - (self.now_ms - at_ms) - (self.lag_ms - lag_ms)
+        if step_ms < 0:
+            self.lag_ms += max(agreed_ms, 0)
+        elif step_ms > max(agreed_ms, 0) + SKIP_MS:
+            believed_ms = max(agreed_ms // 2, 0)
+            self.lag_ms += step_ms - believed_ms
+            self.now_ms += believed_ms
+        else:
+            self.now_ms += step_ms
         self.server_ms = server_ms
         if call.clock_ms >= heard_ms:
-            self.clocks[call.clock] = (call.clock_ms, self.now_ms)
+            self.clocks[call.clock] = (call.clock_ms, self.now_ms, self.lag_ms)
 
     def _live(self, call: Renewal, run_id: str) -> None:
         if not self.epoch:
