@@ -114,14 +114,28 @@ class Crowd:
             self.renew(host)
         self.now = begun + 1000
 
-    def unused(self) -> float:
-        """The largest part of a row that nobody has although somebody wants it."""
-        worst = 0.0
-        for at, row in enumerate(self.rows):
-            had = sum(host["held"][at] for host in self.hosts)
-            wanted = sum(max(host["wants"][at] - host["held"][at], 0) for host in self.hosts)
-            worst = max(worst, min(row.amount - had, wanted) / row.amount)
-        return worst
+    def unused(self) -> tuple[float, float]:
+        """Of keys that somebody wants more of: the part of its scarcest row that nobody has.
+
+        The mean, and that of the worst key.
+        """
+        free = []
+        for lane in self.lanes:
+            left = {
+                at: self.rows[at].amount - sum(host["held"][at] for host in self.hosts)
+                for at in lane
+            }
+            wanted = any(
+                all(
+                    left[at] >= host["units"][at]
+                    for at in lane
+                    if host["held"][at] < host["wants"][at]
+                )
+                and any(host["held"][at] < host["wants"][at] for at in lane)
+                for host in self.hosts
+            )
+            free.append(min(left[at] / self.rows[at].amount for at in lane) if wanted else 0.0)
+        return sum(free) / len(free), max(free)
 
     def far(self) -> float:
         """Mean part of the units that are not where they should be."""
@@ -151,7 +165,7 @@ def main() -> None:
             taken = client.info("commandstats")["cmdstat_evalsha"]
             print(
                 f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal, unused although wanted "
-                f"{', '.join(f'{100 * one:.1f}' for one in worst)} %, "
+                f"{', '.join(f'{100 * mean:.1f}/{100 * most:.1f}' for mean, most in worst)} %, "
                 f"not in place {100 * crowd.far():.2f} %"
             )
 

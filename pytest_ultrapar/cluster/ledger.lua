@@ -13,7 +13,7 @@ local TURN_MS, CELLS, FORGOTTEN_MS, WEEK_MS = 20000, 48, 86400000, 604800000
 local NEVER = math.huge
 local FIXED = 8
 local SHARE, SHARE_BYTES = '<dddddddddd', 80
-local HEADER, HEADER_BYTES = '<dddd', 32
+local HEADER, HEADER_BYTES = '<ddddd', 40
 
 if redis.replicate_commands then redis.replicate_commands() end
 local floor, max, min = math.floor, math.max, math.min
@@ -111,7 +111,7 @@ end
 -- Rows and shares, packed and unpacked
 
 local specs, lanes, uses, count
-local rows, changed_rows = {}, {}
+local rows, texts, changed_rows = {}, {}, {}
 
 local function lasts(row)
   return row.kind == 'seats' and row.longest or row.kind == 'paced' and row.window or 0
@@ -126,11 +126,10 @@ end
 local function cell_ms(row) return max(floor(row.window / CELLS), 1) end
 
 local function load_row(name, text)
-  if not text then return nil end
   local row = { name = name }
-  row.version, row.due, row.deaths, row.computed = struct.unpack(HEADER, text)
+  row.version, row.due, row.deaths, row.computed, row.amount = struct.unpack(HEADER, text)
   local rest = unpacked(string.sub(text, HEADER_BYTES + 1))
-  row.kind, row.epoch, row.amount, row.window = rest[1], rest[2], rest[3], rest[4]
+  row.kind, row.epoch, row.window = rest[1], rest[2], rest[4]
   row.longest, row.out, row.shown, row.told = rest[5], rest[6], rest[7], rest[8]
   row.first_held, row.awaits, row.size = rest[9], rest[10] == 1, rest[11]
   row.cells = {}
@@ -145,7 +144,7 @@ local function text_of_row(row)
     rest[#rest + 1] = cell
     rest[#rest + 1] = units
   end
-  return struct.pack(HEADER, row.version, row.due, row.deaths, row.computed) .. pack(rest)
+  return struct.pack(HEADER, row.version, row.due, row.deaths, row.computed, row.amount) .. pack(rest)
 end
 
 local function load_share(text)
@@ -214,6 +213,10 @@ local function key_of(at) return KEYS[FIXED - 1 + at] end
 
 local function row_of(at)
   local spec, row = specs[at], rows[at]
+  if not row and texts[at] then
+    row = load_row(spec[1], texts[at])
+    rows[at] = row
+  end
   if not row then
     row = { name = spec[1], version = 0, due = 0, deaths = 0, computed = -NEVER, kind = spec[2],
       epoch = epoch, amount = spec[3], window = 0, longest = 0, out = 0, shown = 0, told = 0,
@@ -617,10 +620,10 @@ local function leave()
   plan()
   local names = {}
   for at = 1, count do names[at] = specs[at][1] end
-  local texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
+  texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
   local shares = {}
   for at = 1, count do
-    local row = load_row(names[at], texts[at])
+    local row = texts[at] and load_row(names[at], texts[at])
     local text = row and row.epoch == epoch and redis.call('HGET', key_of(at), incarnation)
     if text then
       local share = load_share(text)
@@ -644,7 +647,22 @@ local function leave()
   return pack(shares)
 end
 
-local function is_active(at, before, shares, versions_seen)
+-- Whether nothing of a row changed, by what stands before the rest of it.
+local function at_rest(at, versions_seen)
+  if not texts[at] then return false end
+  local version, due, deaths_seen, computed = struct.unpack(HEADER, texts[at])
+  return version == versions_seen[at] and due > now
+    and (deaths_seen == deaths or computed + RECOMPUTE_MS > now)
+end
+
+local function all_rest(versions_seen)
+  for at = 1, #versions_seen do
+    if not at_rest(at, versions_seen) then return false end
+  end
+  return true
+end
+
+local function is_active(at, before, shares, versions_seen, barred)
   local held, base = uses[at * 5 - 4], at * 4 - 3
   if held ~= shares[base] or held ~= shares[base + 2] then return true end
   if before then
@@ -652,20 +670,18 @@ local function is_active(at, before, shares, versions_seen)
       if before[place] ~= uses[place] then return true end
     end
   end
-  return rows[at].version ~= versions_seen[at] or is_due(rows[at])
-end
-
--- Whether nothing of any row changed, by what stands before each packed row.
-local function all_rest(texts, versions_seen)
-  for at = 1, #texts do
-    if not texts[at] then return false end
-    local version, due, deaths_seen, computed = struct.unpack(HEADER, texts[at])
-    if version ~= versions_seen[at] or due <= now
-      or (deaths_seen ~= deaths and computed + RECOMPUTE_MS <= now) then
-      return false
-    end
+  if at_rest(at, versions_seen) then return false end
+  if not texts[at] or specs[at][2] == 'counted' then return true end
+  -- Often only others' shares have changed. Then there is nothing to do, and nothing is written.
+  local version, due, deaths_seen, computed, amount = struct.unpack(HEADER, texts[at])
+  local share = own_share(at)
+  if due <= now or (deaths_seen ~= deaths and computed + RECOMPUTE_MS <= now) or not share
+    or share.target ~= shares[base + 2] or share.barred ~= barred[at] or amount ~= shares[base + 1]
+  then
+    return true
   end
-  return true
+  versions_seen[at] = version
+  return false
 end
 
 local function renew(known)
@@ -675,8 +691,8 @@ local function renew(known)
   local same = alive and tonumber(known[2] or '0') == epoch and known[3] == ARGV[2]
   local aux = same and unpacked(known[6])
   if same and aux[2] == 1 and known[4] == ARGV[3] and now < aux[1] then
-    local texts = #aux[3] > 0 and redis.call('HMGET', key_rows, unpack(aux[6])) or {}
-    if all_rest(texts, aux[3]) then
+    texts = #aux[3] > 0 and redis.call('HMGET', key_rows, unpack(aux[6])) or {}
+    if all_rest(aux[3]) then
       redis.call('HSET', key_own, 'seq', seq)
       return known[5]
     end
@@ -684,8 +700,7 @@ local function renew(known)
   plan()
   local names = {}
   for at = 1, count do names[at] = specs[at][1] end
-  local texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
-  for at = 1, count do rows[at] = load_row(names[at], texts[at]) end
+  texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
   local shares, versions_seen, wants_seen, barred, wake, before
   if same then
     shares, wake = unpacked(known[5]), aux[1]
@@ -701,7 +716,7 @@ local function renew(known)
   end
   local active, any = {}, false
   for at = 1, count do
-    active[at] = not same or is_active(at, before, shares, versions_seen)
+    active[at] = not same or is_active(at, before, shares, versions_seen, barred)
     any = any or active[at]
   end
   if any or now >= wake then
@@ -719,9 +734,9 @@ local function renew(known)
     end
     local room = AT_ONCE
     for at = 1, count do
-      local size = rows[at].size
-      if active[at] and is_due(rows[at]) and (room == AT_ONCE or room >= size) then
-        room = room - size
+      local row = active[at] and rows[at]
+      if row and is_due(row) and (room == AT_ONCE or room >= row.size) then
+        room = room - row.size
         divide(at)
       end
     end
