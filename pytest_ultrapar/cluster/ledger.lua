@@ -7,7 +7,7 @@
 -- ARGV: the call; its rows and lanes; its uses, five numbers each: all msgpack.
 -- Answer: what is of the ledger; grant, amount, target, told of each row; news: all msgpack.
 
-local SKIP_MS, GRACE_MS, EXPIRE_MS = 500, 3000, 5000
+local SKIP_MS, GRACE_MS, EXPIRE_MS = 500, 2000, 5000
 local LEAST_PACED, RECOMPUTE_MS, AT_ONCE, KEPT_PERCENT = 8, 250, 2000, 5
 local TURN_MS, CELLS, FORGOTTEN_MS, WEEK_MS = 20000, 48, 86400000, 604800000
 local NEVER = math.huge

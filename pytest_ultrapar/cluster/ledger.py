@@ -187,7 +187,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 SKIP_MS = 500
 """More than this between two calls of anybody is believed only if the caller's clock agrees."""
-GRACE_MS = 3_000
+GRACE_MS = 2_000
 """A host keeps units of a wider row for so long after a narrower one went to others."""
 LEAST_PACED = 8
 """Smaller parts of a paced row are not made: each part is spaced on its own and loses some."""
