@@ -7,7 +7,7 @@
 -- ARGV: the call; its rows and lanes; its uses, five numbers each: all msgpack.
 -- Answer: what is of the ledger; grant, amount, target, told of each row; news: all msgpack.
 
-local SKIP_MS, GRACE_MS, EXPIRE_MS = 500, 2000, 5000
+local SKIP_MS, STOP_MS, GRACE_MS, EXPIRE_MS = 500, 2000, 2000, 5000
 local LEAST_PACED, RECOMPUTE_MS, AT_ONCE, KEPT_PERCENT = 8, 250, 2000, 5
 local TURN_MS, CELLS, FORGOTTEN_MS, WEEK_MS = 20000, 48, 86400000, 604800000
 local NEVER = math.huge
@@ -54,11 +54,13 @@ local function go_on(server_ms)
   local heard_ms, at_ms, lag_ms = clock_ms, now, lag
   local known = redis.call('HGET', key_clocks, clock)
   if known then heard_ms, at_ms, lag_ms = struct.unpack('<ddd', known) end
-  local agreed = (clock_ms - heard_ms) - (now - at_ms) - (lag - lag_ms)
+  local agreed = clock_ms - heard_ms
+  if agreed > STOP_MS then agreed = 0 end
+  agreed = agreed - (now - at_ms) - (lag - lag_ms)
   if step < 0 then
     lag = lag + max(agreed, 0)
   elseif step > max(agreed, 0) + SKIP_MS then
-    local believed = max(floor(agreed / 2), 0)
+    local believed = min(max(floor(agreed / 2), 0), SKIP_MS)
     lag = lag + step - believed
     now = now + believed
   else

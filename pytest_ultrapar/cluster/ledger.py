@@ -302,9 +302,12 @@ class Ledger:
 
     **Time** is the ledger's own. It goes on as the server's does, but what happens between two
     calls is believed only as far as the caller's boot clock agrees (`SKIP_MS`), and never
-    backwards. What was not believed is never caught up with: whoever called in the meantime would
-    seem to have called long ago. So a step of the server's clock frees nothing early and needs no new epoch; at worst
-    units of the dead are free later.
+    backwards. A clock that was not heard for `STOP_MS` agrees to nothing: it may be fast, or its
+    last call was long on its way. What was not believed is never caught up with: whoever called in the meantime would
+    seem to have called long ago. So a step of the server's clock frees nothing early and needs no
+    new epoch; at worst
+    units of the dead are free later. So they are after a silence of all hosts:
+    those of a run that was killed are free `longest_ms` after the next one has begun.
 
     **Epochs.** An epoch ends when the server is another process (`run_id`), and when a host was
     told a later one than is stored. Then all shares are forgotten, hosts say what they hold and go
@@ -443,11 +446,14 @@ class Ledger:
         heard_ms, at_ms, lag_ms = self.clocks.get(
             call.clock, (call.clock_ms, self.now_ms, self.lag_ms)
         )
-        agreed_ms = (call.clock_ms - heard_ms) - (self.now_ms - at_ms) - (self.lag_ms - lag_ms)
+        agreed_ms = call.clock_ms - heard_ms
+        if agreed_ms > STOP_MS:
+            agreed_ms = 0
+        agreed_ms -= (self.now_ms - at_ms) + (self.lag_ms - lag_ms)
         if step_ms < 0:
             self.lag_ms += max(agreed_ms, 0)
         elif step_ms > max(agreed_ms, 0) + SKIP_MS:
-            believed_ms = max(agreed_ms // 2, 0)
+            believed_ms = min(max(agreed_ms // 2, 0), SKIP_MS)
             self.lag_ms += step_ms - believed_ms
             self.now_ms += believed_ms
         else:
