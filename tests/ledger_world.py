@@ -72,6 +72,7 @@ class Host:
     amounts: list[int]
     seq: int = 0
     peers: int = 0
+    answered: int = 0
     until: float = -1.0
     """By its own clock."""
     asked: Renewal | None = None
@@ -193,6 +194,7 @@ class World:
             lanes=LANES,
             epoch=host.epoch,
             peers=host.peers,
+            answered_ms=host.answered,
             news=news,
             news_seen=host.news_seen,
         )
@@ -241,7 +243,7 @@ class World:
         host.until = until
         if host.epoch != answer.epoch:
             host.news_seen = 0
-        host.epoch, host.peers = answer.epoch, answer.peers
+        host.epoch, host.peers, host.answered = answer.epoch, answer.peers, answer.now_ms
         self.disk = max(self.disk, answer.epoch)
         host.news_seen = answer.news_seen
         for at, share in enumerate(answer.shares):

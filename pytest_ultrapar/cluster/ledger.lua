@@ -35,16 +35,19 @@ local call = unpacked(ARGV[1])
 local host, incarnation, seq, run = call[1], call[2], call[3], call[4]
 local call_epoch, peers, news_seen = call[6], call[9], call[10]
 local clock, clock_ms, leaving, fresh, heard = call[7], call[8], call[11], call[12], call[13]
+local answered_ms = call[14]
 local key_ledger, key_seen, key_dead, key_clocks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
 
 local fields = redis.call('HMGET', key_ledger, 'epoch', 'born', 'begun', 'closing', 'run_id', 'now',
-  'server', 'deaths', 'versions', 'peers', 'reported', 'news', 'lag')
+  'server', 'deaths', 'versions', 'peers', 'reported', 'news', 'lag',
+  'last_epoch', 'last_ms')
 local function number(at) return tonumber(fields[at] or '0') end
 local epoch, born, begun, closing = number(1), number(2), number(3), fields[4] or 'open'
 local run_id, now, server = fields[5] or '', number(6), number(7)
 local deaths, versions, peers_told = number(8), number(9), number(10)
 local reported, news_number, lag = number(11), number(12), number(13)
+local last_epoch, last_ms = number(14), number(15)
 
 -- Time, lives and deaths
 
@@ -80,6 +83,8 @@ local function live(id)
   elseif id ~= run_id or call_epoch > epoch then
     epoch = max(server, epoch + 1, call_epoch + 1)
     closing, begun, run_id, peers_told, reported = 'all', now, id, 0, 0
+    last_epoch, last_ms = 0, 0
+    redis.call('HDEL', key_ledger, 'reports')
     redis.call('DEL', key_seen, key_dead)
   elseif call_epoch > 0 and call_epoch < born then
     closing = 'all'
@@ -245,7 +250,6 @@ local function row_of(at)
   row.window, row.longest = max(row.window, spec[4]), max(row.longest, spec[5])
   if row.kind == 'counted' then
     forget_cells(row)
-    if row.awaits and now >= opens(row) then settle(row) end
   end
   changed_rows[at] = true
   return row
@@ -293,7 +297,7 @@ local function state(at, want)
     share.rank = rank(host, spec[6] ~= '' and spec[6] or spec[1], incarnation)
     own[at] = share
     row.size = row.size + 1
-    if told > 0 then share.spent = spent end
+    if told > 0 and row.awaits then share.spent = spent end
   end
   if not share.decided or share.amount ~= spec[3] or share.unit ~= unit then
     row.amount = min(row.amount, spec[3])
@@ -315,6 +319,7 @@ local function state(at, want)
 end
 
 local function grant_of(row, share)
+  if row.awaits and now >= opens(row) then settle(row) end
   local free = row.amount - (row.out - out_of(share))
   local spent = 0
   if row.kind == 'counted' then
@@ -605,11 +610,26 @@ local function answer(shares, stale)
   redis.call('HSET', key_ledger, 'epoch', epoch, 'born', born, 'begun', begun, 'closing', closing,
     'run_id', run_id, 'now', now, 'server', server, 'deaths', deaths, 'versions', versions,
     'peers', peers_told, 'reported', reported, 'news', news_number,
-    'lag', lag)
+    'lag', lag, 'last_epoch', last_epoch, 'last_ms', last_ms)
   for at = 1, FIXED - 1 do redis.call('PEXPIRE', KEYS[at], WEEK_MS) end
   local news = stale and {} or news_since(call_epoch == epoch and news_seen or 0)
   local head = { epoch, stale, now, server, now - begun, redis.call('ZCARD', key_seen), news_number }
   return { pack(head), shares, pack(news) }
+end
+
+local function report()
+  if call_epoch == epoch or call_epoch < last_epoch then return end
+  local text = call_epoch == last_epoch and redis.call('HGET', key_ledger, 'reports')
+  local reports = text and unpacked(text) or {}
+  reports[#reports + 1] = answered_ms
+  if call_epoch > last_epoch or answered_ms > last_ms then
+    last_epoch, last_ms, peers_told = call_epoch, answered_ms, peers
+  end
+  reported = 0
+  for _, at_ms in ipairs(reports) do
+    if at_ms > last_ms - EXPIRE_MS then reported = reported + 1 end
+  end
+  redis.call('HSET', key_ledger, 'reports', pack(reports))
 end
 
 local function plan()
@@ -787,9 +807,7 @@ if seq <= known_seq then
   local good = seq == known_seq and known_epoch == epoch and redis.call('ZSCORE', key_seen, incarnation)
   return answer(good and known[5] or pack({}), not good)
 end
-if known_epoch ~= epoch and peers > 0 and call_epoch ~= epoch then
-  reported, peers_told = reported + 1, max(peers_told, peers)
-end
+if known_epoch ~= epoch and peers > 0 then report() end
 hear()
 if leaving then return answer(leave(), false) end
 return answer(renew(known), false)

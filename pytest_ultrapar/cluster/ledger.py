@@ -108,7 +108,9 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
         uses: One for each row.
         lanes: For each lane that it could send on, the positions in `rows` of all limits on its
             way; lanes with the same limits once.
-        peers: `Answer.peers` of the last answer, in whatever epoch; 0 before the first.
+        answered_ms: `Answer.now_ms` of the last answer that was applied, in this incarnation and in
+            epoch `epoch`; 0 before the first.
+        peers: `Answer.peers` of that answer; 0 before the first.
         news: Notices since the last answered call. All that still hold, when an answer names
             another epoch.
         news_seen: `Answer.news_seen` of the last answer of the same epoch, else 0.
@@ -128,6 +130,7 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     uses: tuple[RowUse, ...]
     lanes: tuple[tuple[int, ...], ...]
     epoch: int = 0
+    answered_ms: int = 0
     peers: int = 0
     news: tuple[Notice, ...] = ()
     news_seen: int = 0
@@ -303,11 +306,11 @@ class Ledger:
     **Time** is the ledger's own. It goes on as the server's does, but what happens between two
     calls is believed only as far as the caller's boot clock agrees (`SKIP_MS`), and never
     backwards. A clock that was not heard for `STOP_MS` agrees to nothing: it may be fast, or its
-    last call was long on its way. What was not believed is never caught up with: whoever called in the meantime would
-    seem to have called long ago. So a step of the server's clock frees nothing early and needs no
-    new epoch; at worst
-    units of the dead are free later. So they are after a silence of all hosts:
-    those of a run that was killed are free `longest_ms` after the next one has begun.
+    last call was long on its way. What was not believed is never caught up with: whoever called in
+    the meantime would seem to have called long ago. So a step of the server's clock frees nothing
+    early and needs no new epoch; at worst units of the dead are free later. So they are after a
+    silence of all hosts: those of a run that was killed are free `longest_ms` after the next one
+    has begun.
 
     **Epochs.** An epoch ends when the server is another process (`run_id`), and when a host was
     told a later one than is stored. Then all shares are forgotten, hosts say what they hold and go
@@ -342,6 +345,8 @@ class Ledger:
         self.rows: dict[str, Row] = {}
         self.peers = 0
         self.reported = 0
+        self.last_told = (0, 0)
+        self.reports: list[int] = []
         self.news: dict[str, Told] = {}
         self.news_number = 0
 
@@ -472,7 +477,7 @@ class Ledger:
             self.closing = "all"
             self.begun_ms, self.run_id = self.now_ms, run_id
             self.seen, self.dead = {}, {}
-            self.peers, self.reported = 0, 0
+            self.peers, self.reported, self.last_told, self.reports = 0, 0, (0, 0), []
         elif 0 < call.epoch < self.born:
             self.closing = "all"
 
@@ -487,10 +492,21 @@ class Ledger:
                 del self.dead[incarnation]
 
     def _report(self, call: Renewal) -> None:
-        """Hear a host of an earlier epoch: with all of them, what was counted is known."""
-        if call.epoch != self.epoch:
-            self.reported += 1
-            self.peers = max(self.peers, call.peers)
+        """Hear a host of an earlier epoch: with all of them, what was counted is known.
+
+        Those who lived when the last answer of that epoch was given must have told. Whoever had an
+        answer within expiry before it lived then; one who was stopped and comes back did not.
+        """
+        told = (call.epoch, call.answered_ms)
+        if call.epoch == self.epoch or call.epoch < self.last_told[0]:
+            return
+        if call.epoch > self.last_told[0]:
+            self.reports = []
+        self.reports.append(call.answered_ms)
+        if told > self.last_told:
+            self.last_told, self.peers = told, call.peers
+        since_ms = self.last_told[1] - EXPIRE_MS
+        self.reported = sum(answered_ms > since_ms for answered_ms in self.reports)
 
     def _opens_ms(self, row: Row) -> float:
         if self.closing == "open":
@@ -524,8 +540,6 @@ class Ledger:
         row.longest_ms = max(row.longest_ms, spec.longest_ms)
         if row.kind == "counted":
             self._forget_cells(row)
-            if row.awaits and self.now_ms >= self._opens_ms(row):
-                self._settle(row)
         return row
 
     def _settle(self, row: Row) -> None:
@@ -594,7 +608,7 @@ class Ledger:
         if share is None:
             share = Share(call.run, rank(call.host, spec.group or spec.name, call.incarnation))
             row.shares[call.incarnation] = share
-            if use.told:
+            if use.told and row.awaits:
                 share.spent = use.spent
         if not share.decided or share.amount != spec.amount or share.unit != use.unit:
             row.amount = min(row.amount, spec.amount)
@@ -614,6 +628,8 @@ class Ledger:
         share.decided = True
 
     def _grant(self, row: Row, share: Share) -> RowShare:
+        if row.awaits and self.now_ms >= self._opens_ms(row):
+            self._settle(row)
         free = row.amount - (row.out - share.out)
         if row.kind == "counted":
             free -= row.spent

@@ -50,6 +50,7 @@ class Crew:
             "told": [0] * len(wants),
             "epoch": 0,
             "peers": 0,
+            "answered": 0,
             **more,
         }
         self.hosts[name] = host
@@ -71,6 +72,7 @@ class Crew:
             lanes=self.lanes,
             epoch=host["epoch"],
             peers=host["peers"],
+            answered_ms=host["answered"],
             **{"fresh": True, **more},
         )
 
@@ -80,7 +82,7 @@ class Crew:
         answer = self.ledger.renew(self.say(name, **more), self.now_ms)
         host["held"] = [share.grant for share in answer.shares]
         host["told"] = [max(a, s.told) for a, s in zip(host["told"], answer.shares, strict=True)]
-        host["epoch"], host["peers"] = answer.epoch, answer.peers
+        host["epoch"], host["peers"], host["answered"] = answer.epoch, answer.peers, answer.now_ms
         return answer
 
     def rounds(self, count: int, *names: str) -> None:
