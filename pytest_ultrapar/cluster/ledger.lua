@@ -138,15 +138,15 @@ local function load_row(name, text)
   local rest = unpacked(string.sub(text, HEADER_BYTES + 1))
   row.kind, row.epoch, row.window = rest[1], rest[2], rest[4]
   row.longest, row.out, row.shown, row.told = rest[5], rest[6], rest[7], rest[8]
-  row.first_held, row.awaits, row.size = rest[9], rest[10] == 1, rest[11]
+  row.first_held, row.awaits, row.size, row.since = rest[9], rest[10] == 1, rest[11], rest[12]
   row.cells = {}
-  for at = 12, #rest, 2 do row.cells[rest[at]] = rest[at + 1] end
+  for at = 13, #rest, 2 do row.cells[rest[at]] = rest[at + 1] end
   return row
 end
 
 local function text_of_row(row)
   local rest = { row.kind, row.epoch, row.amount, row.window, row.longest, row.out, row.shown,
-    row.told, row.first_held, row.awaits and 1 or 0, row.size }
+    row.told, row.first_held, row.awaits and 1 or 0, row.size, row.since }
   for cell, units in pairs(row.cells) do
     rest[#rest + 1] = cell
     rest[#rest + 1] = units
@@ -204,7 +204,7 @@ end
 
 local function settle(row)
   row.awaits = false
-  spend(row, max(row.told - row.first_held - spent_of(row), 0))
+  spend(row, max(row.told - row.first_held + row.since - spent_of(row), 0))
 end
 
 local function forget_cells(row)
@@ -227,7 +227,7 @@ local function row_of(at)
   if not row then
     row = { name = spec[1], version = 0, due = 0, deaths = 0, computed = -NEVER, kind = spec[2],
       epoch = epoch, amount = spec[3], window = 0, longest = 0, out = 0, shown = 0, told = 0,
-      first_held = 0, awaits = closing == 'all', size = 0, cells = {} }
+      first_held = 0, since = 0, awaits = closing == 'all', size = 0, cells = {} }
     rows[at] = row
     redis.call('DEL', key_of(at))
   elseif row.epoch ~= epoch then
@@ -244,7 +244,7 @@ local function row_of(at)
       row.size = 0
     end
     row.epoch, row.out, row.amount = epoch, 0, spec[3]
-    row.told, row.first_held, row.awaits = 0, 0, true
+    row.told, row.first_held, row.since, row.awaits = 0, 0, 0, true
     row.due, row.computed, row.deaths = 0, -NEVER, deaths
   end
   row.window, row.longest = max(row.window, spec[4]), max(row.longest, spec[5])
@@ -306,7 +306,9 @@ local function state(at, want)
     disturb(row)
   end
   if row.kind == 'counted' then
-    spend(row, spent - share.spent)
+    local more = max(spent - share.spent, 0)
+    spend(row, more)
+    if share.decided then row.since = row.since + more end
     share.spent = max(spent, share.spent)
     if row.awaits and told > 0 then
       row.told = max(row.told, told)
@@ -526,6 +528,7 @@ local function divide(at)
         share.touched = share.touched or share.amount ~= 0
         empty(share)
         share.spent = share.spent + lost
+        row.since = row.since + lost
         spend(row, lost)
       end
     end

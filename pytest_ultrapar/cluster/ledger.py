@@ -254,6 +254,8 @@ class Row:
     cells: dict[int, int] = field(default_factory=dict)
     told: int = 0
     first_held: int = 0
+    since: int = 0
+    """What was spent of `first_held` while the row awaits."""
     awaits: bool = False
 
     @property
@@ -534,7 +536,7 @@ class Ledger:
             else:
                 row.shares = {}
             row.epoch, row.out, row.amount = self.epoch, 0, spec.amount
-            row.told, row.first_held, row.awaits = 0, 0, True
+            row.told, row.first_held, row.since, row.awaits = 0, 0, 0, True
             row.due_ms, row.computed_ms, row.deaths = 0, -NEVER, self.deaths
         row.window_ms = max(row.window_ms, spec.window_ms)
         row.longest_ms = max(row.longest_ms, spec.longest_ms)
@@ -544,7 +546,7 @@ class Ledger:
 
     def _settle(self, row: Row) -> None:
         row.awaits = False
-        self._spend(row, max(row.told - row.first_held - row.spent, 0))
+        self._spend(row, max(row.told - row.first_held + row.since - row.spent, 0))
 
     def _cell_ms(self, row: Row) -> int:
         return max(row.window_ms // CELLS, 1)
@@ -616,7 +618,10 @@ class Ledger:
         elif share.want != want and not (0 < share.target < min(share.want, want)):
             self._disturb(row)
         if row.kind == "counted":
-            self._spend(row, use.spent - share.spent)
+            more = max(use.spent - share.spent, 0)
+            self._spend(row, more)
+            if share.decided:
+                row.since += more
             share.spent = max(use.spent, share.spent)
             if row.awaits and use.told:
                 row.told = max(row.told, use.told)
@@ -669,6 +674,7 @@ class Ledger:
                     row.out -= lost
                     share.held = share.grant = share.want = share.target = share.amount = 0
                     share.spent += lost
+                    row.since += lost
                     self._spend(row, lost)
             if share.amount:
                 amount = min(amount or share.amount, share.amount)
