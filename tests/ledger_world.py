@@ -72,6 +72,7 @@ class Host:
     amounts: list[int]
     seq: int = 0
     peers: int = 0
+    answered: int = 0
     until: float = -1.0
     """By its own clock."""
     asked: Renewal | None = None
@@ -193,6 +194,7 @@ class World:
             lanes=LANES,
             epoch=host.epoch,
             peers=host.peers,
+            answered_ms=host.answered,
             news=news,
             news_seen=host.news_seen,
         )
@@ -241,7 +243,7 @@ class World:
         host.until = until
         if host.epoch != answer.epoch:
             host.news_seen = 0
-        host.epoch, host.peers = answer.epoch, answer.peers
+        host.epoch, host.peers, host.answered = answer.epoch, answer.peers, answer.now_ms
         self.disk = max(self.disk, answer.epoch)
         host.news_seen = answer.news_seen
         for at, share in enumerate(answer.shares):
@@ -290,7 +292,7 @@ class World:
         if dice.random() < 0.01:
             self.dumps = [(copy.deepcopy(self.ledger), self.saves()), *self.dumps[:2]]
         if dice.random() < 0.004:
-            self.run_id = f"server{self.operations}-{self.born}"
+            self.run_id = f"server{self.operations}x{self.born}"
             kind = dice.choice(["empty", "old", "same", "over"])
             if kind == "empty":
                 self.restore(Ledger(), None)
@@ -344,3 +346,42 @@ class World:
     def play(self, operations: int) -> None:
         while self.operations < operations:
             self.step()
+
+
+def main() -> None:
+    """Random worlds, until so many calls were answered."""
+    from tests.ledger_servers import Scripted, server
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--operations", type=int, default=1_000_000)
+    parser.add_argument("--each", type=int, default=2_000, help="operations of one world")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first world")
+    parser.add_argument("--server", choices=["valkey", "redis"])
+    arguments = parser.parse_args()
+
+    def play(scripted: Scripted | None) -> None:
+        began, played, seed = time.monotonic(), 0, arguments.first
+        while played < arguments.operations:
+            world = World(seed)
+            if scripted:
+                scripted.client.flushall()
+                world.serve, world.saves, world.loads = scripted.serve, scripted.save, scripted.load
+            try:
+                world.play(arguments.each)
+            except AssertionError as error:
+                print(
+                    f"seed {seed} (clocks {'0.5 to 2' if world.wide_clocks else 'close'}): {error}"
+                )
+            played += world.operations
+            seed += 1
+        print(f"{played} operations in {time.monotonic() - began:.0f} s, {seed} worlds")
+
+    if arguments.server is None:
+        play(None)
+    else:
+        with server(arguments.server) as client:
+            play(Scripted(client))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,13 +7,13 @@
 -- ARGV: the call; its rows and lanes; its uses, five numbers each: all msgpack.
 -- Answer: what is of the ledger; grant, amount, target, told of each row; news: all msgpack.
 
-local SKIP_MS, GRACE_MS, EXPIRE_MS = 500, 3000, 5000
+local SKIP_MS, STOP_MS, GRACE_MS, EXPIRE_MS = 500, 2000, 2000, 5000
 local LEAST_PACED, RECOMPUTE_MS, AT_ONCE, KEPT_PERCENT = 8, 250, 2000, 5
 local TURN_MS, CELLS, FORGOTTEN_MS, WEEK_MS = 20000, 48, 86400000, 604800000
 local NEVER = math.huge
 local FIXED = 8
 local SHARE, SHARE_BYTES = '<dddddddddd', 80
-local HEADER, HEADER_BYTES = '<dddd', 32
+local HEADER, HEADER_BYTES = '<ddddd', 40
 
 if redis.replicate_commands then redis.replicate_commands() end
 local floor, max, min = math.floor, math.max, math.min
@@ -35,32 +35,43 @@ local call = unpacked(ARGV[1])
 local host, incarnation, seq, run = call[1], call[2], call[3], call[4]
 local call_epoch, peers, news_seen = call[6], call[9], call[10]
 local clock, clock_ms, leaving, fresh, heard = call[7], call[8], call[11], call[12], call[13]
+local answered_ms = call[14]
 local key_ledger, key_seen, key_dead, key_clocks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
 
 local fields = redis.call('HMGET', key_ledger, 'epoch', 'born', 'begun', 'closing', 'run_id', 'now',
-  'server', 'deaths', 'versions', 'peers', 'reported', 'news')
+  'server', 'deaths', 'versions', 'peers', 'reported', 'news', 'lag',
+  'last_epoch', 'last_ms')
 local function number(at) return tonumber(fields[at] or '0') end
 local epoch, born, begun, closing = number(1), number(2), number(3), fields[4] or 'open'
 local run_id, now, server = fields[5] or '', number(6), number(7)
 local deaths, versions, peers_told = number(8), number(9), number(10)
-local reported, news_number = number(11), number(12)
+local reported, news_number, lag = number(11), number(12), number(13)
+local last_epoch, last_ms = number(14), number(15)
 
 -- Time, lives and deaths
 
 local function go_on(server_ms)
   if epoch == 0 then now, server = server_ms, server_ms end
-  local step = max(server_ms - server, 0)
-  local heard_ms, at_ms = clock_ms, now
+  local step = server_ms - server
+  local heard_ms, at_ms, lag_ms = clock_ms, now, lag
   local known = redis.call('HGET', key_clocks, clock)
-  if known then heard_ms, at_ms = struct.unpack('<dd', known) end
-  if step > SKIP_MS then
-    local agreed = (clock_ms - heard_ms) - (now - at_ms)
-    if step > agreed + SKIP_MS then step = max(floor(agreed / 2), SKIP_MS) end
+  if known then heard_ms, at_ms, lag_ms = struct.unpack('<ddd', known) end
+  local agreed = clock_ms - heard_ms
+  if agreed > STOP_MS then agreed = 0 end
+  agreed = agreed - (now - at_ms) - (lag - lag_ms)
+  if step < 0 then
+    lag = lag + max(agreed, 0)
+  elseif step > max(agreed, 0) + SKIP_MS then
+    local believed = min(max(floor(agreed / 2), 0), SKIP_MS)
+    lag = lag + step - believed
+    now = now + believed
+  else
+    now = now + step
   end
-  now, server = now + step, server_ms
+  server = server_ms
   if clock_ms >= heard_ms then
-    redis.call('HSET', key_clocks, clock, struct.pack('<dd', clock_ms, now))
+    redis.call('HSET', key_clocks, clock, struct.pack('<ddd', clock_ms, now, lag))
   end
 end
 
@@ -72,6 +83,8 @@ local function live(id)
   elseif id ~= run_id or call_epoch > epoch then
     epoch = max(server, epoch + 1, call_epoch + 1)
     closing, begun, run_id, peers_told, reported = 'all', now, id, 0, 0
+    last_epoch, last_ms = 0, 0
+    redis.call('HDEL', key_ledger, 'reports')
     redis.call('DEL', key_seen, key_dead)
   elseif call_epoch > 0 and call_epoch < born then
     closing = 'all'
@@ -105,7 +118,7 @@ end
 -- Rows and shares, packed and unpacked
 
 local specs, lanes, uses, count
-local rows, changed_rows = {}, {}
+local rows, texts, changed_rows = {}, {}, {}
 
 local function lasts(row)
   return row.kind == 'seats' and row.longest or row.kind == 'paced' and row.window or 0
@@ -120,26 +133,25 @@ end
 local function cell_ms(row) return max(floor(row.window / CELLS), 1) end
 
 local function load_row(name, text)
-  if not text then return nil end
   local row = { name = name }
-  row.version, row.due, row.deaths, row.computed = struct.unpack(HEADER, text)
+  row.version, row.due, row.deaths, row.computed, row.amount = struct.unpack(HEADER, text)
   local rest = unpacked(string.sub(text, HEADER_BYTES + 1))
-  row.kind, row.epoch, row.amount, row.window = rest[1], rest[2], rest[3], rest[4]
+  row.kind, row.epoch, row.window = rest[1], rest[2], rest[4]
   row.longest, row.out, row.shown, row.told = rest[5], rest[6], rest[7], rest[8]
-  row.first_held, row.awaits, row.size = rest[9], rest[10] == 1, rest[11]
+  row.first_held, row.awaits, row.size, row.since = rest[9], rest[10] == 1, rest[11], rest[12]
   row.cells = {}
-  for at = 12, #rest, 2 do row.cells[rest[at]] = rest[at + 1] end
+  for at = 13, #rest, 2 do row.cells[rest[at]] = rest[at + 1] end
   return row
 end
 
 local function text_of_row(row)
   local rest = { row.kind, row.epoch, row.amount, row.window, row.longest, row.out, row.shown,
-    row.told, row.first_held, row.awaits and 1 or 0, row.size }
+    row.told, row.first_held, row.awaits and 1 or 0, row.size, row.since }
   for cell, units in pairs(row.cells) do
     rest[#rest + 1] = cell
     rest[#rest + 1] = units
   end
-  return struct.pack(HEADER, row.version, row.due, row.deaths, row.computed) .. pack(rest)
+  return struct.pack(HEADER, row.version, row.due, row.deaths, row.computed, row.amount) .. pack(rest)
 end
 
 local function load_share(text)
@@ -192,7 +204,7 @@ end
 
 local function settle(row)
   row.awaits = false
-  spend(row, max(row.told - row.first_held - spent_of(row), 0))
+  spend(row, max(row.told - row.first_held + row.since - spent_of(row), 0))
 end
 
 local function forget_cells(row)
@@ -208,10 +220,14 @@ local function key_of(at) return KEYS[FIXED - 1 + at] end
 
 local function row_of(at)
   local spec, row = specs[at], rows[at]
+  if not row and texts[at] then
+    row = load_row(spec[1], texts[at])
+    rows[at] = row
+  end
   if not row then
     row = { name = spec[1], version = 0, due = 0, deaths = 0, computed = -NEVER, kind = spec[2],
       epoch = epoch, amount = spec[3], window = 0, longest = 0, out = 0, shown = 0, told = 0,
-      first_held = 0, awaits = closing == 'all', size = 0, cells = {} }
+      first_held = 0, since = 0, awaits = closing == 'all', size = 0, cells = {} }
     rows[at] = row
     redis.call('DEL', key_of(at))
   elseif row.epoch ~= epoch then
@@ -228,13 +244,12 @@ local function row_of(at)
       row.size = 0
     end
     row.epoch, row.out, row.amount = epoch, 0, spec[3]
-    row.told, row.first_held, row.awaits = 0, 0, true
+    row.told, row.first_held, row.since, row.awaits = 0, 0, 0, true
     row.due, row.computed, row.deaths = 0, -NEVER, deaths
   end
   row.window, row.longest = max(row.window, spec[4]), max(row.longest, spec[5])
   if row.kind == 'counted' then
     forget_cells(row)
-    if row.awaits and now >= opens(row) then settle(row) end
   end
   changed_rows[at] = true
   return row
@@ -282,7 +297,7 @@ local function state(at, want)
     share.rank = rank(host, spec[6] ~= '' and spec[6] or spec[1], incarnation)
     own[at] = share
     row.size = row.size + 1
-    if told > 0 then share.spent = spent end
+    if told > 0 and row.awaits then share.spent = spent end
   end
   if not share.decided or share.amount ~= spec[3] or share.unit ~= unit then
     row.amount = min(row.amount, spec[3])
@@ -291,7 +306,9 @@ local function state(at, want)
     disturb(row)
   end
   if row.kind == 'counted' then
-    spend(row, spent - share.spent)
+    local more = max(spent - share.spent, 0)
+    spend(row, more)
+    if share.decided then row.since = row.since + more end
     share.spent = max(spent, share.spent)
     if row.awaits and told > 0 then
       row.told = max(row.told, told)
@@ -304,6 +321,7 @@ local function state(at, want)
 end
 
 local function grant_of(row, share)
+  if row.awaits and now >= opens(row) then settle(row) end
   local free = row.amount - (row.out - out_of(share))
   local spent = 0
   if row.kind == 'counted' then
@@ -510,6 +528,7 @@ local function divide(at)
         share.touched = share.touched or share.amount ~= 0
         empty(share)
         share.spent = share.spent + lost
+        row.since = row.since + lost
         spend(row, lost)
       end
     end
@@ -593,11 +612,27 @@ end
 local function answer(shares, stale)
   redis.call('HSET', key_ledger, 'epoch', epoch, 'born', born, 'begun', begun, 'closing', closing,
     'run_id', run_id, 'now', now, 'server', server, 'deaths', deaths, 'versions', versions,
-    'peers', peers_told, 'reported', reported, 'news', news_number)
+    'peers', peers_told, 'reported', reported, 'news', news_number,
+    'lag', lag, 'last_epoch', last_epoch, 'last_ms', last_ms)
   for at = 1, FIXED - 1 do redis.call('PEXPIRE', KEYS[at], WEEK_MS) end
   local news = stale and {} or news_since(call_epoch == epoch and news_seen or 0)
   local head = { epoch, stale, now, server, now - begun, redis.call('ZCARD', key_seen), news_number }
   return { pack(head), shares, pack(news) }
+end
+
+local function report()
+  if call_epoch == epoch or call_epoch < last_epoch then return end
+  local text = call_epoch == last_epoch and redis.call('HGET', key_ledger, 'reports')
+  local reports = text and unpacked(text) or {}
+  reports[#reports + 1] = answered_ms
+  if call_epoch > last_epoch or answered_ms > last_ms then
+    last_epoch, last_ms, peers_told = call_epoch, answered_ms, peers
+  end
+  reported = 0
+  for _, at_ms in ipairs(reports) do
+    if at_ms > last_ms - EXPIRE_MS then reported = reported + 1 end
+  end
+  redis.call('HSET', key_ledger, 'reports', pack(reports))
 end
 
 local function plan()
@@ -610,10 +645,10 @@ local function leave()
   plan()
   local names = {}
   for at = 1, count do names[at] = specs[at][1] end
-  local texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
+  texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
   local shares = {}
   for at = 1, count do
-    local row = load_row(names[at], texts[at])
+    local row = texts[at] and load_row(names[at], texts[at])
     local text = row and row.epoch == epoch and redis.call('HGET', key_of(at), incarnation)
     if text then
       local share = load_share(text)
@@ -637,7 +672,22 @@ local function leave()
   return pack(shares)
 end
 
-local function is_active(at, before, shares, versions_seen)
+-- Whether nothing of a row changed, by what stands before the rest of it.
+local function at_rest(at, versions_seen)
+  if not texts[at] then return false end
+  local version, due, deaths_seen, computed = struct.unpack(HEADER, texts[at])
+  return version == versions_seen[at] and due > now
+    and (deaths_seen == deaths or computed + RECOMPUTE_MS > now)
+end
+
+local function all_rest(versions_seen)
+  for at = 1, #versions_seen do
+    if not at_rest(at, versions_seen) then return false end
+  end
+  return true
+end
+
+local function is_active(at, before, shares, versions_seen, barred)
   local held, base = uses[at * 5 - 4], at * 4 - 3
   if held ~= shares[base] or held ~= shares[base + 2] then return true end
   if before then
@@ -645,20 +695,18 @@ local function is_active(at, before, shares, versions_seen)
       if before[place] ~= uses[place] then return true end
     end
   end
-  return rows[at].version ~= versions_seen[at] or is_due(rows[at])
-end
-
--- Whether nothing of any row changed, by what stands before each packed row.
-local function all_rest(texts, versions_seen)
-  for at = 1, #texts do
-    if not texts[at] then return false end
-    local version, due, deaths_seen, computed = struct.unpack(HEADER, texts[at])
-    if version ~= versions_seen[at] or due <= now
-      or (deaths_seen ~= deaths and computed + RECOMPUTE_MS <= now) then
-      return false
-    end
+  if at_rest(at, versions_seen) then return false end
+  if not texts[at] or specs[at][2] == 'counted' then return true end
+  -- Often only others' shares have changed. Then there is nothing to do, and nothing is written.
+  local version, due, deaths_seen, computed, amount = struct.unpack(HEADER, texts[at])
+  local share = own_share(at)
+  if due <= now or (deaths_seen ~= deaths and computed + RECOMPUTE_MS <= now) or not share
+    or share.target ~= shares[base + 2] or share.barred ~= barred[at] or amount ~= shares[base + 1]
+  then
+    return true
   end
-  return true
+  versions_seen[at] = version
+  return false
 end
 
 local function renew(known)
@@ -668,8 +716,8 @@ local function renew(known)
   local same = alive and tonumber(known[2] or '0') == epoch and known[3] == ARGV[2]
   local aux = same and unpacked(known[6])
   if same and aux[2] == 1 and known[4] == ARGV[3] and now < aux[1] then
-    local texts = #aux[3] > 0 and redis.call('HMGET', key_rows, unpack(aux[6])) or {}
-    if all_rest(texts, aux[3]) then
+    texts = #aux[3] > 0 and redis.call('HMGET', key_rows, unpack(aux[6])) or {}
+    if all_rest(aux[3]) then
       redis.call('HSET', key_own, 'seq', seq)
       return known[5]
     end
@@ -677,8 +725,7 @@ local function renew(known)
   plan()
   local names = {}
   for at = 1, count do names[at] = specs[at][1] end
-  local texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
-  for at = 1, count do rows[at] = load_row(names[at], texts[at]) end
+  texts = count > 0 and redis.call('HMGET', key_rows, unpack(names)) or {}
   local shares, versions_seen, wants_seen, barred, wake, before
   if same then
     shares, wake = unpacked(known[5]), aux[1]
@@ -694,7 +741,7 @@ local function renew(known)
   end
   local active, any = {}, false
   for at = 1, count do
-    active[at] = not same or is_active(at, before, shares, versions_seen)
+    active[at] = not same or is_active(at, before, shares, versions_seen, barred)
     any = any or active[at]
   end
   if any or now >= wake then
@@ -712,9 +759,9 @@ local function renew(known)
     end
     local room = AT_ONCE
     for at = 1, count do
-      local size = rows[at].size
-      if active[at] and is_due(rows[at]) and (room == AT_ONCE or room >= size) then
-        room = room - size
+      local row = active[at] and rows[at]
+      if row and is_due(row) and (room == AT_ONCE or room >= row.size) then
+        room = room - row.size
         divide(at)
       end
     end
@@ -763,9 +810,7 @@ if seq <= known_seq then
   local good = seq == known_seq and known_epoch == epoch and redis.call('ZSCORE', key_seen, incarnation)
   return answer(good and known[5] or pack({}), not good)
 end
-if known_epoch ~= epoch and peers > 0 and call_epoch ~= epoch then
-  reported, peers_told = reported + 1, max(peers_told, peers)
-end
+if known_epoch ~= epoch and peers > 0 then report() end
 hear()
 if leaving then return answer(leave(), false) end
 return answer(renew(known), false)

@@ -108,7 +108,9 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
         uses: One for each row.
         lanes: For each lane that it could send on, the positions in `rows` of all limits on its
             way; lanes with the same limits once.
-        peers: `Answer.peers` of the last answer, in whatever epoch; 0 before the first.
+        answered_ms: `Answer.now_ms` of the last answer that was applied, in this incarnation and in
+            epoch `epoch`; 0 before the first.
+        peers: `Answer.peers` of that answer; 0 before the first.
         news: Notices since the last answered call. All that still hold, when an answer names
             another epoch.
         news_seen: `Answer.news_seen` of the last answer of the same epoch, else 0.
@@ -128,6 +130,7 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     uses: tuple[RowUse, ...]
     lanes: tuple[tuple[int, ...], ...]
     epoch: int = 0
+    answered_ms: int = 0
     peers: int = 0
     news: tuple[Notice, ...] = ()
     news_seen: int = 0
@@ -187,7 +190,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 SKIP_MS = 500
 """More than this between two calls of anybody is believed only if the caller's clock agrees."""
-GRACE_MS = 3_000
+GRACE_MS = 2_000
 """A host keeps units of a wider row for so long after a narrower one went to others."""
 LEAST_PACED = 8
 """Smaller parts of a paced row are not made: each part is spaced on its own and loses some."""
@@ -251,6 +254,8 @@ class Row:
     cells: dict[int, int] = field(default_factory=dict)
     told: int = 0
     first_held: int = 0
+    since: int = 0
+    """What was spent of `first_held` while the row awaits."""
     awaits: bool = False
 
     @property
@@ -302,8 +307,12 @@ class Ledger:
 
     **Time** is the ledger's own. It goes on as the server's does, but what happens between two
     calls is believed only as far as the caller's boot clock agrees (`SKIP_MS`), and never
-    backwards. So a step of the server's clock frees nothing early and needs no new epoch; at worst
-    units of the dead are free later.
+    backwards. A clock that was not heard for `STOP_MS` agrees to nothing: it may be fast, or its
+    last call was long on its way. What was not believed is never caught up with: whoever called in
+    the meantime would seem to have called long ago. So a step of the server's clock frees nothing
+    early and needs no new epoch; at worst units of the dead are free later. So they are after a
+    silence of all hosts: those of a run that was killed are free `longest_ms` after the next one
+    has begun.
 
     **Epochs.** An epoch ends when the server is another process (`run_id`), and when a host was
     told a later one than is stored. Then all shares are forgotten, hosts say what they hold and go
@@ -328,7 +337,8 @@ class Ledger:
         self.run_id = ""
         self.now_ms = 0
         self.server_ms = 0
-        self.clocks: dict[str, tuple[int, int]] = {}
+        self.lag_ms = 0
+        self.clocks: dict[str, tuple[int, int, int]] = {}
         self.members: dict[str, Member] = {}
         self.seen: dict[str, int] = {}
         self.dead: dict[str, int] = {}
@@ -337,6 +347,8 @@ class Ledger:
         self.rows: dict[str, Row] = {}
         self.peers = 0
         self.reported = 0
+        self.last_told = (0, 0)
+        self.reports: list[int] = []
         self.news: dict[str, Told] = {}
         self.news_number = 0
 
@@ -437,16 +449,25 @@ class Ledger:
     def _go_on(self, call: Renewal, server_ms: int) -> None:
         if not self.epoch:
             self.now_ms = self.server_ms = server_ms
-        step_ms = max(server_ms - self.server_ms, 0)
-        heard_ms, at_ms = self.clocks.get(call.clock, (call.clock_ms, self.now_ms))
-        if step_ms > SKIP_MS:
-            agreed_ms = (call.clock_ms - heard_ms) - (self.now_ms - at_ms)
-            if step_ms > agreed_ms + SKIP_MS:
-                step_ms = max(agreed_ms // 2, SKIP_MS)
-        self.now_ms += step_ms
+        step_ms = server_ms - self.server_ms
+        heard_ms, at_ms, lag_ms = self.clocks.get(
+            call.clock, (call.clock_ms, self.now_ms, self.lag_ms)
+        )
+        agreed_ms = call.clock_ms - heard_ms
+        if agreed_ms > STOP_MS:
+            agreed_ms = 0
+        agreed_ms -= (self.now_ms - at_ms) + (self.lag_ms - lag_ms)
+        if step_ms < 0:
+            self.lag_ms += max(agreed_ms, 0)
+        elif step_ms > max(agreed_ms, 0) + SKIP_MS:
+            believed_ms = min(max(agreed_ms // 2, 0), SKIP_MS)
+            self.lag_ms += step_ms - believed_ms
+            self.now_ms += believed_ms
+        else:
+            self.now_ms += step_ms
         self.server_ms = server_ms
         if call.clock_ms >= heard_ms:
-            self.clocks[call.clock] = (call.clock_ms, self.now_ms)
+            self.clocks[call.clock] = (call.clock_ms, self.now_ms, self.lag_ms)
 
     def _live(self, call: Renewal, run_id: str) -> None:
         if not self.epoch:
@@ -458,7 +479,7 @@ class Ledger:
             self.closing = "all"
             self.begun_ms, self.run_id = self.now_ms, run_id
             self.seen, self.dead = {}, {}
-            self.peers, self.reported = 0, 0
+            self.peers, self.reported, self.last_told, self.reports = 0, 0, (0, 0), []
         elif 0 < call.epoch < self.born:
             self.closing = "all"
 
@@ -473,10 +494,21 @@ class Ledger:
                 del self.dead[incarnation]
 
     def _report(self, call: Renewal) -> None:
-        """Hear a host of an earlier epoch: with all of them, what was counted is known."""
-        if call.epoch != self.epoch:
-            self.reported += 1
-            self.peers = max(self.peers, call.peers)
+        """Hear a host of an earlier epoch: with all of them, what was counted is known.
+
+        Those who lived when the last answer of that epoch was given must have told. Whoever had an
+        answer within expiry before it lived then; one who was stopped and comes back did not.
+        """
+        told = (call.epoch, call.answered_ms)
+        if call.epoch == self.epoch or call.epoch < self.last_told[0]:
+            return
+        if call.epoch > self.last_told[0]:
+            self.reports = []
+        self.reports.append(call.answered_ms)
+        if told > self.last_told:
+            self.last_told, self.peers = told, call.peers
+        since_ms = self.last_told[1] - EXPIRE_MS
+        self.reported = sum(answered_ms > since_ms for answered_ms in self.reports)
 
     def _opens_ms(self, row: Row) -> float:
         if self.closing == "open":
@@ -504,19 +536,17 @@ class Ledger:
             else:
                 row.shares = {}
             row.epoch, row.out, row.amount = self.epoch, 0, spec.amount
-            row.told, row.first_held, row.awaits = 0, 0, True
+            row.told, row.first_held, row.since, row.awaits = 0, 0, 0, True
             row.due_ms, row.computed_ms, row.deaths = 0, -NEVER, self.deaths
         row.window_ms = max(row.window_ms, spec.window_ms)
         row.longest_ms = max(row.longest_ms, spec.longest_ms)
         if row.kind == "counted":
             self._forget_cells(row)
-            if row.awaits and self.now_ms >= self._opens_ms(row):
-                self._settle(row)
         return row
 
     def _settle(self, row: Row) -> None:
         row.awaits = False
-        self._spend(row, max(row.told - row.first_held - row.spent, 0))
+        self._spend(row, max(row.told - row.first_held + row.since - row.spent, 0))
 
     def _cell_ms(self, row: Row) -> int:
         return max(row.window_ms // CELLS, 1)
@@ -580,7 +610,7 @@ class Ledger:
         if share is None:
             share = Share(call.run, rank(call.host, spec.group or spec.name, call.incarnation))
             row.shares[call.incarnation] = share
-            if use.told:
+            if use.told and row.awaits:
                 share.spent = use.spent
         if not share.decided or share.amount != spec.amount or share.unit != use.unit:
             row.amount = min(row.amount, spec.amount)
@@ -588,7 +618,10 @@ class Ledger:
         elif share.want != want and not (0 < share.target < min(share.want, want)):
             self._disturb(row)
         if row.kind == "counted":
-            self._spend(row, use.spent - share.spent)
+            more = max(use.spent - share.spent, 0)
+            self._spend(row, more)
+            if share.decided:
+                row.since += more
             share.spent = max(use.spent, share.spent)
             if row.awaits and use.told:
                 row.told = max(row.told, use.told)
@@ -600,6 +633,8 @@ class Ledger:
         share.decided = True
 
     def _grant(self, row: Row, share: Share) -> RowShare:
+        if row.awaits and self.now_ms >= self._opens_ms(row):
+            self._settle(row)
         free = row.amount - (row.out - share.out)
         if row.kind == "counted":
             free -= row.spent
@@ -639,6 +674,7 @@ class Ledger:
                     row.out -= lost
                     share.held = share.grant = share.want = share.target = share.amount = 0
                     share.spent += lost
+                    row.since += lost
                     self._spend(row, lost)
             if share.amount:
                 amount = min(amount or share.amount, share.amount)

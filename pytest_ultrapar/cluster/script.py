@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import msgspec
 
@@ -45,12 +45,13 @@ def arguments_of(call: Renewal) -> list[bytes]:
         call.leaving,
         call.fresh,
         call.news,
+        call.answered_ms,
     )
     uses = [n for use in call.uses for n in (use.held, use.want, use.unit, use.spent, use.told)]
     return [_PACK.encode(head), _PACK.encode((call.rows, call.lanes)), _PACK.encode(uses)]
 
 
-def answer_of(reply: Any) -> Answer:
+def answer_of(reply: object) -> Answer:
     """What the script answered.
 
     Raises:
@@ -58,7 +59,7 @@ def answer_of(reply: Any) -> Answer:
             keys.
     """
     try:
-        head, packed, news = reply
+        head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
         epoch, stale, now_ms, server_ms, age_ms, peers, news_seen = _HEAD.decode(head)
         numbers = _NUMBERS.decode(packed)
         shares = tuple(RowShare(*numbers[at : at + 4]) for at in range(0, len(numbers), 4))

@@ -1,0 +1,183 @@
+"""What a renewal costs the server, and how good the division is: `python -m tests.ledger_cost`.
+
+1,000 hosts share 20 keys of four rows, in virtual time. Calls are as in a run: each host once a
+second. Cost is the server's own count (`INFO commandstats`), so neither network nor Python is in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+
+from pytest_ultrapar.cluster.ledger import Answer, Ledger, Renewal, RowSpec, RowUse
+from tests.ledger_servers import Scripted, server
+from tests.ledger_world import Serve
+
+
+def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]]:
+    """Four rows for each key, of which a lane is made."""
+    rows = []
+    for key in range(keys):
+        group = f"key{key}"
+        for name, kind, amount, window in (
+            ("workers", "seats", 2_000, 0),
+            ("qps", "paced", 300, 1_000),
+            ("rpm", "paced", 12_000, 60_000),
+            ("tpm", "paced", 40_000_000, 60_000),
+        ):
+            spec = RowSpec(
+                name=f"{group}/{name}",
+                kind=kind,
+                amount=amount,
+                window_ms=window,
+                longest_ms=60_000,
+                group=group,
+            )
+            rows.append(spec)
+    lanes = tuple(tuple(range(at * 4, at * 4 + 4)) for at in range(keys))
+    return tuple(rows), lanes
+
+
+class Crowd:
+    """Hosts that do as they are told; paced units are free a second after they were lowered."""
+
+    def __init__(self, serve: Serve, hosts: int, keys: int) -> None:
+        self.serve = serve
+        self.rows, self.lanes = rows_of(keys)
+        self.dice = random.Random(1)
+        self.now = 10_000_000
+        self.count = 0
+        self.hosts = [self.join() for _ in range(hosts)]
+
+    def join(self) -> dict:
+        self.count += 1
+        wants = [self.dice.choice([1, 1, 2, 3]) * max(row.amount // 1_000, 1) for row in self.rows]
+        wants = [
+            want * 4 if row.kind == "paced" else want
+            for want, row in zip(wants, self.rows, strict=True)
+        ]
+        units = [8_000 if row.name.endswith("tpm") else 1 for row in self.rows]
+        return {
+            "name": f"host{self.count}",
+            "seq": 0,
+            "held": [0] * len(self.rows),
+            "grants": [0] * len(self.rows),
+            "wants": wants,
+            "units": units,
+            "epoch": 0,
+        }
+
+    def renew(self, host: dict) -> Answer:
+        host["seq"] += 1
+        uses = tuple(
+            RowUse(held, want, unit)
+            for held, want, unit in zip(host["held"], host["wants"], host["units"], strict=True)
+        )
+        answer = self.serve(
+            Renewal(
+                host=host["name"],
+                incarnation=host["name"],
+                seq=host["seq"],
+                run="one",
+                server_run_id="",
+                clock=host["name"],
+                clock_ms=self.now,
+                rows=self.rows,
+                uses=uses,
+                lanes=self.lanes,
+                epoch=host["epoch"],
+                fresh=True,
+            ),
+            self.now,
+            "one",
+        )
+        host["epoch"] = answer.epoch
+        host["held"] = [share.grant for share in answer.shares]
+        host["targets"] = [share.target for share in answer.shares]
+        return answer
+
+    def second(self, *, change: float = 0, replaced: int = 0) -> None:
+        """Each host calls once; `change` of their wants change first, `replaced` hosts die."""
+        for _ in range(replaced):
+            self.hosts.pop(self.dice.randrange(len(self.hosts)))
+            self.hosts.append(self.join())
+        begun = self.now
+        for at, host in enumerate(self.hosts):
+            self.now = begun + at * 1000 // len(self.hosts)
+            if change:
+                host["wants"] = [
+                    max(1, int(want * self.dice.uniform(0.5, 2)))
+                    if self.dice.random() < change
+                    else want
+                    for want in host["wants"]
+                ]
+            self.renew(host)
+        self.now = begun + 1000
+
+    def unused(self) -> tuple[float, float]:
+        """Of keys that somebody wants more of: the part of its scarcest row that nobody has.
+
+        The mean, and that of the worst key.
+        """
+        free = []
+        for lane in self.lanes:
+            left = {
+                at: self.rows[at].amount - sum(host["held"][at] for host in self.hosts)
+                for at in lane
+            }
+            wanted = any(
+                all(
+                    left[at] >= host["units"][at]
+                    for at in lane
+                    if host["held"][at] < host["wants"][at]
+                )
+                and any(host["held"][at] < host["wants"][at] for at in lane)
+                for host in self.hosts
+            )
+            free.append(min(left[at] / self.rows[at].amount for at in lane) if wanted else 0.0)
+        return sum(free) / len(free), max(free)
+
+    def far(self) -> float:
+        """Mean part of the units that are not where they should be."""
+        off = total = 0
+        for at in range(len(self.rows)):
+            off += sum(abs(host["targets"][at] - host["held"][at]) for host in self.hosts)
+            total += self.rows[at].amount
+        return off / total
+
+
+def main() -> None:
+    """Print one line for each story."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--server", choices=["valkey", "redis"], default="valkey")
+    parser.add_argument("--hosts", type=int, default=1_000)
+    parser.add_argument("--keys", type=int, default=20)
+    arguments = parser.parse_args()
+    with server(arguments.server) as client:
+        crowd = Crowd(Scripted(client).serve, arguments.hosts, arguments.keys)
+
+        def told(story: str, seconds: int, **kind: float) -> None:
+            client.config_resetstat()
+            worst = []
+            for _ in range(seconds):
+                crowd.second(**kind)
+                worst.append(crowd.unused())
+            taken = client.info("commandstats")["cmdstat_evalsha"]
+            print(
+                f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal, unused although wanted "
+                f"{', '.join(f'{100 * mean:.1f}/{100 * most:.1f}' for mean, most in worst)} %, "
+                f"not in place {100 * crowd.far():.2f} %"
+            )
+
+        told("all join", 8)
+        told("nothing changes", 5)
+        told("a host is replaced every 10 s", 10, replaced=0)
+        for _ in range(2):
+            told("  one is replaced", 1, replaced=1)
+            told("  and 9 s", 9)
+        told("all change every second", 5, change=1)
+        print(f"memory {client.info('memory')['used_memory_human']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Random worlds for the ledger of shares: nobody ever has too much, and the script agrees."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ledger_servers import Scripted, binary, server
+from tests.ledger_world import ROWS, World
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_no_limit_is_exceeded_whatever_goes_wrong(seed):
+    World(seed).play(300)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_a_free_unit_goes_to_who_can_use_it_within_two_renewals(seed):
+    """Without trouble: nobody waits for units that are free when wants stay as they are."""
+    world = World(seed, faults=False)
+    world.wide_clocks = False
+    world.play(60)
+    for host in world.hosts:
+        world.hosts = world.hosts[:6]
+    world.change_mind = lambda host, at: None
+    world.trouble = lambda: None
+    begun = world.now
+    while world.now < begun + 40_000:
+        world.step()
+    for at, spec in enumerate(ROWS[:2]):
+        row = world.ledger.rows[spec.name]
+        for share in row.shares.values():
+            assert share.grant == share.target
+        wanting = sum(share.want for share in row.shares.values())
+        assert sum(share.target for share in row.shares.values()) == min(wanting, spec.amount), at
+
+
+def agrees(kind: str, seeds: range, operations: int) -> None:
+    with server(kind) as client:
+        for seed in seeds:
+            scripted = Scripted(client)
+            world = World(seed, scripted.serve)
+            world.saves, world.loads = scripted.save, scripted.load
+            world.play(operations)
+
+
+def test_the_script_answers_as_the_model_on_valkey():
+    agrees("valkey", range(5), 400)
+
+
+@pytest.mark.slow
+def test_the_script_answers_as_the_model_on_redis():
+    assert binary("redis"), "apt-get install redis-server"
+    agrees("redis", range(50, 70), 2_000)
+
+
+def test_every_key_of_the_script_is_declared_and_expires():
+    with server("valkey") as client:
+        scripted = Scripted(client)
+        World(7, scripted.serve, faults=False).play(100)
+        keys = client.keys()
+        assert len(keys) > 10
+        assert all(key.startswith(b"{ultrapar:test}:") for key in keys)
+        assert all(0 < client.pttl(key) <= 7 * 86_400_000 for key in keys)

@@ -1,0 +1,409 @@
+"""The ledger of shares: who has how much, and when."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.cluster.ledger import (
+    EXPIRE_MS,
+    Answer,
+    Ask,
+    Ledger,
+    Notice,
+    Renewal,
+    RowSpec,
+    RowUse,
+    fill,
+    keep,
+)
+
+SEATS = RowSpec(name="seats", kind="seats", amount=12, longest_ms=30_000)
+PACED = RowSpec(name="qps", kind="paced", amount=2, window_ms=1_000)
+MINUTE = RowSpec(name="tpm", kind="paced", amount=100_000, window_ms=60_000)
+DAY = RowSpec(name="rpd", kind="counted", amount=500, window_ms=86_460_000)
+
+
+class Crew:
+    """Hosts without trouble: each says what it was granted, and what it gives back a call later."""
+
+    def __init__(self, *rows: RowSpec, lanes=None, ledger: Ledger | None = None) -> None:
+        self.rows = rows
+        self.lanes = lanes or (tuple(range(len(rows))),)
+        self.ledger = ledger or Ledger()
+        self.now_ms = 1_000_000
+        self.run_id = "one"
+        self.hosts: dict[str, dict] = {}
+
+    def host(self, name: str, *wants: int, run: str = "run", units=None, **more) -> dict:
+        host = {
+            "host": name,
+            "incarnation": f"life of {name} {len(self.hosts)}",
+            "run": run,
+            "seq": 0,
+            "wants": list(wants),
+            "units": list(units or [1] * len(wants)),
+            "held": [0] * len(wants),
+            "spent": [0] * len(wants),
+            "told": [0] * len(wants),
+            "epoch": 0,
+            "peers": 0,
+            "answered": 0,
+            **more,
+        }
+        self.hosts[name] = host
+        return host
+
+    def say(self, name: str, **more) -> Renewal:
+        host = self.hosts[name]
+        columns = (host[part] for part in ("held", "wants", "units", "spent", "told"))
+        return Renewal(
+            host=host["host"],
+            incarnation=host["incarnation"],
+            run=host["run"],
+            seq=host["seq"],
+            server_run_id=self.run_id,
+            clock="one machine",
+            clock_ms=self.now_ms,
+            rows=host.get("rows", self.rows),
+            uses=tuple(RowUse(*row) for row in zip(*columns, strict=True)),
+            lanes=self.lanes,
+            epoch=host["epoch"],
+            peers=host["peers"],
+            answered_ms=host["answered"],
+            **{"fresh": True, **more},
+        )
+
+    def call(self, name: str, **more) -> Answer:
+        host = self.hosts[name]
+        host["seq"] += 1
+        answer = self.ledger.renew(self.say(name, **more), self.now_ms)
+        host["held"] = [share.grant for share in answer.shares]
+        host["told"] = [max(a, s.told) for a, s in zip(host["told"], answer.shares, strict=True)]
+        host["epoch"], host["peers"], host["answered"] = answer.epoch, answer.peers, answer.now_ms
+        return answer
+
+    def rounds(self, count: int, *names: str) -> None:
+        for _ in range(count):
+            for name in names or tuple(self.hosts):
+                self.now_ms += 1_000 // len(self.hosts)
+                self.call(name)
+
+    def held(self, row: int = 0) -> list[int]:
+        return [host["held"][row] for host in self.hosts.values()]
+
+
+def test_one_host_has_all_that_it_wants_at_once():
+    crew = Crew(SEATS)
+    crew.host("a", 9)
+    assert crew.call("a").shares[0].grant == 9
+
+
+def test_a_joiner_has_its_part_at_its_second_call_where_others_say_at_once_that_they_lowered():
+    crew = Crew(SEATS)
+    crew.host("a", 20)
+    crew.rounds(3)
+    crew.host("b", 20)
+    crew.call("b")
+    crew.now_ms += 500
+    crew.call("a")
+    crew.call("a")
+    assert crew.call("b").shares[0].grant == 6
+
+
+def test_what_one_does_not_want_others_have():
+    crew = Crew(SEATS)
+    for name, want in (("a", 2), ("b", 20), ("c", 20)):
+        crew.host(name, want)
+    crew.rounds(3)
+    assert crew.held() == [2, 5, 5]
+
+
+def test_a_host_that_was_asked_to_lower_holds_until_it_says_less():
+    crew = Crew(SEATS)
+    crew.host("a", 20)
+    crew.call("a")
+    crew.host("b", 20)
+    crew.now_ms += 500
+    assert crew.call("b").shares[0].grant == 0
+    crew.hosts["a"]["seq"] += 1
+    busy = crew.ledger.renew(crew.say("a"), crew.now_ms)
+    assert busy.shares[0].grant == 6
+    assert crew.call("b").shares[0].grant == 0, "a still holds 12"
+    crew.call("a")
+    crew.call("a")
+    assert crew.call("b").shares[0].grant == 6
+
+
+def test_a_small_row_and_what_hangs_on_it_go_to_one_host():
+    """5 seats behind `qps = 2`: parts of it would each be spaced on their own."""
+    seats = msgspec.structs.replace(SEATS, amount=5)
+    for count in (2, 3, 5):
+        crew = Crew(seats, PACED)
+        for at in range(count):
+            crew.host(f"host{at}", 5, 5)
+        crew.rounds(6)
+        assert sorted(crew.held(0)) == [0] * (count - 1) + [5]
+        assert sorted(crew.held(1)) == [0] * (count - 1) + [2]
+        assert [bool(n) for n in crew.held(0)] == [bool(n) for n in crew.held(1)]
+
+
+def test_small_rows_of_many_keys_are_spread_over_hosts():
+    rows = tuple(msgspec.structs.replace(PACED, name=f"key{at}/qps") for at in range(20))
+    crew = Crew(*rows, lanes=tuple((at,) for at in range(20)))
+    for at in range(4):
+        crew.host(f"host{at}", *[2] * 20)
+    crew.rounds(4)
+    keys = [sum(host["held"]) // 2 for host in crew.hosts.values()]
+    assert sum(keys) == 20
+    assert max(keys) < 12
+
+
+def test_requests_that_are_larger_than_an_equal_part_are_sent():
+    """8,000 tokens of 100,000 a minute, 20 hosts: 12 have a share."""
+    crew = Crew(SEATS, MINUTE)
+    for at in range(20):
+        crew.host(f"host{at}", 5, 50_000, units=(1, 8_000))
+    crew.rounds(5)
+    shares = [share for share in crew.held(1) if share]
+    assert len(shares) == 12
+    assert min(shares) >= 8_000
+    assert sum(shares) == 100_000
+    seats = [bool(n) for n in crew.held(0)]
+    assert sum(crew.held(0)) == 12
+    assert all(tokens for seat, tokens in zip(seats, crew.held(1), strict=True) if seat)
+
+
+def test_a_host_keeps_nothing_that_a_narrower_row_bars_it_from_using():
+    pool = msgspec.structs.replace(PACED, name="pool/qps", amount=16)
+    key = msgspec.structs.replace(PACED, name="key/qps", group="key")
+    crew = Crew(pool, key)
+    for at in range(3):
+        crew.host(f"host{at}", 16, 2)
+    crew.rounds(12)
+    assert sorted(crew.held(0)) == [0, 0, 16]
+    assert sorted(crew.held(1)) == [0, 0, 2]
+
+
+def test_nothing_moves_for_a_few_per_cent():
+    row = msgspec.structs.replace(MINUTE, amount=10_000)
+    crew = Crew(row)
+    for name in "abcd":
+        crew.host(name, 3_000)
+    crew.rounds(4)
+    before = crew.held()
+    crew.hosts["a"]["wants"] = [2_450]
+    crew.rounds(4)
+    assert crew.held()[0] == 2_450
+    assert sum(abs(a - b) for a, b in zip(before, crew.held(), strict=True)) <= 100
+    assert sum(crew.held()) == 10_000
+
+
+def test_runs_have_equal_parts_whatever_their_hosts():
+    crew = Crew(msgspec.structs.replace(SEATS, amount=40))
+    crew.host("a", 40, run="small")
+    for name in "bcd":
+        crew.host(name, 40, run="large")
+    crew.rounds(4)
+    assert crew.held()[0] == 20
+    assert sum(crew.held()[1:]) == 20
+
+
+def test_runs_take_turns_where_there_is_not_enough_for_equal_parts():
+    crew = Crew(msgspec.structs.replace(PACED, amount=1))
+    crew.host("a", 1, run="one")
+    crew.host("b", 1, run="two")
+    had = [0, 0]
+    for _ in range(400):
+        crew.rounds(1)
+        had = [a + b for a, b in zip(had, crew.held(), strict=True)]
+    assert sum(had) ** 2 / (2 * sum(one**2 for one in had)) >= 0.95
+    assert sum(had) > 0.9 * 400
+
+
+def test_the_smallest_amount_holds_as_long_as_its_host_lives():
+    crew = Crew(SEATS)
+    crew.host("a", 20)
+    crew.rounds(2)
+    crew.host("b", 0, rows=(msgspec.structs.replace(SEATS, amount=7),))
+    crew.rounds(2)
+    assert crew.held() == [7, 0]
+    assert crew.call("a").shares[0].amount == 7
+    del crew.hosts["b"]
+    crew.rounds(40)
+    assert crew.held() == [12]
+
+
+@pytest.mark.parametrize(("row", "after_ms"), [(SEATS, 30_000), (PACED, 1_000)])
+def test_a_dead_hosts_units_are_free_after_expiry_and_what_may_still_run(row, after_ms):
+    crew = Crew(row)
+    crew.host("a", row.amount)
+    crew.call("a")
+    died_ms = crew.now_ms
+    crew.host("b", row.amount)
+    while not crew.call("b").shares[0].grant:
+        crew.now_ms += 250
+    assert after_ms + EXPIRE_MS <= crew.now_ms - died_ms <= after_ms + EXPIRE_MS + 1_000
+
+
+def test_a_new_life_of_a_host_has_nothing_of_the_old():
+    crew = Crew(SEATS)
+    crew.host("a", 12)
+    crew.call("a")
+    crew.hosts["again"] = {**crew.hosts["a"], "incarnation": "new", "seq": 0, "held": [0]}
+    crew.now_ms += 1_000
+    assert crew.call("again").shares[0].grant == 0
+
+
+def test_a_repeated_call_is_answered_again_and_changes_nothing():
+    crew = Crew(SEATS)
+    crew.host("a", 5)
+    answer = crew.call("a")
+    crew.hosts["a"]["held"] = [0]
+    assert crew.ledger.renew(crew.say("a"), crew.now_ms).shares == answer.shares
+    crew.call("a")
+    crew.hosts["a"]["seq"] -= 1
+    assert crew.ledger.renew(crew.say("a"), crew.now_ms).stale
+
+
+def test_another_server_grants_nothing_new_until_all_before_it_is_over():
+    crew = Crew(SEATS)
+    crew.host("a", 4)
+    crew.host("b", 8)
+    crew.rounds(2)
+    crew.ledger, crew.run_id = Ledger(), "two"
+    begun_ms = crew.now_ms
+    crew.hosts["a"]["wants"] = [12]
+    while crew.held()[0] == 4:
+        assert crew.now_ms - begun_ms <= 36_000
+        crew.rounds(1, "a")
+    assert crew.now_ms - begun_ms >= 35_000
+
+
+def test_a_first_start_opens_after_expiry_and_by_an_operators_word_at_once():
+    crew = Crew(SEATS)
+    crew.host("a", 4)
+    assert crew.call("a", fresh=False).shares[0].grant == 0
+    crew.rounds(6)
+    assert crew.held() == [4]
+    assert crew.now_ms <= 1_000_000 + EXPIRE_MS + 1_000
+    other = Crew(SEATS)
+    other.host("a", 4)
+    assert other.call("a").shares[0].grant == 4
+
+
+def test_a_step_of_the_servers_clock_frees_nothing():
+    crew = Crew(SEATS)
+    crew.host("a", 12)
+    crew.host("b", 12)
+    crew.call("a")
+    for step_ms in (600_000, -600_000, 3_600_000):
+        call = crew.say("b")
+        crew.hosts["b"]["seq"] += 1
+        call = msgspec.structs.replace(call, seq=crew.hosts["b"]["seq"])
+        assert crew.ledger.renew(call, crew.now_ms + step_ms).shares[0].grant == 0
+        crew.now_ms += 600
+        crew.hosts["a"]["seq"] += 1
+        assert crew.ledger.renew(crew.say("a"), crew.now_ms + step_ms).shares[0].grant == 6
+
+
+def test_counted_units_are_never_more_than_the_amount_and_nearly_all_are_used():
+    crew = Crew(DAY)
+    for name in "abc":
+        crew.host(name, 25)
+    for step in range(120):
+        if step == 30:
+            del crew.hosts["c"]
+        for name in tuple(crew.hosts):
+            host = crew.hosts[name]
+            host["spent"] = [host["spent"][0] + host["held"][0]]
+            host["held"] = [0]
+            crew.now_ms += 300
+            crew.call(name)
+    spent = sum(host["spent"][0] for host in crew.hosts.values())
+    row = crew.ledger.rows["rpd"]
+    assert row.spent + row.out <= 500
+    assert row.spent >= 495
+    assert spent > 100
+
+
+def test_counted_units_are_known_again_when_all_hosts_have_told():
+    crew = Crew(DAY)
+    for name in "ab":
+        crew.host(name, 20)
+    for _ in range(8):
+        for name in "ab":
+            host = crew.hosts[name]
+            host["spent"] = [host["spent"][0] + host["held"][0]]
+            host["held"] = [0]
+            crew.now_ms += 500
+            crew.call(name)
+    before = crew.ledger.rows["rpd"]
+    known = before.spent + before.out
+    crew.ledger, crew.run_id = Ledger(), "two"
+    crew.rounds(12, "a")
+    assert crew.ledger.rows["rpd"].awaits
+    crew.rounds(12)
+    row = crew.ledger.rows["rpd"]
+    assert not row.awaits
+    assert known <= row.spent + row.out <= known + 50
+
+
+def test_an_operator_opens_a_day_whose_hosts_are_gone():
+    crew = Crew(DAY)
+    for name in "ab":
+        crew.host(name, 20)
+    crew.rounds(3)
+    crew.ledger, crew.run_id = Ledger(), "two"
+    crew.rounds(12, "a")
+    assert crew.ledger.rows["rpd"].awaits
+    crew.ledger.open_day("rpd")
+    assert not crew.ledger.rows["rpd"].awaits
+
+
+def test_news_reach_all_others_once():
+    crew = Crew(SEATS)
+    crew.host("a", 1)
+    crew.host("b", 1, run="other")
+    crew.rounds(1)
+    mine = Notice("key7", "paused", 60_000, "run")
+    crew.call("a", news=(Notice("key3", "401"), mine))
+    answer = crew.call("b")
+    assert answer.news == (Notice("key3", "401"),)
+    assert crew.call("b", news_seen=answer.news_seen).news == ()
+    crew.now_ms += 1_000
+    heard = crew.call("a").news
+    assert heard == (Notice("key3", "401"), Notice("key7", "paused", 59_000, "run"))
+
+
+def test_one_that_leaves_frees_all_at_once():
+    crew = Crew(SEATS)
+    crew.host("a", 12)
+    crew.call("a")
+    crew.hosts["a"]["held"] = [0]
+    crew.call("a", leaving=True)
+    crew.now_ms += 300
+    crew.host("b", 12)
+    assert crew.call("b").shares[0].grant == 12
+
+
+def test_filling_gives_nobody_less_than_a_useful_part():
+    wants = (0, 1, 3, 8, 20, 100)
+    for amount, part, asked in itertools.product(
+        (0, 1, 7, 20, 64), (1, 4, 8), itertools.product(wants, repeat=3)
+    ):
+        asks = [Ask(at, want, min(part, want), "") for at, want in enumerate(asked)]
+        shares, _, _ = fill(asks, amount, min(part, amount))
+        assert sum(shares) <= amount
+        for share, want in zip(shares, asked, strict=True):
+            assert share <= want
+            assert not 0 < share < min(part, want, amount)
+
+
+def test_keeping_small_changes_back_gives_out_as_much():
+    old, new = [100, 100, 100, 50], [98, 103, 97, 52]
+    kept = keep(old, new, [200] * 4)
+    assert sum(kept) == sum(new)
+    assert kept == [100, 100, 100, 50]
