@@ -417,7 +417,7 @@ class LimitState(Wake):
 
     @property
     def wait_label(self) -> str:
-        """What requests wait for while its `ready_s` has not come: a kind of it, a share, or money."""
+        """What requests wait for while its `ready_s` has not come: a kind, a share, or money."""
         if self.shares is not None and self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:

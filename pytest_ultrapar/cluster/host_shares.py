@@ -118,8 +118,8 @@ class HostShares:
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
-        # From here on only what is in flight, or counts in a window, is held: else others would wait
-        # for as long as the longest request may take.
+        # From here on only what is in flight, or counts in a window, is held: else others would
+        # wait for as long as the longest request may take.
         now_s = self._host.now_s()
         self._host.broker.share({}, now_s, now_s)
         self._thread.submit(self._leave, self._next_call(leaving=True))

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import pool_path
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
@@ -95,7 +96,24 @@ def redactor(pool: Pool) -> Redactor:
     # As they are sent (`read_secrets` strips them), and as they stand there.
     values = {os.environ[name] for name in named if os.environ.get(name)}
     keys = {value.strip() for value in values} | values
-    return Redactor({key for key in keys if key.strip()} | route_secrets(pool, os.environ))
+    more = route_secrets(pool, os.environ) | _cluster_secrets()
+    return Redactor({key for key in keys if key.strip()} | more)
+
+
+def _cluster_secrets() -> set[str]:
+    """The password of the server that several hosts share, whether this run uses it or not."""
+    if not os.environ.get("ULTRAPAR_CLUSTER"):
+        return set()
+    from pytest_ultrapar.cluster.address import read_address  # noqa: PLC0415 - seldom
+
+    try:
+        address = read_address(None, os.environ)
+    except ConfigError:
+        # Who wants to use it is told so; the whole of it may be a secret.
+        return {os.environ["ULTRAPAR_CLUSTER"]}
+    if address is None or address.password is None:
+        return set()
+    return {address.password.reveal(), os.environ["ULTRAPAR_CLUSTER"]}
 
 
 def data(config: pytest.Config) -> dict[str, str]:

@@ -373,3 +373,27 @@ def test_hosts_are_merged(project, hosts, lab):
     rows = pq.read_table(whole / "results.parquet").to_pylist()
     assert len(rows) == 60
     assert {row["host"] for row in rows} == {"host0", "host1"}
+
+
+def test_the_password_of_the_server_is_masked(project, monkeypatch):
+    with KeyValueServer.start("--requirepass", PASSWORD) as kv:
+        url = f"redis://:{PASSWORD}@127.0.0.1:{kv.port}"
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", url)
+        project.suite(
+            cases(3).replace('grade("solved")', "show(grade)")
+            + """
+def show(grade):
+    import os
+    grade("solved")
+    assert os.environ["ULTRAPAR_CLUSTER"] == "nothing"
+"""
+        )
+        result = project.run_apart(
+            "-n2", "--ultrapar-cluster-run=night", "--ultrapar-debug-log=all", "-v"
+        )
+    output = result.stdout.str() + result.stderr.str()
+    assert result.ret == 1, output
+    assert "AssertionError" in output
+    assert PASSWORD not in output
+    for path in project.directory.resolve().rglob("*"):
+        assert path.is_dir() or PASSWORD.encode() not in path.read_bytes(), path
