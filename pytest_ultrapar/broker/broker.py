@@ -418,6 +418,7 @@ class LaneBroker:
             lanes=[lane.status(now_s, seconds) for lane, seconds in under_way_s.items()],
             waiting=sum(len(one.waiting) + len(one.parked) for one in self._workers.values()),
             models=self._table.progress.status(held, now_s),
+            room=self._table.room() if self._table.shared else None,
         )
 
     def load_reported(

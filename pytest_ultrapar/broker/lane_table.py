@@ -17,7 +17,7 @@ from pytest_ultrapar.broker.lanes import (
     LimitState,
     ModelState,
 )
-from pytest_ultrapar.broker.protocol import BIN, ModelProgress
+from pytest_ultrapar.broker.protocol import BIN, NO_PART, ModelProgress
 from pytest_ultrapar.broker.shares import Row, SharesEnd, declared_row
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 
+MANY = 1000
+"""Stands for seats without a limit."""
 _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
 
@@ -531,6 +533,26 @@ class LaneTable:
             limit = self._limits[row.limit]
             assert limit.shares is not None
             found[row] = limit.shares.held(row.word, limit.seats.in_flight, now_s)
+        return found
+
+    def room(self) -> dict[str, int]:
+        """By model, requests that could be in flight beside those that are (`BrokerStatus`)."""
+        found: dict[str, int] = {}
+        for model in self.models.values():
+            free: dict[LimitState, float] = {}
+            room = NO_PART
+            for lane in model.lanes:
+                closed = (one.shares is not None and one.shares.is_closed for one in lane.path)
+                if not lane.is_up or any(closed):
+                    continue
+                own = MANY
+                for limit in lane.path:
+                    left = free.setdefault(limit, limit.seats.cap - limit.seats.in_flight)
+                    own = int(max(0, min(own, left)))
+                for limit in lane.path:
+                    free[limit] -= own
+                room = max(0, room) + own
+            found[model.name] = room
         return found
 
     def limit(self, name: str) -> LimitState:

@@ -259,6 +259,9 @@ class ModelProgress(msgspec.Struct, frozen=True):
     open_beside: dict[str, int] = {}
 
 
+NO_PART = -1
+
+
 class BrokerStatus(msgspec.Struct, frozen=True):
     """A snapshot of the whole broker.
 
@@ -268,6 +271,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         ended_episodes: Distinct cases reported ended.
         waiting: Requests without a lease yet, those of groups that may not start included.
         models: How it went so far with each model that was asked.
+        room: Where hosts share limits, by model: requests that could be in flight beside those that
+            are, on lanes of which this host has a part; `NO_PART` where it has none.
     """
 
     now_s: float
@@ -278,6 +283,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     lanes: list[LaneStatus]
     waiting: int = 0
     models: list[ModelProgress] = []
+    room: dict[str, int] | None = None
 
 
 class BrokerPort(Protocol):

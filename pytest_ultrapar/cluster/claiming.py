@@ -14,6 +14,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.protocol import NO_PART
 from pytest_ultrapar.cluster.claims import (
     SILENT_MS,
     ClaimCall,
@@ -52,10 +53,13 @@ class Appetite:
 
     def __init__(self, n_models: int) -> None:
         self._begun = [0] * n_models
-        self._ahead = [FIRST] * n_models
 
     def wants(
-        self, claimed: Sequence[int], begun: Sequence[int], unclaimed: Sequence[int]
+        self,
+        claimed: Sequence[int],
+        begun: Sequence[int],
+        unclaimed: Sequence[int],
+        room: Sequence[int],
     ) -> list[tuple[int, int]]:
         """What to claim now, by model.
 
@@ -63,14 +67,20 @@ class Appetite:
             claimed: Cases of each model that were ever claimed here.
             begun: Those of them that were begun.
             unclaimed: Cases of each model that nobody has claimed.
+            room: Requests of each model that could be in flight beside those that are. `NO_PART`:
+                this host has no part of its limits, and what it claimed would wait for others.
         """
         found: list[tuple[int, int]] = []
         for model, n_begun in enumerate(begun):
             n_new = n_begun - self._begun[model]
             self._begun[model] = n_begun
+            if room[model] == NO_PART:
+                continue
             if n_begun:
-                self._ahead[model] = max(LEAST, 2 * n_new)
-            n = min(self._ahead[model] - (claimed[model] - n_begun), unclaimed[model])
+                ahead = max(LEAST, 2 * n_new)
+            else:
+                ahead = max(LEAST, min(FIRST, room[model]))
+            n = min(ahead - (claimed[model] - n_begun), unclaimed[model])
             if n > 0:
                 found.append((model, n))
         return found
@@ -126,6 +136,7 @@ class Claiming:
         self._appetite = Appetite(len(cases.ranges))
         self._claimed = [0] * len(cases.ranges)
         self._begun = [0] * len(cases.ranges)
+        self._room = [NO_PART] * len(cases.ranges)
         self._holding: set[int] = set()
         self._n_to_ask = self._n_ended = 0
         self._done: list[int] = []
@@ -274,8 +285,10 @@ class Claiming:
                 if one.model in self._cases.models:
                     place = self._cases.models.index(one.model)
                     self._begun[place] = sum(one.open.values()) + sum(one.ended.values())
+            room = status.room or {}
+            self._room = [room.get(model, NO_PART) for model in self._cases.models]
         assert self.said is not None
-        wants = self._appetite.wants(self._claimed, self._begun, self.said.unclaimed)
+        wants = self._appetite.wants(self._claimed, self._begun, self.said.unclaimed, self._room)
         return ClaimCall(
             host=self._host,
             life=self._life,

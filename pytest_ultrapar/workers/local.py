@@ -151,6 +151,8 @@ class LocalSession:
         prefetcher.put([index for index in range(len(session.items)) if index not in is_case])
         with self._coordinator.usage_errors():
             self._coordinator.join_cluster(self._cases)
+        # Cases are claimed when the broker says that they could be sent.
+        prefetcher.start()
         cluster.start(prefetcher.put, prefetcher.close, lost)
 
     @pytest.hookimpl(tryfirst=True)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from pytest_ultrapar.broker.protocol import NO_PART
 from pytest_ultrapar.cluster.claiming import FIRST, LEAST, Appetite
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity, refuse_other
 from pytest_ultrapar.records import Case
@@ -11,27 +12,32 @@ from pytest_ultrapar.records import Case
 def test_free_seats_are_filled_in_a_few_looks():
     appetite, claimed, n_looks = Appetite(1), 0, 0
     while claimed < 500:
-        claimed += sum(n for _, n in appetite.wants([claimed], [claimed], [10_000 - claimed]))
+        claimed += sum(
+            n for _, n in appetite.wants([claimed], [claimed], [10_000 - claimed], [10_000])
+        )
         n_looks += 1
     assert n_looks <= 7
 
 
-def test_where_nothing_begins_little_is_claimed():
+def test_as_many_are_claimed_ahead_as_begin_in_two_looks():
     appetite = Appetite(1)
-    assert appetite.wants([0], [0], [100]) == [(0, FIRST)]
-    assert appetite.wants([FIRST], [0], [92]) == []
-    assert appetite.wants([FIRST], [FIRST], [92]) == [(0, 2 * FIRST)]
-    claimed = 3 * FIRST
-    for _ in range(5):
-        wants = appetite.wants([claimed], [FIRST], [76])
-        assert wants == []
-    begun = claimed - LEAST + 1
-    assert appetite.wants([claimed], [begun], [76]) == [(0, 2 * (begun - FIRST) - LEAST + 1)]
-    assert appetite.wants([claimed], [begun], [76]) == [(0, 1)]
+    assert appetite.wants([0], [0], [100], [50]) == [(0, FIRST)]
+    assert appetite.wants([FIRST], [0], [92], [50]) == []
+    assert appetite.wants([FIRST], [FIRST], [92], [0]) == [(0, 2 * FIRST)]
+    assert appetite.wants([3 * FIRST], [FIRST], [76], [0]) == []
+    begun = 3 * FIRST - 1
+    assert appetite.wants([3 * FIRST], [begun], [76], [0]) == [(0, 2 * (begun - FIRST) - 1)]
+    assert appetite.wants([3 * FIRST], [begun], [76], [0]) == [(0, LEAST - 1)]
 
 
 def test_nobody_claims_what_is_not_there():
-    assert Appetite(2).wants([0, 0], [0, 0], [3, 0]) == [(0, 3)]
+    assert Appetite(2).wants([0, 0], [0, 0], [3, 0], [9, 9]) == [(0, 3)]
+
+
+def test_a_host_claims_no_more_than_it_could_send_and_nothing_without_a_part():
+    assert Appetite(1).wants([0], [0], [100], [3]) == [(0, 3)]
+    assert Appetite(1).wants([0], [0], [100], [0]) == [(0, LEAST)]
+    assert Appetite(1).wants([0], [0], [100], [NO_PART]) == []
 
 
 def case(index, model):
