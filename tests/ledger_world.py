@@ -248,7 +248,7 @@ class World:
         host.news_seen = answer.news_seen
         for at, share in enumerate(answer.shares):
             use = host.uses[at]
-            use.told = max(use.told, share.told)
+            use.told = share.told
             use.cap = share.grant
             if ROWS[at].kind == "counted":
                 use.cap = max(share.grant - (use.spent - use.at_call), 0)

@@ -179,11 +179,13 @@ local function rank(who, what, also)
   return first * 4096 + tonumber(string.sub(redis.sha1hex(also), 1, 3), 16)
 end
 
+local function complete() return peers_told > 0 and reported >= peers_told end
+
 local function opens(row)
   if closing == 'open' then return -NEVER end
   if closing == 'expiry' then return begun + EXPIRE_MS end
   if row.kind ~= 'counted' then return begun + EXPIRE_MS + lasts(row) end
-  if row.awaits and reported < peers_told then return begun + EXPIRE_MS + row.window end
+  if row.awaits and not complete() then return begun + EXPIRE_MS + row.window end
   return begun + EXPIRE_MS
 end
 
@@ -202,9 +204,15 @@ local function spend(row, units)
   disturb(row)
 end
 
+local function known_spent(row)
+  return max(row.awaits and row.told - row.first_held + row.since or 0, spent_of(row))
+end
+
 local function settle(row)
+  spend(row, known_spent(row) - spent_of(row))
   row.awaits = false
-  spend(row, max(row.told - row.first_held + row.since - spent_of(row), 0))
+  versions = versions + 1
+  row.version = versions
 end
 
 local function forget_cells(row)
@@ -227,7 +235,7 @@ local function row_of(at)
   if not row then
     row = { name = spec[1], version = 0, due = 0, deaths = 0, computed = -NEVER, kind = spec[2],
       epoch = epoch, amount = spec[3], window = 0, longest = 0, out = 0, shown = 0, told = 0,
-      first_held = 0, since = 0, awaits = closing == 'all', size = 0, cells = {} }
+      first_held = 0, since = 0, awaits = closing == 'all' and spec[2] == 'counted', size = 0, cells = {} }
     rows[at] = row
     redis.call('DEL', key_of(at))
   elseif row.epoch ~= epoch then
@@ -244,7 +252,7 @@ local function row_of(at)
       row.size = 0
     end
     row.epoch, row.out, row.amount = epoch, 0, spec[3]
-    row.told, row.first_held, row.since, row.awaits = 0, 0, 0, true
+    row.told, row.first_held, row.since, row.awaits = 0, 0, 0, row.kind == 'counted'
     row.due, row.computed, row.deaths = 0, -NEVER, deaths
   end
   row.window, row.longest = max(row.window, spec[4]), max(row.longest, spec[5])
@@ -310,9 +318,9 @@ local function state(at, want)
     spend(row, more)
     if share.decided then row.since = row.since + more end
     share.spent = max(spent, share.spent)
-    if row.awaits and told > 0 then
+    if row.awaits and told > 0 and not share.decided then
       row.told = max(row.told, told)
-      if not share.decided then row.first_held = row.first_held + held end
+      row.first_held = row.first_held + held
     end
   end
   row.out = row.out + held - out_of(share)
@@ -323,17 +331,18 @@ end
 local function grant_of(row, share)
   if row.awaits and now >= opens(row) then settle(row) end
   local free = row.amount - (row.out - out_of(share))
-  local spent = 0
-  if row.kind == 'counted' then
-    spent = spent_of(row)
-    free = free - spent
-  end
+  if row.kind == 'counted' then free = free - spent_of(row) end
   if now < opens(row) then free = 0 end
   local grant = min(share.target, max(share.held, free))
   if share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
   row.out = row.out + max(share.held, grant) - out_of(share)
   share.grant = grant
-  return grant, row.kind == 'counted' and spent + row.out or 0
+  local told = 0
+  if row.kind == 'counted' then
+    local known = not row.awaits or complete()
+    told = known and known_spent(row) + row.out or max(row.amount, 1)
+  end
+  return grant, told
 end
 
 -- Division. Asks are tables of rank, want, unit.

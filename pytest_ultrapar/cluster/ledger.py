@@ -59,7 +59,7 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
             could spend within some seconds, on top of what is spent.
         unit: The smallest useful share, at least 1: the next grant is 0 or at least this.
         spent: Of counted rows: all that it has spent in this incarnation, debts included.
-        told: Of counted rows: the largest `RowShare.told` that it was ever told, in whatever epoch.
+        told: Of counted rows: `RowShare.told` of the last answer, in whatever epoch.
     """
 
     held: int = 0
@@ -146,8 +146,8 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
             smaller `held` when the rest is really free; until then it counts as held.
         amount: What is divided: the smallest amount that any host declares.
         target: What it will have when others have given back theirs. More than `grant`: on its way.
-        told: Of counted rows: units spent or granted in the window, over all hosts. The host keeps
-            the largest and says it in `RowUse.told`.
+        told: Of counted rows: units spent or granted in the window, over all hosts; the host says
+            it in `RowUse.told`, so that a server that lost it knows it again.
     """
 
     grant: int
@@ -517,16 +517,24 @@ class Ledger:
             return self.begun_ms + EXPIRE_MS
         if row.kind != "counted":
             return self.begun_ms + EXPIRE_MS + row.lasts_ms
-        if row.awaits and self.reported < self.peers:
+        if row.awaits and not self._complete():
             return self.begun_ms + EXPIRE_MS + row.window_ms
         return self.begun_ms + EXPIRE_MS
+
+    def _complete(self) -> bool:
+        return 0 < self.peers <= self.reported
 
     # Rows
 
     def _row(self, spec: RowSpec) -> Row:
         row = self.rows.get(spec.name)
         if row is None:
-            row = Row(spec.kind, self.epoch, spec.amount, awaits=self.closing == "all")
+            row = Row(
+                spec.kind,
+                self.epoch,
+                spec.amount,
+                awaits=self.closing == "all" and spec.kind == "counted",
+            )
             self.rows[spec.name] = row
         elif row.epoch != self.epoch:
             if row.kind == "counted":
@@ -536,7 +544,7 @@ class Ledger:
             else:
                 row.shares = {}
             row.epoch, row.out, row.amount = self.epoch, 0, spec.amount
-            row.told, row.first_held, row.since, row.awaits = 0, 0, 0, True
+            row.told, row.first_held, row.since, row.awaits = 0, 0, 0, row.kind == "counted"
             row.due_ms, row.computed_ms, row.deaths = 0, -NEVER, self.deaths
         row.window_ms = max(row.window_ms, spec.window_ms)
         row.longest_ms = max(row.longest_ms, spec.longest_ms)
@@ -545,8 +553,15 @@ class Ledger:
         return row
 
     def _settle(self, row: Row) -> None:
+        self._spend(row, self._known(row) - row.spent)
         row.awaits = False
-        self._spend(row, max(row.told - row.first_held + row.since - row.spent, 0))
+        self.versions += 1
+        row.version = self.versions
+
+    def _known(self, row: Row) -> int:
+        """What was spent, by the ledger's own memory and by what hosts were told."""
+        told = row.told - row.first_held + row.since if row.awaits else 0
+        return max(told, row.spent)
 
     def _cell_ms(self, row: Row) -> int:
         return max(row.window_ms // CELLS, 1)
@@ -623,10 +638,9 @@ class Ledger:
             if share.decided:
                 row.since += more
             share.spent = max(use.spent, share.spent)
-            if row.awaits and use.told:
+            if row.awaits and use.told and not share.decided:
                 row.told = max(row.told, use.told)
-                if not share.decided:
-                    row.first_held += use.held
+                row.first_held += use.held
         row.out += use.held - share.out
         share.held, share.grant = use.held, 0
         share.want, share.unit, share.amount = want, use.unit, spec.amount
@@ -645,7 +659,11 @@ class Ledger:
             grant = min(share.held, share.target)
         row.out += max(share.held, grant) - share.out
         share.grant = grant
-        told = row.spent + row.out if row.kind == "counted" else 0
+        told = 0
+        if row.kind == "counted":
+            # Should the server be lost again before all have told, nothing is known.
+            known = not row.awaits or self._complete()
+            told = self._known(row) + row.out if known else max(row.amount, 1)
         return RowShare(grant, row.amount, share.target, told)
 
     # Division

@@ -81,7 +81,7 @@ class Crew:
         host["seq"] += 1
         answer = self.ledger.renew(self.say(name, **more), self.now_ms)
         host["held"] = [share.grant for share in answer.shares]
-        host["told"] = [max(a, s.told) for a, s in zip(host["told"], answer.shares, strict=True)]
+        host["told"] = [share.told for share in answer.shares]
         host["epoch"], host["peers"], host["answered"] = answer.epoch, answer.peers, answer.now_ms
         return answer
 
