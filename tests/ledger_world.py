@@ -12,8 +12,7 @@ import argparse
 import copy
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec

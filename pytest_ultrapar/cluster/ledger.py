@@ -419,6 +419,9 @@ class Ledger:
             if active[at] and self._is_due(row) and (room == AT_ONCE or room >= size):
                 room -= size
                 self._divide(row, spec.name)
+        self._grants(call, known, active)
+
+    def _grants(self, call: Renewal, known: Member, active: list[bool]) -> None:
         known.wake_ms = NEVER
         for at, spec in enumerate(call.rows):
             if active[at]:
