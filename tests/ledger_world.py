@@ -216,6 +216,17 @@ class World:
         if fate > 0.95:
             self.calls.append((self.now + delay + dice.uniform(0, 3_000), call, host, True))
 
+    def leave(self, host: Host) -> None:
+        """It gives all back, once nothing of it is in use any more."""
+        for at, use in enumerate(host.uses):
+            if ROWS[at].kind == "seats" and self.busy(host, at, mine=True):
+                return
+            if ROWS[at].kind == "paced" and max(use.sent.values(), default=0) > self.now - 15_000:
+                return
+        call = msgspec.structs.replace(self.say(host), leaving=True)
+        host.alive, host.death, host.until = False, self.now, -1.0
+        self.calls.append((self.now + 5, call, host, False))
+
     def deliver(self) -> None:
         due = sorted((one for one in self.calls if one[0] <= self.now), key=lambda one: one[0])
         self.calls = [one for one in self.calls if one[0] > self.now]
@@ -279,6 +290,8 @@ class World:
     def trouble(self) -> None:
         dice = self.dice
         alive = [host for host in self.hosts if host.alive]
+        if self.faults and alive and dice.random() < 0.004:
+            self.leave(dice.choice(alive))
         if len(alive) < 2 or (len(alive) < 7 and dice.random() < 0.03):
             self.join()
         if not self.faults:

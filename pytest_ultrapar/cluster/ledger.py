@@ -117,6 +117,8 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
         leaving: It holds nothing and will not come back.
         fresh: An operator's word that nobody used these keys just now: a ledger that begins opens
             at once.
+        open_days: An operator's word, with `leaving`: the counted rows named here open with what is
+            known, whoever is missing.
     """
 
     host: str
@@ -136,6 +138,7 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     news_seen: int = 0
     leaving: bool = False
     fresh: bool = False
+    open_days: bool = False
 
 
 class RowShare(msgspec.Struct, frozen=True, array_like=True):
@@ -380,6 +383,9 @@ class Ledger:
 
     def _leave(self, call: Renewal) -> None:
         for spec in call.rows:
+            row = self.rows.get(spec.name)
+            if call.open_days and row and row.epoch == self.epoch and row.awaits:
+                self._settle(row)
             self._drop(spec.name, call.incarnation)
         self.seen.pop(call.incarnation, None)
         self.dead.pop(call.incarnation, None)
@@ -440,12 +446,6 @@ class Ledger:
             return True
         row = self.rows[call.rows[at].name]
         return row.version != known.versions[at] or self._is_due(row)
-
-    def open_day(self, name: str) -> None:
-        """An operator's word: a counted row opens with what is known, whoever is missing."""
-        row = self.rows.get(name)
-        if row and row.awaits:
-            self._settle(row)
 
     # Time, lives and deaths
 
@@ -563,8 +563,15 @@ class Ledger:
 
     def _known(self, row: Row) -> int:
         """What was spent, by the ledger's own memory and by what hosts were told."""
-        told = row.told - row.first_held + row.since if row.awaits else 0
-        return max(told, row.spent)
+        if not row.awaits:
+            return row.spent
+        # What the memory has may be old. Only of units that were in the window when the last answer
+        # was given is it certain that they are among those told.
+        gone_ms = max(self.last_told[1] - self.begun_ms, 0)
+        since_ms = self.now_ms + gone_ms + EXPIRE_MS - row.window_ms
+        size_ms = self._cell_ms(row)
+        certain = sum(units for cell, units in row.cells.items() if cell * size_ms > since_ms)
+        return row.spent + max(row.told - row.first_held + row.since - certain, 0)
 
     def _cell_ms(self, row: Row) -> int:
         return max(row.window_ms // CELLS, 1)
@@ -628,14 +635,14 @@ class Ledger:
         if share is None:
             share = Share(call.run, rank(call.host, spec.group or spec.name, call.incarnation))
             row.shares[call.incarnation] = share
-            if use.told and row.awaits:
-                share.spent = use.spent
         if not share.decided or share.amount != spec.amount or share.unit != use.unit:
             row.amount = min(row.amount, spec.amount)
             self._disturb(row)
         elif share.want != want and not (0 < share.target < min(share.want, want)):
             self._disturb(row)
         if row.kind == "counted":
+            if row.awaits and use.told and not share.decided:
+                share.spent = max(use.spent, share.spent)
             more = max(use.spent - share.spent, 0)
             self._spend(row, more)
             if share.decided:
@@ -716,8 +723,11 @@ class Ledger:
             most = left
         changed = row.amount != row.shown
         row.shown = row.amount
-        for run, part in self._of_runs(row, name, runs, left).items():
-            changed = self._within(row, runs[run], part, most) or changed
+        parts = self._of_runs(row, name, runs, left)
+        # Nobody is barred by the part of a run that wants little, as long as units are left.
+        spare = 0 if len(runs) == 1 else left - sum(parts.values())
+        for run, part in parts.items():
+            changed = self._within(row, runs[run], part, most, spare) or changed
         if changed:
             self.versions += 1
             row.version = self.versions
@@ -748,16 +758,17 @@ class Ledger:
         found.update({ask.key: units for ask, units in zip(wanting, parts, strict=True)})
         return found
 
-    def _within(self, row: Row, shares: list[Share], amount: int, most: int) -> bool:
+    def _within(self, row: Row, shares: list[Share], amount: int, most: int, spare: int) -> bool:
         """Divide a run's part between its hosts; whether anything changed."""
         wanting = sorted((share for share in shares if share.want), key=lambda share: share.rank)
         unit = max((share.unit for share in wanting), default=1)
-        part = min(max(unit, LEAST_PACED if row.kind == "paced" else 1), amount)
+        useful = max(unit, LEAST_PACED if row.kind == "paced" else 1)
         asks = [
             Ask(share.rank, min(share.want, max(most, share.unit)), share.unit, "")
             for share in wanting
         ]
-        parts, cut, full = fill(asks, amount, part)
+        parts, cut, room = fill(asks, amount, min(useful, amount))
+        full = room + spare < max(min(useful, amount + spare), 1)
         parts = keep([share.target for share in wanting], parts, [ask.want for ask in asks])
         changed = False
         targets = {id(share): units for share, units in zip(wanting, parts, strict=True)}
@@ -835,7 +846,7 @@ def _digits(text: str, count: int) -> int:
     return int(hashlib.sha1(text.encode()).hexdigest()[:count], 16)  # noqa: S324 - no secret
 
 
-def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, bool]:
+def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, int]:
     """Divide an amount between the first that can have a useful part each, max-min fair by want.
 
     Args:
@@ -844,7 +855,8 @@ def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, bool]
         part: No smaller parts are made, but for those who want less.
 
     Returns:
-        Units of each; the rank of the last who was taken in; whether another one would find none.
+        Units of each; the rank of the last who was taken in; units that are left for others, 0 if
+        somebody found too few.
     """
     found = [0] * len(asks)
     room, taken, cut = amount, 0, -1
@@ -875,7 +887,7 @@ def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, bool]
         if left >= asks[at].unit:
             found[at] = min(asks[at].want, left)
             left -= found[at]
-    return found, cut, taken < len(asks) or room < max(part, 1)
+    return found, cut, room if taken == len(asks) else 0
 
 
 def keep(old: list[int], new: list[int], wants: list[int]) -> list[int]:

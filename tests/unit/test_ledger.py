@@ -359,7 +359,8 @@ def test_an_operator_opens_a_day_whose_hosts_are_gone():
     crew.ledger, crew.run_id = Ledger(), "two"
     crew.rounds(12, "a")
     assert crew.ledger.rows["rpd"].awaits
-    crew.ledger.open_day("rpd")
+    crew.host("operator", 0)
+    crew.call("operator", leaving=True, open_days=True)
     assert not crew.ledger.rows["rpd"].awaits
 
 
