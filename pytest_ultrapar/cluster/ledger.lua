@@ -839,5 +839,6 @@ if seq <= known_seq then
 end
 if known_epoch ~= epoch and peers > 0 then report() end
 hear()
-if leaving then return answer(leave(), false) end
-return answer(renew(known), false)
+local shares = renew(known)
+if leaving then shares = leave() end
+return answer(shares, false)

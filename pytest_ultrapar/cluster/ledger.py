@@ -374,11 +374,11 @@ class Ledger:
         if (known is None or known.epoch != self.epoch) and call.peers:
             self._report(call)
         self._hear(call.news)
+        self._renew(call)
         if call.leaving:
             self._leave(call)
             shares = [RowShare(0, spec.amount, 0) for spec in call.rows]
             return self._answer(call, shares, stale=False)
-        self._renew(call)
         return self._answer(call, self.members[call.incarnation].shares, stale=False)
 
     def _leave(self, call: Renewal) -> None:

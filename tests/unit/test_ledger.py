@@ -408,3 +408,12 @@ def test_keeping_small_changes_back_gives_out_as_much():
     kept = keep(old, new, [200] * 4)
     assert sum(kept) == sum(new)
     assert kept == [100, 100, 100, 50]
+
+
+def test_one_that_leaves_says_what_it_spent_last():
+    crew = Crew(DAY)
+    crew.host("a", 20)
+    crew.call("a")
+    crew.hosts["a"].update(held=[0], wants=[0], spent=[20])
+    crew.call("a", leaving=True)
+    assert crew.ledger.rows["rpd"].spent == 20
