@@ -1,7 +1,7 @@
 """What a renewal costs the server, and how good the division is: `python -m tests.ledger_cost`.
 
 1,000 hosts share 20 keys of four rows, in virtual time. Calls are as in a run: each host once a
-second. Cost is the server's own count (`INFO commandstats`), so neither network nor Python is in it.
+second. Cost is the server's own count (`INFO commandstats`): neither network nor Python is in it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import random
 
-from pytest_ultrapar.cluster.ledger import Answer, Ledger, Renewal, RowSpec, RowUse
+from pytest_ultrapar.cluster.ledger import Answer, Renewal, RowSpec, RowUse
 from tests.ledger_servers import Scripted, server
 from tests.ledger_world import Serve
 
@@ -164,7 +164,7 @@ def main() -> None:
                 worst.append(crowd.unused())
             taken = client.info("commandstats")["cmdstat_evalsha"]
             print(
-                f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal, unused although wanted "
+                f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal, unused though wanted "
                 f"{', '.join(f'{100 * mean:.1f}/{100 * most:.1f}' for mean, most in worst)} %, "
                 f"not in place {100 * crowd.far():.2f} %"
             )

@@ -84,7 +84,7 @@ class Scripted:
 
     def save(self) -> dict[bytes, bytes]:
         """All keys, as `load` takes them."""
-        return {key: self.client.dump(key) for key in self.client.keys()}
+        return {key: self.client.dump(key) for key in self.client.scan_iter()}
 
     def load(self, saved: object) -> None:
         """A server that knows this, and nothing else."""

@@ -12,8 +12,7 @@ import argparse
 import copy
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -217,6 +216,17 @@ class World:
         if fate > 0.95:
             self.calls.append((self.now + delay + dice.uniform(0, 3_000), call, host, True))
 
+    def leave(self, host: Host) -> None:
+        """It gives all back, once nothing of it is in use any more."""
+        for at, use in enumerate(host.uses):
+            if ROWS[at].kind == "seats" and self.busy(host, at, mine=True):
+                return
+            if ROWS[at].kind == "paced" and max(use.sent.values(), default=0) > self.now - 15_000:
+                return
+        call = msgspec.structs.replace(self.say(host), leaving=True)
+        host.alive, host.death, host.until = False, self.now, -1.0
+        self.calls.append((self.now + 5, call, host, False))
+
     def deliver(self) -> None:
         due = sorted((one for one in self.calls if one[0] <= self.now), key=lambda one: one[0])
         self.calls = [one for one in self.calls if one[0] > self.now]
@@ -248,7 +258,7 @@ class World:
         host.news_seen = answer.news_seen
         for at, share in enumerate(answer.shares):
             use = host.uses[at]
-            use.told = max(use.told, share.told)
+            use.told = share.told
             use.cap = share.grant
             if ROWS[at].kind == "counted":
                 use.cap = max(share.grant - (use.spent - use.at_call), 0)
@@ -280,6 +290,8 @@ class World:
     def trouble(self) -> None:
         dice = self.dice
         alive = [host for host in self.hosts if host.alive]
+        if self.faults and alive and dice.random() < 0.004:
+            self.leave(dice.choice(alive))
         if len(alive) < 2 or (len(alive) < 7 and dice.random() < 0.03):
             self.join()
         if not self.faults:

@@ -35,7 +35,7 @@ local call = unpacked(ARGV[1])
 local host, incarnation, seq, run = call[1], call[2], call[3], call[4]
 local call_epoch, peers, news_seen = call[6], call[9], call[10]
 local clock, clock_ms, leaving, fresh, heard = call[7], call[8], call[11], call[12], call[13]
-local answered_ms = call[14]
+local answered_ms, open_days = call[14], call[15]
 local key_ledger, key_seen, key_dead, key_clocks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
 
@@ -179,11 +179,13 @@ local function rank(who, what, also)
   return first * 4096 + tonumber(string.sub(redis.sha1hex(also), 1, 3), 16)
 end
 
+local function complete() return peers_told > 0 and reported >= peers_told end
+
 local function opens(row)
   if closing == 'open' then return -NEVER end
   if closing == 'expiry' then return begun + EXPIRE_MS end
   if row.kind ~= 'counted' then return begun + EXPIRE_MS + lasts(row) end
-  if row.awaits and reported < peers_told then return begun + EXPIRE_MS + row.window end
+  if row.awaits and not complete() then return begun + EXPIRE_MS + row.window end
   return begun + EXPIRE_MS
 end
 
@@ -202,9 +204,22 @@ local function spend(row, units)
   disturb(row)
 end
 
+local function known_spent(row)
+  local spent = spent_of(row)
+  if not row.awaits then return spent end
+  local since_ms = now + max(last_ms - begun, 0) + EXPIRE_MS - row.window
+  local size, certain = cell_ms(row), 0
+  for cell, units in pairs(row.cells) do
+    if cell * size > since_ms then certain = certain + units end
+  end
+  return spent + max(row.told - row.first_held + row.since - certain, 0)
+end
+
 local function settle(row)
+  spend(row, known_spent(row) - spent_of(row))
   row.awaits = false
-  spend(row, max(row.told - row.first_held + row.since - spent_of(row), 0))
+  versions = versions + 1
+  row.version = versions
 end
 
 local function forget_cells(row)
@@ -227,7 +242,7 @@ local function row_of(at)
   if not row then
     row = { name = spec[1], version = 0, due = 0, deaths = 0, computed = -NEVER, kind = spec[2],
       epoch = epoch, amount = spec[3], window = 0, longest = 0, out = 0, shown = 0, told = 0,
-      first_held = 0, since = 0, awaits = closing == 'all', size = 0, cells = {} }
+      first_held = 0, since = 0, awaits = closing == 'all' and spec[2] == 'counted', size = 0, cells = {} }
     rows[at] = row
     redis.call('DEL', key_of(at))
   elseif row.epoch ~= epoch then
@@ -244,7 +259,7 @@ local function row_of(at)
       row.size = 0
     end
     row.epoch, row.out, row.amount = epoch, 0, spec[3]
-    row.told, row.first_held, row.since, row.awaits = 0, 0, 0, true
+    row.told, row.first_held, row.since, row.awaits = 0, 0, 0, row.kind == 'counted'
     row.due, row.computed, row.deaths = 0, -NEVER, deaths
   end
   row.window, row.longest = max(row.window, spec[4]), max(row.longest, spec[5])
@@ -297,7 +312,6 @@ local function state(at, want)
     share.rank = rank(host, spec[6] ~= '' and spec[6] or spec[1], incarnation)
     own[at] = share
     row.size = row.size + 1
-    if told > 0 and row.awaits then share.spent = spent end
   end
   if not share.decided or share.amount ~= spec[3] or share.unit ~= unit then
     row.amount = min(row.amount, spec[3])
@@ -306,13 +320,14 @@ local function state(at, want)
     disturb(row)
   end
   if row.kind == 'counted' then
+    if row.awaits and told > 0 and not share.decided then share.spent = max(spent, share.spent) end
     local more = max(spent - share.spent, 0)
     spend(row, more)
     if share.decided then row.since = row.since + more end
     share.spent = max(spent, share.spent)
-    if row.awaits and told > 0 then
+    if row.awaits and told > 0 and not share.decided then
       row.told = max(row.told, told)
-      if not share.decided then row.first_held = row.first_held + held end
+      row.first_held = row.first_held + held
     end
   end
   row.out = row.out + held - out_of(share)
@@ -323,17 +338,18 @@ end
 local function grant_of(row, share)
   if row.awaits and now >= opens(row) then settle(row) end
   local free = row.amount - (row.out - out_of(share))
-  local spent = 0
-  if row.kind == 'counted' then
-    spent = spent_of(row)
-    free = free - spent
-  end
+  if row.kind == 'counted' then free = free - spent_of(row) end
   if now < opens(row) then free = 0 end
   local grant = min(share.target, max(share.held, free))
   if share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
   row.out = row.out + max(share.held, grant) - out_of(share)
   share.grant = grant
-  return grant, row.kind == 'counted' and spent + row.out or 0
+  local told = 0
+  if row.kind == 'counted' then
+    local known = not row.awaits or complete()
+    told = known and known_spent(row) + row.out or max(row.amount, 1)
+  end
+  return grant, told
 end
 
 -- Division. Asks are tables of rank, want, unit.
@@ -375,7 +391,7 @@ local function fill(asks, amount, part)
       left = left - found[at]
     end
   end
-  return found, cut, taken < #asks or room < max(part, 1)
+  return found, cut, taken == #asks and room or 0
 end
 
 local function keep(old, new, wants)
@@ -454,7 +470,7 @@ local function of_runs(row, runs, amount)
   return parts
 end
 
-local function within(row, shares, amount, most)
+local function within(row, shares, amount, most, spare)
   local wanting, unit = {}, 1
   for _, share in ipairs(shares) do
     if share.want > 0 then
@@ -463,14 +479,15 @@ local function within(row, shares, amount, most)
     end
   end
   wanting = by_rank(wanting)
-  local part = min(max(unit, row.kind == 'paced' and LEAST_PACED or 1), amount)
+  local useful = max(unit, row.kind == 'paced' and LEAST_PACED or 1)
   local asks, old, wants = {}, {}, {}
   for at, share in ipairs(wanting) do
     wants[at] = min(share.want, max(most, share.unit))
     asks[at] = { rank = share.rank, want = wants[at], unit = share.unit }
     old[at] = share.target
   end
-  local parts, cut, full = fill(asks, amount, part)
+  local parts, cut, room = fill(asks, amount, min(useful, amount))
+  local full = room + spare < max(min(useful, amount + spare), 1)
   parts = keep(old, parts, wants)
   local changed = false
   for at, share in ipairs(wanting) do share.next = parts[at] end
@@ -557,8 +574,13 @@ local function divide(at)
   local changed = row.amount ~= row.shown
   row.shown = row.amount
   local parts = of_runs(row, runs, left)
+  local spare, runs_count = left, 0
+  for one in pairs(runs) do
+    spare, runs_count = spare - parts[one], runs_count + 1
+  end
+  if runs_count == 1 then spare = 0 end
   for one, shares in pairs(runs) do
-    if within(row, shares, parts[one], most) then changed = true end
+    if within(row, shares, parts[one], most, spare) then changed = true end
   end
   for _, share in ipairs(all) do
     if share.touched and share ~= mine then
@@ -649,7 +671,12 @@ local function leave()
   local shares = {}
   for at = 1, count do
     local row = texts[at] and load_row(names[at], texts[at])
-    local text = row and row.epoch == epoch and redis.call('HGET', key_of(at), incarnation)
+    local ours = row and row.epoch == epoch
+    if ours and open_days and row.awaits then
+      settle(row)
+      redis.call('HSET', key_rows, names[at], text_of_row(row))
+    end
+    local text = ours and redis.call('HGET', key_of(at), incarnation)
     if text then
       local share = load_share(text)
       row.out = row.out - out_of(share)
@@ -812,5 +839,6 @@ if seq <= known_seq then
 end
 if known_epoch ~= epoch and peers > 0 then report() end
 hear()
-if leaving then return answer(leave(), false) end
-return answer(renew(known), false)
+local shares = renew(known)
+if leaving then shares = leave() end
+return answer(shares, false)

@@ -59,7 +59,7 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
             could spend within some seconds, on top of what is spent.
         unit: The smallest useful share, at least 1: the next grant is 0 or at least this.
         spent: Of counted rows: all that it has spent in this incarnation, debts included.
-        told: Of counted rows: the largest `RowShare.told` that it was ever told, in whatever epoch.
+        told: Of counted rows: `RowShare.told` of the last answer, in whatever epoch.
     """
 
     held: int = 0
@@ -117,6 +117,8 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
         leaving: It holds nothing and will not come back.
         fresh: An operator's word that nobody used these keys just now: a ledger that begins opens
             at once.
+        open_days: An operator's word, with `leaving`: the counted rows named here open with what is
+            known, whoever is missing.
     """
 
     host: str
@@ -136,6 +138,7 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     news_seen: int = 0
     leaving: bool = False
     fresh: bool = False
+    open_days: bool = False
 
 
 class RowShare(msgspec.Struct, frozen=True, array_like=True):
@@ -146,8 +149,8 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
             smaller `held` when the rest is really free; until then it counts as held.
         amount: What is divided: the smallest amount that any host declares.
         target: What it will have when others have given back theirs. More than `grant`: on its way.
-        told: Of counted rows: units spent or granted in the window, over all hosts. The host keeps
-            the largest and says it in `RowUse.told`.
+        told: Of counted rows: units spent or granted in the window, over all hosts; the host says
+            it in `RowUse.told`, so that a server that lost it knows it again.
     """
 
     grant: int
@@ -371,15 +374,18 @@ class Ledger:
         if (known is None or known.epoch != self.epoch) and call.peers:
             self._report(call)
         self._hear(call.news)
+        self._renew(call)
         if call.leaving:
             self._leave(call)
             shares = [RowShare(0, spec.amount, 0) for spec in call.rows]
             return self._answer(call, shares, stale=False)
-        self._renew(call)
         return self._answer(call, self.members[call.incarnation].shares, stale=False)
 
     def _leave(self, call: Renewal) -> None:
         for spec in call.rows:
+            row = self.rows.get(spec.name)
+            if call.open_days and row and row.epoch == self.epoch and row.awaits:
+                self._settle(row)
             self._drop(spec.name, call.incarnation)
         self.seen.pop(call.incarnation, None)
         self.dead.pop(call.incarnation, None)
@@ -419,6 +425,9 @@ class Ledger:
             if active[at] and self._is_due(row) and (room == AT_ONCE or room >= size):
                 room -= size
                 self._divide(row, spec.name)
+        self._grants(call, known, active)
+
+    def _grants(self, call: Renewal, known: Member, active: list[bool]) -> None:
         known.wake_ms = NEVER
         for at, spec in enumerate(call.rows):
             if active[at]:
@@ -437,12 +446,6 @@ class Ledger:
             return True
         row = self.rows[call.rows[at].name]
         return row.version != known.versions[at] or self._is_due(row)
-
-    def open_day(self, name: str) -> None:
-        """An operator's word: a counted row opens with what is known, whoever is missing."""
-        row = self.rows.get(name)
-        if row and row.awaits:
-            self._settle(row)
 
     # Time, lives and deaths
 
@@ -517,16 +520,24 @@ class Ledger:
             return self.begun_ms + EXPIRE_MS
         if row.kind != "counted":
             return self.begun_ms + EXPIRE_MS + row.lasts_ms
-        if row.awaits and self.reported < self.peers:
+        if row.awaits and not self._complete():
             return self.begun_ms + EXPIRE_MS + row.window_ms
         return self.begun_ms + EXPIRE_MS
+
+    def _complete(self) -> bool:
+        return 0 < self.peers <= self.reported
 
     # Rows
 
     def _row(self, spec: RowSpec) -> Row:
         row = self.rows.get(spec.name)
         if row is None:
-            row = Row(spec.kind, self.epoch, spec.amount, awaits=self.closing == "all")
+            row = Row(
+                spec.kind,
+                self.epoch,
+                spec.amount,
+                awaits=self.closing == "all" and spec.kind == "counted",
+            )
             self.rows[spec.name] = row
         elif row.epoch != self.epoch:
             if row.kind == "counted":
@@ -536,7 +547,7 @@ class Ledger:
             else:
                 row.shares = {}
             row.epoch, row.out, row.amount = self.epoch, 0, spec.amount
-            row.told, row.first_held, row.since, row.awaits = 0, 0, 0, True
+            row.told, row.first_held, row.since, row.awaits = 0, 0, 0, row.kind == "counted"
             row.due_ms, row.computed_ms, row.deaths = 0, -NEVER, self.deaths
         row.window_ms = max(row.window_ms, spec.window_ms)
         row.longest_ms = max(row.longest_ms, spec.longest_ms)
@@ -545,8 +556,22 @@ class Ledger:
         return row
 
     def _settle(self, row: Row) -> None:
+        self._spend(row, self._known(row) - row.spent)
         row.awaits = False
-        self._spend(row, max(row.told - row.first_held + row.since - row.spent, 0))
+        self.versions += 1
+        row.version = self.versions
+
+    def _known(self, row: Row) -> int:
+        """What was spent, by the ledger's own memory and by what hosts were told."""
+        if not row.awaits:
+            return row.spent
+        # What the memory has may be old. Only of units that were in the window when the last answer
+        # was given is it certain that they are among those told.
+        gone_ms = max(self.last_told[1] - self.begun_ms, 0)
+        since_ms = self.now_ms + gone_ms + EXPIRE_MS - row.window_ms
+        size_ms = self._cell_ms(row)
+        certain = sum(units for cell, units in row.cells.items() if cell * size_ms > since_ms)
+        return row.spent + max(row.told - row.first_held + row.since - certain, 0)
 
     def _cell_ms(self, row: Row) -> int:
         return max(row.window_ms // CELLS, 1)
@@ -610,23 +635,22 @@ class Ledger:
         if share is None:
             share = Share(call.run, rank(call.host, spec.group or spec.name, call.incarnation))
             row.shares[call.incarnation] = share
-            if use.told and row.awaits:
-                share.spent = use.spent
         if not share.decided or share.amount != spec.amount or share.unit != use.unit:
             row.amount = min(row.amount, spec.amount)
             self._disturb(row)
         elif share.want != want and not (0 < share.target < min(share.want, want)):
             self._disturb(row)
         if row.kind == "counted":
+            if row.awaits and use.told and not share.decided:
+                share.spent = max(use.spent, share.spent)
             more = max(use.spent - share.spent, 0)
             self._spend(row, more)
             if share.decided:
                 row.since += more
             share.spent = max(use.spent, share.spent)
-            if row.awaits and use.told:
+            if row.awaits and use.told and not share.decided:
                 row.told = max(row.told, use.told)
-                if not share.decided:
-                    row.first_held += use.held
+                row.first_held += use.held
         row.out += use.held - share.out
         share.held, share.grant = use.held, 0
         share.want, share.unit, share.amount = want, use.unit, spec.amount
@@ -645,7 +669,11 @@ class Ledger:
             grant = min(share.held, share.target)
         row.out += max(share.held, grant) - share.out
         share.grant = grant
-        told = row.spent + row.out if row.kind == "counted" else 0
+        told = 0
+        if row.kind == "counted":
+            # Should the server be lost again before all have told, nothing is known.
+            known = not row.awaits or self._complete()
+            told = self._known(row) + row.out if known else max(row.amount, 1)
         return RowShare(grant, row.amount, share.target, told)
 
     # Division
@@ -695,8 +723,11 @@ class Ledger:
             most = left
         changed = row.amount != row.shown
         row.shown = row.amount
-        for run, part in self._of_runs(row, name, runs, left).items():
-            changed = self._within(row, runs[run], part, most) or changed
+        parts = self._of_runs(row, name, runs, left)
+        # Nobody is barred by the part of a run that wants little, as long as units are left.
+        spare = 0 if len(runs) == 1 else left - sum(parts.values())
+        for run, part in parts.items():
+            changed = self._within(row, runs[run], part, most, spare) or changed
         if changed:
             self.versions += 1
             row.version = self.versions
@@ -727,16 +758,17 @@ class Ledger:
         found.update({ask.key: units for ask, units in zip(wanting, parts, strict=True)})
         return found
 
-    def _within(self, row: Row, shares: list[Share], amount: int, most: int) -> bool:
+    def _within(self, row: Row, shares: list[Share], amount: int, most: int, spare: int) -> bool:
         """Divide a run's part between its hosts; whether anything changed."""
         wanting = sorted((share for share in shares if share.want), key=lambda share: share.rank)
         unit = max((share.unit for share in wanting), default=1)
-        part = min(max(unit, LEAST_PACED if row.kind == "paced" else 1), amount)
+        useful = max(unit, LEAST_PACED if row.kind == "paced" else 1)
         asks = [
             Ask(share.rank, min(share.want, max(most, share.unit)), share.unit, "")
             for share in wanting
         ]
-        parts, cut, full = fill(asks, amount, part)
+        parts, cut, room = fill(asks, amount, min(useful, amount))
+        full = room + spare < max(min(useful, amount + spare), 1)
         parts = keep([share.target for share in wanting], parts, [ask.want for ask in asks])
         changed = False
         targets = {id(share): units for share, units in zip(wanting, parts, strict=True)}
@@ -814,7 +846,7 @@ def _digits(text: str, count: int) -> int:
     return int(hashlib.sha1(text.encode()).hexdigest()[:count], 16)  # noqa: S324 - no secret
 
 
-def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, bool]:
+def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, int]:
     """Divide an amount between the first that can have a useful part each, max-min fair by want.
 
     Args:
@@ -823,7 +855,8 @@ def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, bool]
         part: No smaller parts are made, but for those who want less.
 
     Returns:
-        Units of each; the rank of the last who was taken in; whether another one would find none.
+        Units of each; the rank of the last who was taken in; units that are left for others, 0 if
+        somebody found too few.
     """
     found = [0] * len(asks)
     room, taken, cut = amount, 0, -1
@@ -854,7 +887,7 @@ def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, bool]
         if left >= asks[at].unit:
             found[at] = min(asks[at].want, left)
             left -= found[at]
-    return found, cut, taken < len(asks) or room < max(part, 1)
+    return found, cut, room if taken == len(asks) else 0
 
 
 def keep(old: list[int], new: list[int], wants: list[int]) -> list[int]:

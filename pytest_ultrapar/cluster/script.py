@@ -46,6 +46,7 @@ def arguments_of(call: Renewal) -> list[bytes]:
         call.fresh,
         call.news,
         call.answered_ms,
+        call.open_days,
     )
     uses = [n for use in call.uses for n in (use.held, use.want, use.unit, use.spent, use.told)]
     return [_PACK.encode(head), _PACK.encode((call.rows, call.lanes)), _PACK.encode(uses)]

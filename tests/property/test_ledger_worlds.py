@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_ultrapar.cluster.ledger import Renewal, RowUse
+from pytest_ultrapar.cluster.script import SCRIPT, answer_of, arguments_of, keys_of
 from tests.ledger_servers import Scripted, binary, server
-from tests.ledger_world import ROWS, World
+from tests.ledger_world import LANES, ROWS, World
 
 
 @settings(max_examples=60, deadline=None)
@@ -23,8 +25,9 @@ def test_a_free_unit_goes_to_who_can_use_it_within_two_renewals(seed):
     world = World(seed, faults=False)
     world.wide_clocks = False
     world.play(60)
+    world.hosts = world.hosts[:6]
     for host in world.hosts:
-        world.hosts = world.hosts[:6]
+        host.run = "one"
     world.change_mind = lambda host, at: None
     world.trouble = lambda: None
     begun = world.now
@@ -55,6 +58,31 @@ def test_the_script_answers_as_the_model_on_valkey():
 def test_the_script_answers_as_the_model_on_redis():
     assert binary("redis"), "apt-get install redis-server"
     agrees("redis", range(50, 70), 2_000)
+
+
+@pytest.mark.parametrize("kind", ["valkey", pytest.param("redis", marks=pytest.mark.slow)])
+def test_the_script_as_it_is_shipped_asks_the_server_for_time_and_name(kind):
+    with server(kind) as client:
+        script = client.register_script(SCRIPT.read_text(encoding="utf-8"))
+        call = Renewal(
+            host="a",
+            incarnation="a",
+            seq=1,
+            run="run",
+            server_run_id="",
+            clock="boot",
+            clock_ms=1,
+            rows=ROWS,
+            uses=tuple(RowUse(0, 5) for _ in ROWS),
+            lanes=LANES,
+            fresh=True,
+        )
+        answer = answer_of(script(keys_of("real", call), arguments_of(call)))
+        seconds, _ = client.time()
+        assert abs(answer.server_ms - seconds * 1000) < 60_000
+        assert answer.shares[0].grant == 5
+        name = client.info("server")["run_id"]
+        assert client.hget("{ultrapar:real}:ledger", "run_id") == name.encode()
 
 
 def test_every_key_of_the_script_is_declared_and_expires():

@@ -235,7 +235,12 @@ def test_run_without_a_gate_or_a_check_imports_none(host):
         f"pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.{host}"
     )
     assert "pytest_ultrapar.session.settings" in loaded
-    unused = ("pytest_ultrapar.compare", "pytest_ultrapar.check")
+    unused = (
+        "pytest_ultrapar.compare",
+        "pytest_ultrapar.check",
+        "pytest_ultrapar.cluster",
+        "redis",
+    )
     assert {name for name in loaded if name.startswith(unused)} == set()
 
 

@@ -81,7 +81,7 @@ class Crew:
         host["seq"] += 1
         answer = self.ledger.renew(self.say(name, **more), self.now_ms)
         host["held"] = [share.grant for share in answer.shares]
-        host["told"] = [max(a, s.told) for a, s in zip(host["told"], answer.shares, strict=True)]
+        host["told"] = [share.told for share in answer.shares]
         host["epoch"], host["peers"], host["answered"] = answer.epoch, answer.peers, answer.now_ms
         return answer
 
@@ -359,7 +359,8 @@ def test_an_operator_opens_a_day_whose_hosts_are_gone():
     crew.ledger, crew.run_id = Ledger(), "two"
     crew.rounds(12, "a")
     assert crew.ledger.rows["rpd"].awaits
-    crew.ledger.open_day("rpd")
+    crew.host("operator", 0)
+    crew.call("operator", leaving=True, open_days=True)
     assert not crew.ledger.rows["rpd"].awaits
 
 
@@ -407,3 +408,12 @@ def test_keeping_small_changes_back_gives_out_as_much():
     kept = keep(old, new, [200] * 4)
     assert sum(kept) == sum(new)
     assert kept == [100, 100, 100, 50]
+
+
+def test_one_that_leaves_says_what_it_spent_last():
+    crew = Crew(DAY)
+    crew.host("a", 20)
+    crew.call("a")
+    crew.hosts["a"].update(held=[0], wants=[0], spent=[20])
+    crew.call("a", leaving=True)
+    assert crew.ledger.rows["rpd"].spent == 20
