@@ -76,10 +76,7 @@ class Appetite:
             self._begun[model] = n_begun
             if room[model] == NO_PART:
                 continue
-            if n_begun:
-                ahead = max(LEAST, 2 * n_new)
-            else:
-                ahead = max(LEAST, min(FIRST, room[model]))
+            ahead = max(LEAST, 2 * n_new if n_begun else min(FIRST, room[model]))
             n = min(ahead - (claimed[model] - n_begun), unclaimed[model])
             if n > 0:
                 found.append((model, n))
