@@ -320,7 +320,8 @@ local function state(at, want)
     disturb(row)
   end
   if row.kind == 'counted' then
-    if row.awaits and told > 0 and not share.decided then share.spent = max(spent, share.spent) end
+    if share.amount == 0 then share.spent = min(spent, share.spent) end
+    if row.awaits and told > 0 and not share.decided then share.spent = spent end
     local more = max(spent - share.spent, 0)
     spend(row, more)
     if share.decided then row.since = row.since + more end

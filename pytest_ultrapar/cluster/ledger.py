@@ -641,8 +641,11 @@ class Ledger:
         elif share.want != want and not (0 < share.target < min(share.want, want)):
             self._disturb(row)
         if row.kind == "counted":
+            if not share.amount:
+                # It was taken for dead, and all that it held for spent then. It may spend it now.
+                share.spent = min(use.spent, share.spent)
             if row.awaits and use.told and not share.decided:
-                share.spent = max(use.spent, share.spent)
+                share.spent = use.spent
             more = max(use.spent - share.spent, 0)
             self._spend(row, more)
             if share.decided:

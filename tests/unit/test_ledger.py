@@ -417,3 +417,19 @@ def test_one_that_leaves_says_what_it_spent_last():
     crew.hosts["a"].update(held=[0], wants=[0], spent=[20])
     crew.call("a", leaving=True)
     assert crew.ledger.rows["rpd"].spent == 20
+
+
+def test_what_one_spends_that_was_taken_for_dead_counts_from_then():
+    crew = Crew(msgspec.structs.replace(DAY, window_ms=48_000))
+    crew.host("a", 20)
+    crew.call("a")
+    crew.host("b", 0)
+    crew.rounds(10, "b")
+    assert crew.ledger.rows["rpd"].spent == 20
+    crew.call("a")
+    crew.hosts["a"].update(held=[0], spent=[20])
+    crew.rounds(30, "b")
+    crew.call("a")
+    assert crew.ledger.rows["rpd"].spent >= 20
+    crew.rounds(40, "b")
+    assert crew.ledger.rows["rpd"].spent >= 20
