@@ -11,6 +11,8 @@ import msgspec
 from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.pages.case_times import COLUMNS as TIMES
+from pytest_ultrapar.pages.case_times import Held, case_times, held_up
 from pytest_ultrapar.pages.lanes import (
     LaneUse,
     LimitLine,
@@ -24,6 +26,7 @@ from pytest_ultrapar.pages.models import (
     Beside,
     ModelCost,
     PassAt,
+    as_good,
     beside_best,
     model_costs,
     passes,
@@ -95,6 +98,9 @@ class CaseLine(msgspec.Struct, frozen=True):
     Attributes:
         model: Which of `Figures.models`.
         at: For each of `Figures.dimensions`, which of its values; None where it has none.
+        duration_s: From its first lease to its end.
+        line_s: In line before that.
+        parts: Where `duration_s` went, their sum.
     """
 
     case_id: str
@@ -110,7 +116,8 @@ class CaseLine(msgspec.Struct, frozen=True):
     tokens: int
     cost: str | None
     lane: str
-    waits: dict[str, float]
+    line_s: float
+    parts: dict[str, float]
 
 
 class Square(msgspec.Struct, frozen=True):
@@ -122,6 +129,7 @@ class Square(msgspec.Struct, frozen=True):
 
     n: int
     n_solved: int
+    n_partial: int
     low: float | None
     high: float | None
 
@@ -171,6 +179,8 @@ class Figures(msgspec.Struct, frozen=True):
     """Requests that were refused for rate limits."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
+    as_good: list[str]
+    """Other models that solved exactly the same share."""
     beside_best: list[Beside]
     """The other models beside it."""
     lanes: list[LaneUse]
@@ -204,6 +214,7 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     # Plans and tables are large, and needed one after the other.
     cells, clusters, questions = _planned(run_dir)
+    held = held_up(read_rows(run_dir, "attempts", TIMES))
     columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
     results = read_rows(run_dir, "results", columns, beginning=_PARAM)
     results.sort(key=lambda row: _ORDER.index(row["outcome"]))
@@ -227,6 +238,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         if (those := [row for row in own if row.outcome in _GRADED])
     }
     best, besides = beside_best(graded, questions, shown) if graded else ("", [])
+    equals = as_good(graded, shown) if graded else []
     questions.clear()
     values = dict(_values(results))
     places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
@@ -242,7 +254,8 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     lines = []
     while results:
         row = results.pop()
-        lines.append(_line(row, number[row["model"]], places, money_of))
+        kept_up = held.get(row["case_id"], Held())
+        lines.append(_line(row, number[row["model"]], places, money_of, kept_up))
     attempts = read_rows(run_dir, "attempts", _ATTEMPTS)
     changes = read_rows(run_dir, "limits", _LIMITS) if _has(run_dir, "limits") else []
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
@@ -256,6 +269,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         passes(by_model, shown),
         n_refused(attempts),
         best,
+        equals,
         besides,
         lane_uses(attempts, pauses, manifest),
         limit_uses(attempts, manifest),
@@ -278,16 +292,9 @@ def _line(
     model: int,
     places: Mapping[str, Mapping[Scalar, int]],
     money_of: Callable[[float], str],
+    held: Held,
 ) -> CaseLine:
-    waits = {
-        said: row[name] or 0.0
-        for name, said in (
-            ("queue_wait_s", "seats"),
-            ("rate_wait_s", "rates"),
-            ("backoff_s", "back-off"),
-            ("service_s", "answers"),
-        )
-    }
+    times = case_times(row, held)
     return CaseLine(
         row["case_id"],
         shortened(row["nodeid"], _LONGEST_NAME, "results"),
@@ -305,7 +312,8 @@ def _line(
         (row["tokens_in"] or 0) + (row["tokens_out"] or 0),
         None if row.get("cost") is None else money_of(row["cost"]),
         _lane(row),
-        {said: seconds for said, seconds in waits.items() if seconds},
+        times.line_s,
+        times.parts,
     )
 
 
@@ -366,7 +374,8 @@ def _square(those: list[_Row]) -> Square:
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
     low, high = (share.low, share.high) if share is not None else (None, None)
-    return Square(len(those), sum(hits), low, high)
+    n_partial = sum(row.outcome == "partial" for row in those)
+    return Square(len(those), sum(hits), n_partial, low, high)
 
 
 def _answers(results: Iterable[dict[str, Any]]) -> Iterable[tuple[str, float]]:

@@ -126,6 +126,21 @@ const page = (() => {
     return made;
   };
 
+  // A long text is shown in part: a button says so, and shows the rest.
+  const offerRest = (place) => {
+    for (const body of place.querySelectorAll("pre")) {
+      if (body.scrollHeight <= body.clientHeight + 1) continue;
+      const more = element("button", "more", `Show all ${body.textContent.length.toLocaleString("en")} characters`);
+      more.type = "button";
+      more.addEventListener("click", () => {
+        body.style.maxHeight = "none";
+        body.focus();
+        more.remove();
+      });
+      body.after(more);
+    }
+  };
+
   // -- the list of cases ---------------------------------------------------------------------------
 
   const item = (number, head, fill) => {
@@ -141,7 +156,7 @@ const page = (() => {
     button.addEventListener("click", () => {
       place.hidden = !place.hidden;
       button.setAttribute("aria-expanded", String(!place.hidden));
-      if (!place.childElementCount) fill(place);
+      if (!place.childElementCount) Promise.resolve(fill(place)).then(() => offerRest(place));
     });
     made.append(button, place);
     return made;

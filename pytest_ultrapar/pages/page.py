@@ -28,11 +28,12 @@ from pytest_ultrapar.report.text import counted, duration, percent, visible
 from pytest_ultrapar.store.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.pages.figures import CaseLine, Figures
+    from pytest_ultrapar.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
@@ -73,7 +74,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         for plot in (
             passes_plot(figures.passes),
             costs_plot(figures.costs, manifest.currency),
-            time_plot(summary.attribution, waits_line(manifest.lanes)),
+            time_plot(summary.attribution, waits_line(manifest.lanes, audit=summary.audit)),
             lanes_plot(figures.lanes),
             limit_uses_plot(figures.limit_uses),
             limits_plot(figures.limits),
@@ -133,7 +134,8 @@ def _tiles(
     counts = statistics.counts
     if statistics.n_graded:
         share = counts["solved"] / statistics.n_graded
-        note = f"{counts['solved']:,} of {counted(statistics.n_graded, 'graded case')}"
+        note = ", ".join(f"{counts[one]:,} {one}" for one in ("solved", "partial", "unsolved"))
+        note += f" of {counted(statistics.n_graded, 'graded case')}"
         note += "; cases that take long end last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     yield Tile(
@@ -189,16 +191,30 @@ def _beside_best(figures: Figures) -> Section | None:
             f"{one.n_lost:,}",
             f"{100 * one.difference:+.0f}",
             "-" if one.low is None or one.high is None else _points(one.low, one.high),
-            "not known" if one.high is None else "yes" if one.high < 0 else "may be chance",
+            _verdict(one),
         )
         for one in figures.beside_best
     )
     header = ("model", "cases of both", "solved alone", "the best alone", "difference")
     return Section(
-        f"Models beside {figures.best}, which solved most",
+        f"Models beside {figures.best}, which solved {_most(figures.as_good)}",
         (*header, "95 % interval", "the best is better"),
         rows,
     )
+
+
+def _most(as_good: Sequence[str]) -> str:
+    """How much the best model solved, beside those that solved the same share."""
+    return f"most, and {' and '.join(as_good)} as much" if as_good else "most"
+
+
+def _verdict(one: Beside) -> str:
+    """Whether the best model is better than this one."""
+    if not one.n_gained and not one.n_lost:
+        return "equal"
+    if one.high is None:
+        return "not known"
+    return "yes" if one.high < 0 else "may be chance"
 
 
 def _points(low: float, high: float) -> str:

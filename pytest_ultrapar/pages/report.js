@@ -5,33 +5,44 @@
 
   const fill = async (line, place) => {
     const params = Object.entries(line.params).map(([name, value]) => `${name} = ${value}`);
-    const waits = Object.entries(line.waits).map(([name, s]) => `${name} ${duration(s)}`);
+    const parts = Object.entries(line.parts).map(([name, s]) => `${name} ${duration(s)}`);
+    const began = line.duration_s == null ? [] : [
+      `in line before it began ${duration(line.line_s)}`,
+      `from its first lease to its end ${duration(line.duration_s)}${parts.length ? `: ${parts.join(", ")}` : ""}`,
+    ];
     const facts = [
       `model ${data.models[line.model]}`, ...params, `lane ${line.lane || "none"}`, `${line.n_attempts} requests`,
       `${line.tokens} tokens`, ...(line.cost == null ? [] : [`cost ${line.cost}`]),
     ];
     place.append(element("p", "quiet", facts.join("; ")));
-    if (waits.length) place.append(element("p", "quiet", `where its time went: ${waits.join(", ")}`));
+    if (began.length) place.append(element("p", "quiet times", `where its time went: ${began.join("; ")}`));
     if (line.error) place.append(wrote(line.error));
     place.append(...talked(await told(line.shard, line.case_id)));
   };
+
+  const inAll = (line) => (line.duration_s == null ? -1 : line.line_s + line.duration_s);
 
   const head = (line) => {
     const kind = line.kind ? ` (${line.kind})` : "";
     const name = element("span", "name", `${line.name}${kind}`);
     const why = line.error.split("\n", 1)[0];
     if (why) name.append(element("span", "why", why));
+    const took = element("span", "took", duration(line.duration_s));
+    if (line.line_s >= 0.005) took.append(element("span", "line", `after ${duration(line.line_s)} in line`));
     return [
       element("span", `outcome ${line.outcome}`, line.outcome),
       name,
-      element("span", "took", duration(line.duration_s)),
+      took,
     ];
   };
 
   listed(data.cases, {
     noun: "cases",
     fields: { outcome: (line) => data.outcomes.indexOf(line.outcome), model: (line) => line.model },
-    orders: { longest: (one, other) => (other.duration_s ?? -1) - (one.duration_s ?? -1) },
+    orders: {
+      longest: (one, other) => (other.duration_s ?? -1) - (one.duration_s ?? -1),
+      longest_in_all: (one, other) => inAll(other) - inAll(one),
+    },
     head,
     fill,
     near: (line) => `${line.name} ${line.kind} ${line.error}`,

@@ -167,7 +167,7 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         basis = "measured" if statistics.basis == "full" else statistics.basis
         yield f"{times(statistics.speedup)} as fast as one after another ({basis})"
     yield from performance_lines(summary, lanes)
-    yield from filter(None, [waits_line(lanes, 1)])
+    yield from filter(None, [waits_line(lanes, 1, summary.audit)])
     if summary.replayed is not None:
         yield replay_line(summary)
     elif summary.n_requests:

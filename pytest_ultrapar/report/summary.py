@@ -238,17 +238,47 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         )
 
 
-def waits_line(lanes: Sequence[LaneStatus], most: int = _MOST_WAITS) -> str:
-    """The `most` things that requests waited for longest; empty if that is not worth saying."""
-    waited_s: Counter[str] = Counter()
+def waits_line(
+    lanes: Sequence[LaneStatus], most: int = _MOST_WAITS, audit: Sequence[LimitAudit] = ()
+) -> str:
+    """The `most` things that requests waited for longest; empty if that is not worth saying.
+
+    Args:
+        lanes: What became of each lane.
+        most: How many things.
+        audit: Of the run's limits; those of one provider that allow the same are one thing, so that
+            it is named as the bound names it.
+    """
+    names = _alike(audit)
+    waited_s: dict[str, float] = {}
     for lane in lanes:
-        waited_s.update(lane.waited_s)
+        for name, seconds in lane.waited_s.items():
+            called = names.get(name, name)
+            waited_s[called] = waited_s.get(called, 0.0) + seconds
     longest = [
         f"{visible(_WAITS.get(name, name))} ({duration(seconds)})"
-        for name, seconds in waited_s.most_common(most)
+        for name, seconds in sorted(waited_s.items(), key=lambda one: -one[1])[:most]
         if seconds >= _LEAST_WAIT_S
     ]
     return f"all requests together waited longest for {', '.join(longest)}" if longest else ""
+
+
+def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
+    """What to call limits that have others like them: `ideallab/key0 (qps) and 2 alike`."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for one in audit:
+        provider, *levels = one.limit.split("/")
+        for kind in LIMIT_KINDS.values():
+            _, most = one.of(kind)
+            if most is not None and levels:
+                like = (provider, len(levels), kind.word, most)
+                groups.setdefault(like, []).append(f"{one.limit} ({kind.word})")
+    return {
+        name: f"{own[0]} and {len(own) - 1} alike"
+        for own in groups.values()
+        for name in own
+        if len(own) > 1
+    }
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
@@ -345,12 +375,13 @@ def summary_sections(
         yield _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
-    waited = filter(None, [waits_line(lanes)])
+    waited = filter(None, [waits_line(lanes, audit=summary.audit)])
     speed = (*_speed(summary, goes_on=goes_on), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
         ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),
-        ("Trouble", (*trouble_lines(summary, goes_on=goes_on),)),
+        ("Cases by kind", (*_kinds(summary, lanes),)),
+        ("Trouble", (*_troubles(summary, goes_on=goes_on),)),
     ):
         if notes:
             yield Section(title, notes=notes)
@@ -573,10 +604,32 @@ def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]
 
 
 def trouble_lines(summary: RunSummary, *, goes_on: bool = False) -> Iterator[str]:
-    """Why cases have no grade; lines safe for a terminal."""
+    """Why cases were not solved or have no grade; lines safe for a terminal."""
+    yield from _kinds_line(summary)
+    yield from _troubles(summary, goes_on=goes_on)
+
+
+def _kinds_line(summary: RunSummary) -> Iterator[str]:
     if summary.kinds:
         kinds = (f"{n} {visible(kind)}" for kind, n in summary.kinds.items())
         yield f"kinds: {', '.join(kinds)}"
+
+
+def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    """Kinds of cases, and what became of requests, for which nobody shall take them."""
+    yield from _kinds_line(summary)
+    if summary.kinds and lanes:
+        n_failed = sum(lane.n_failed for lane in lanes)
+        n_refused = sum(lane.n_rate_limited for lane in lanes)
+        said = f"{n_failed or 'none'} failed, {n_refused or 'none'} refused for rate limits"
+        yield (
+            "these are cases, by outcome and kind, and not requests: of"
+            f" {counted(summary.n_requests, 'request')} {said}"
+        )
+
+
+def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
+    """Why cases have no grade."""
     alike: dict[tuple[str, str], list[str]] = {}
     for note in summary.notes:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]

@@ -128,6 +128,38 @@ def test_cases_are_shown_in_the_order_that_is_chosen(opened):
     assert opened.locator(".case .took").all_inner_texts() == first
 
 
+def test_times_of_an_opened_case_sum_to_those_of_the_list(chromium, tmp_path):
+    cases = [case(0), case(1)]
+    run = make_run(tmp_path / "run", cases)
+    long = [TurnMessage(0, "user", "a line\n" * 200), TurnMessage(0, "assistant", "short")]
+    for n, line_s in ((0, 1.0), (1, 9.0)):
+        sent = [attempt(0.0, 2.0 - n, rate_wait_s=line_s)]
+        ended = episode(n, 0.0, 3.0 - n, attempts=sent, messages=long, backoff_s=0.5)
+        write_journal(run, f"gw{n}", ended, grade(n))
+    compact(run.path)
+    write_page(run.path, run.path / PAGE)
+    page = chromium.new_page()
+    page.goto((run.path / PAGE).as_uri())
+    took = page.locator(".case .took")
+    for order, first in (("longest", "3.00 s"), ("longest_in_all", "2.00 s")):
+        page.locator("#order").select_option(order)
+        expect(took.first).to_contain_text(first)
+    expect(took.first.locator(".line")).to_have_text("after 9.00 s in line")
+    page.locator(".case").first.click()
+    said = page.locator(".detail .times").inner_text()
+    line_s, whole_s, *parts = map(float, re.findall(r"([\d.]+) s\b", said))
+    assert (line_s, whole_s) == (9.0, 2.0)
+    assert sum(parts) == whole_s
+    # What is too long says so, and is shown whole.
+    more = page.locator(".detail .more")
+    expect(more).to_have_text("Show all 1,400 characters")
+    more.click()
+    body = page.locator(".message.user pre")
+    assert body.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
+    expect(more).to_have_count(0)
+    page.close()
+
+
 def test_a_press_on_a_cell_shows_its_cases(opened):
     row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1"))
     (at,) = opened.locator(".heat:visible thead th", has_text="order").evaluate_all(

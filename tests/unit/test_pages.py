@@ -79,6 +79,7 @@ def test_figures_are_those_of_the_tables(run):
             row["outcome"], row["model"], row["n_attempts"],
         )  # fmt: skip
         assert one.duration_s == row["duration_s"]
+        assert sum(one.parts.values()) == pytest.approx(one.duration_s, abs=0.001)
         assert one.tokens == (row["tokens_in"] or 0) + (row["tokens_out"] or 0)
     graded = [row for row in rows.values() if row["outcome"] in {"solved", "partial", "unsolved"}]
     (flaw,) = [one for one in figures.dimensions if one.name == "flaw"]
@@ -87,6 +88,7 @@ def test_figures_are_those_of_the_tables(run):
         solved = [row for row in graded if (row["model"], row["param.flaw"]) == key]
         assert square.n == n
         assert square.n_solved == sum(row["outcome"] == "solved" for row in solved)
+        assert square.n_partial == sum(row["outcome"] == "partial" for row in solved)
         assert 0 <= square.low <= square.n_solved / n <= square.high <= 1
     sent = [row for row in table(run, "attempts") if row["t_send_s"] is not None]
     (lane,) = figures.lanes
@@ -165,6 +167,71 @@ def test_models_stand_beside_the_best_one_paired_by_case(repeated):
     page = render(repeated).decode()
     assert "Models beside m2, which solved most" in page
     assert f"<td>{look.low * 100:+.0f} to {look.high * 100:+.0f}</td><td>may be chance" in page
+
+
+def test_time_of_a_case_is_the_sum_of_its_parts_and_its_line_stands_beside_it(tmp_path):
+    run = make_run(tmp_path / "r", [case(0), case(1)])
+    first = attempt(10.1, 11.0, rate_wait_s=8.0, seat_wait_s=1.0)
+    sent = [
+        replace(first, t_lease_s=10.0),
+        replace(attempt(13.0, 13.5, 1, "rate"), t_ready_s=11.0, rate_wait_s=2.0),
+        attempt(14.5, 16.0, 2),
+    ]
+    # Of four requests at once three wait, longer than the whole case takes.
+    at_once = [replace(attempt(2.0, 3.0, n), t_ready_s=1.0, seat_wait_s=1.0) for n in range(4)]
+    write_journal(
+        run,
+        "gw0",
+        episode(0, 10.0, 16.0, attempts=sent, backoff_s=1.0),
+        grade(0),
+        episode(1, 1.0, 3.0, attempts=at_once),
+        grade(1),
+    )
+    compact(run.path)
+    one, other = sorted(
+        read_figures(run.path, read_manifest(run.path)).cases, key=lambda line: line.case_id
+    )
+    assert (one.duration_s, one.line_s) == (6.0, 9.0)
+    assert one.parts == {
+        "answers": 2.5, "waits for seats and rates": 2.0, "back-off": 1.0, "refused requests": 0.5,
+    }  # fmt: skip
+    assert (other.duration_s, other.line_s) == (2.0, 0.0)
+    assert sum(other.parts.values()) == other.duration_s
+
+
+def test_models_that_solved_the_same_are_called_equal(tmp_path):
+    run = make_run(
+        tmp_path / "r", [replace(case(n, ("m1", "m2")[n % 2]), repeat=n) for n in (0, 1)]
+    )
+    write_journal(run, "gw0", *(one for n in (0, 1) for one in (episode(n, 1, 2), grade(n))))
+    compact(run.path)
+    figures = read_figures(run.path, read_manifest(run.path))
+    assert (figures.best, figures.as_good) == ("m1", ["m2"])
+
+
+@pytest.mark.parametrize(("outcomes", "said"), [("ss", "equal"), ("su", "may be chance")])
+def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcomes, said):
+    cases = [case(2 * n + m, f"m{m + 1}", level=n) for n in range(4) for m in range(2)]
+    run = make_run(tmp_path / "r", cases)
+    for n in range(8):
+        how = "unsolved" if n == 7 and "u" in outcomes else "solved"
+        write_journal(run, f"gw{n}", episode(n, 1, 2), grade(n, how))
+    compact(run.path)
+    page = render(run.path).decode()
+    (verdict,) = re.findall(r"<td>[^<]*</td><td>(equal|may be chance|not known|yes)</td>", page)
+    assert verdict == said
+    assert ("which solved most, and m2 as much" in page) == (said == "equal")
+
+
+def test_partial_cases_are_seen_at_the_top(run):
+    page = render(run).decode()
+    counts = Counter(row["outcome"] for row in table(run, "results"))
+    shown = [f"{counts[one]} {one}" for one in ("solved", "partial", "unsolved")]
+    n_graded = sum(counts[one] for one in ("solved", "partial", "unsolved"))
+    assert tiles(page)["solved"][1] == f"{', '.join(shown)} of {n_graded} graded cases"
+    (title, name) = re.findall(r'title="(.*?)" aria-label="(.*?)"', page)[0]
+    assert re.fullmatch(r"\d+ of \d+ solved, \d+ partial, \d+ unsolved; interval .*", title)
+    assert name.endswith(f", n = {title.split()[2]}: {title}")
 
 
 def test_better_beyond_chance_is_said():

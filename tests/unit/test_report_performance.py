@@ -43,6 +43,20 @@ def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
     assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
 
 
+def test_waits_name_limits_that_are_alike_as_the_bound_does():
+    audited = [
+        LimitAudit(limit=name, n=3, in_flight=2, workers=workers, sends_1s=3, qps=qps, passed=())
+        for name, workers, qps in (
+            ("p", 9, 9.0), ("p/k0", 5, 9.0), ("p/k1", 6, 9.0), ("p/k2", 5, 9.0), ("q/k", 5, 9.0),
+        )
+    ]  # fmt: skip
+    waited = {"p/k2 (qps)": 30.0, "p/k0 (qps)": 20.0, "p/k1 (workers)": 4.0, "q/k (qps)": 1.0}
+    assert waits_line([lane(waited_s=waited)], audit=audited) == (
+        "all requests together waited longest for p/k0 (qps) and 2 alike (50.0 s),"
+        " p/k1 (workers) (4.00 s), q/k (qps) (1.00 s)"
+    )
+
+
 def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)

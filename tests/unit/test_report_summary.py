@@ -198,7 +198,7 @@ def test_summary_has_a_sentence_for_each_lane_that_was_out_or_paused():
     assert text.count("lane azure") == 2
     own = "lane azure/dep0/key0 could not be connected to"
     assert f"\n{own}\n" in "\n".join(lines(lanes=[lane("out", own), lane("up", "", 7)]))
-    assert "refused" not in text
+    assert "were refused" not in text
     assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
 
 
@@ -218,6 +218,17 @@ def test_summary_shows_troubles_safely_and_on_one_line_each():
     assert "  never ran: t.py::test[7]" in found
     assert any("w-gw0-1-0.jsonl, 9 bytes from 5: broken" in line for line in found)
     assert not [line for line in found if "\n" in line or "\x1b" in line]
+
+
+def test_kinds_of_cases_are_not_taken_for_requests():
+    failed = msgspec.structs.replace(lane(), n_failed=2, n_rate_limited=7)
+    sections = {
+        one.title: one.notes for one in summary_sections(SUMMARY, [failed], directory="out")
+    }
+    kinds, said = sections["Cases by kind"]
+    assert kinds == "kinds: 3 infra/timeout, 1 error/ValueError"
+    assert said.endswith(" requests 2 failed, 7 refused for rate limits")
+    assert not [note for note in sections["Trouble"] if "kinds" in note]
 
 
 def test_summary_of_a_serial_run_compares_with_nothing():
