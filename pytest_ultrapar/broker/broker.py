@@ -129,6 +129,7 @@ class LaneBroker:
         self._scheduler = Scheduler(self._table, self._groups, self._episodes, self._rotation)
         self._now_s = -math.inf
         self._n_requests = 0
+        self.trouble = ""
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
         """Make a worker known.
@@ -419,6 +420,7 @@ class LaneBroker:
             waiting=sum(len(one.waiting) + len(one.parked) for one in self._workers.values()),
             models=self._table.progress.status(held, now_s),
             room=self._table.room() if self._table.shared else None,
+            trouble=self.trouble,
         )
 
     def load_reported(

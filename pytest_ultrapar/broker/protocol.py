@@ -273,6 +273,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         models: How it went so far with each model that was asked.
         room: Where hosts share limits, by model: requests that could be in flight beside those that
             are, on lanes of which this host has a part; `NO_PART` where it has none.
+        trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
     """
 
     now_s: float
@@ -284,6 +285,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     waiting: int = 0
     models: list[ModelProgress] = []
     room: dict[str, int] | None = None
+    trouble: str = ""
 
 
 class BrokerPort(Protocol):

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.secret import Secret
+from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +24,10 @@ VARIABLE = "ULTRAPAR_CLUSTER"
 DEFAULT_PORT = 6379
 SCHEMES = ("redis", "rediss", "unix")
 _LEAST_REDIS, _LEAST_VALKEY = (6, 2), (7, 2)
+_MOST_DIGITS = 5
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FORM = "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, or unix:///PATH"
 _PARAMETERS = ("prefix", "ca_file", "trusted", "database")
-_MOST_DATABASE = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class ClusterAddress:
     def shown(self) -> str:
         """As it may be shown: `redis://db.example:6379/0`."""
         if self.path:
-            return f"unix://{self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
+            return f"unix://{visible(self.path)}"
+        host = visible(f"[{self.host}]" if ":" in self.host else self.host)
         return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
 
     @property
@@ -163,7 +164,7 @@ def _parameters(url: SplitResult, where: str) -> dict[str, str]:
 
 
 def _database(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= _MOST_DATABASE):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise _refused(where, "ends in something else than the number of a database")
     return int(text)
 

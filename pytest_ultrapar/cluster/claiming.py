@@ -44,6 +44,15 @@ LOOK_S, IDLE_S = 0.2, 1.0
 """Seconds between two looks while there is something to claim, and while there is not."""
 
 
+SAID_S = 3.0
+"""Trouble that is over sooner is not worth a line."""
+_LEAVE_TRIES = 5
+
+
+class _TakenError(UltraparError):
+    """The run goes on without this host."""
+
+
 class Appetite:
     """How many cases of each model to claim: pure; a look is a call of `wants`.
 
@@ -144,6 +153,9 @@ class Claiming:
         self._offer: Callable[[Sequence[int]], object] = lambda _: None
         self._over: Callable[[], object] = lambda: None
         self._lost: Callable[[str], object] = lambda _: None
+        self._troubled: Callable[[str], object] = lambda _: None
+        self._trouble = ""
+        self._is_said = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -154,12 +166,12 @@ class Claiming:
 
     # -- the main thread ---------------------------------------------------------------------------
 
-    def join(self, identity: RunIdentity, waiting: Callable[[str], object]) -> Claimed:
+    def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
         """Join the run; waits while the server does not answer, or a host of that name may live.
 
         Args:
             identity: What all hosts must agree on.
-            waiting: Called with a sentence while it waits.
+            waiting: Called while it waits: for what, and why.
 
         Raises:
             ConfigError: Other hosts run something else, one of this name lives, or the server
@@ -175,7 +187,7 @@ class Claiming:
             except NoAnswerError as error:
                 if time.monotonic() > deadline_s:
                     raise ConfigError(str(error)) from None
-                waiting(f"{error}; waiting")
+                waiting("the server of the cluster", f": {error}")
                 time.sleep(IDLE_S)
                 continue
             if isinstance(said, Claimed):
@@ -190,10 +202,9 @@ class Claiming:
                 )
                 raise ConfigError(msg)
             silent_ms = said.silent_ms
-            left_s = (SILENT_MS - silent_ms) / 1000
             waiting(
-                f'a host named "{visible(self._name)}" was heard of {silent_ms / 1000:.0f} s ago; '
-                f"it is taken for dead in {max(0.0, left_s):.0f} s"
+                f'the host "{visible(self._name)}" to be taken for dead',
+                f": a process of that name is heard of until {SILENT_MS // 1000} s after its end",
             )
             time.sleep(IDLE_S)
 
@@ -202,15 +213,17 @@ class Claiming:
         offer: Callable[[Sequence[int]], object],
         over: Callable[[], object],
         lost: Callable[[str], object],
+        troubled: Callable[[str], object],
     ) -> None:
         """Begin to claim, after `join`.
 
         Args:
             offer: Called with positions in pytest's collection that this host has to run.
             over: Called once, when nothing is left to run on any host.
-            lost: Called once, when the server was silent for too long, with why.
+            lost: Called once, when the server could not be used for too long, with why.
+            troubled: Called with a sentence when it cannot be used for now.
         """
-        self._offer, self._over, self._lost = offer, over, lost
+        self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
         self._thread = threading.Thread(target=self._claim_on, name="ultrapar-claims", daemon=True)
         self._thread.start()
 
@@ -238,12 +251,12 @@ class Claiming:
     # -- the thread --------------------------------------------------------------------------------
 
     def _claim_on(self) -> None:
-        is_over = False
-        heard_s = time.monotonic()
+        is_over = is_new_server = False
+        well_s = time.monotonic()
         call: ClaimCall | None = None
-        is_new_server = False
         while not self._stop.is_set():
             call = call or self._next_call()
+            trouble = ""
             try:
                 if is_new_server:
                     # What it was told last it may have forgotten.
@@ -255,22 +268,32 @@ class Claiming:
                     said = self._come_back()
                     is_new_server = False
                 call = None
-                heard_s = time.monotonic()
-            except NoAnswerError as error:
-                is_new_server = True
-                if time.monotonic() - heard_s > self._patience_s:
-                    self._lost(f"{error}; it was waited for for {self._patience_s:g} s")
-                    return
-                self._stop.wait(IDLE_S)
-                continue
-            except UltraparError as error:
+            except _TakenError as error:
                 self._lost(str(error))
                 return
-            is_drained = said.drained and not self._n_open()
-            if (said.is_over or is_drained) and not is_over:
-                is_over = True
-                self._over()
-            self._stop.wait(IDLE_S if is_over else LOOK_S)
+            except UltraparError as error:
+                # What it refuses now, such as writes while its disk is full, it may take soon.
+                trouble, said, is_new_server = str(error), None, True
+            # Whoever renews the limits may be in trouble alone.
+            trouble = trouble or self._trouble
+            if not trouble:
+                well_s, self._is_said = time.monotonic(), False
+            elif self._lasts_too_long(time.monotonic() - well_s, trouble):
+                self._lost(f"{trouble}; it was waited for for {self._patience_s:g} s")
+                return
+            if said is not None:
+                is_drained = said.drained and not self._n_open()
+                if (said.is_over or is_drained) and not is_over:
+                    is_over = True
+                    self._over()
+            self._stop.wait(IDLE_S if is_over or trouble else LOOK_S)
+
+    def _lasts_too_long(self, troubled_s: float, trouble: str) -> bool:
+        """Whether trouble has lasted for too long; says so once when it begins to last."""
+        if troubled_s > SAID_S and not self._is_said:
+            self._is_said = True
+            self._troubled(f"{trouble}; nothing is sent meanwhile")
+        return troubled_s > self._patience_s
 
     def _next_call(self) -> ClaimCall:
         self._collect()
@@ -282,6 +305,7 @@ class Claiming:
                 if one.model in self._cases.models:
                     place = self._cases.models.index(one.model)
                     self._begun[place] = sum(one.open.values()) + sum(one.ended.values())
+            self._trouble = status.trouble
             room = status.room or {}
             self._room = [room.get(model, NO_PART) for model in self._cases.models]
         assert self.said is not None
@@ -323,7 +347,7 @@ class Claiming:
         said = self._server.claim(self._run, self._join_call(comes_back=True))
         if not isinstance(said, Claimed):
             msg = f'run "{self._run}" goes on without this host: another one took its name'
-            raise ConfigError(msg)
+            raise _TakenError(msg)
         return self._joined(said)
 
     def _join_call(self, *, comes_back: bool) -> JoinCall:

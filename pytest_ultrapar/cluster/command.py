@@ -82,6 +82,9 @@ def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
     if action == "status":
         yield from _status(server, words)
         return
+    if action == "forget":
+        yield from _forget(server, words[0])
+        return
     state = _find(server, words[0])
     if action == "drain":
         names = [host.name for host in state.hosts]
@@ -91,15 +94,24 @@ def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
             raise ConfigError(msg)
         server.drain(state.name, words[1])
         yield f"{words[1]} begins nothing more of run {state.name}"
-    elif action == "forget":
-        if state.hosts:
-            there = ", ".join(host.name for host in state.hosts)
-            msg = f"run {state.name} goes on: {there}; end or drain its hosts first"
-            raise ConfigError(msg)
-        server.forget(state.name)
-        yield f"run {state.name} is forgotten; the directories of its hosts stay"
     else:
         yield from _reopen(server, state, words[1])
+
+
+def _forget(server: ClusterServer, name: str) -> Iterator[str]:
+    try:
+        hosts = _find(server, name).hosts
+    except ConfigError:
+        # What somebody else wrote there can only be removed.
+        if name not in server.runs():
+            raise
+        hosts = ()
+    if hosts:
+        there = ", ".join(host.name for host in hosts)
+        msg = f"run {name} goes on: {there}; end or drain its hosts first"
+        raise ConfigError(msg)
+    server.forget(name)
+    yield f"run {name} is forgotten; the directories of its hosts stay"
 
 
 def _find(server: ClusterServer, name: str) -> RunState:
@@ -118,8 +130,15 @@ def _status(server: ClusterServer, words: list[str]) -> Iterator[str]:
     forgets = ", appendonly no: killed, it forgets its runs" if facts.forgets else ""
     yield f"{server.address.shown}: {facts.name}{forgets}; {counted(len(names), 'run')}"
     for name in names:
-        state = _find(server, name)
         yield ""
+        try:
+            state = _find(server, name)
+        except ConfigError as error:
+            if words:
+                raise
+            # One that cannot be read hides no other.
+            yield f"run {name}: {error}"
+            continue
         yield (
             f"run {state.name}, began {duration(state.began_s)} ago: {state.n_done} of "
             f"{counted(state.n_cases, 'case')} done, {state.n_open} under way"

@@ -134,13 +134,12 @@ class HostShares:
                 answer, unclaimed = await self._host.loop.run_in_executor(
                     self._thread, self._ask, call
                 )
-            except NoAnswerError:
-                # Closed by itself soon, never open. The next call says what is held then.
-                pass
-            except UltraparError:
-                # Whoever claims cases hears the same and ends the run with a sentence.
-                return
+            except UltraparError as error:
+                # Closed by itself soon, never open. The next call says what is held then; whoever
+                # claims cases ends the run where this lasts for too long.
+                self._host.broker.trouble = str(error)
             else:
+                self._host.broker.trouble = ""
                 if not answer.stale:
                     pause_s = self._apply(answer, call, begun_s)
                     self._unclaimed = unclaimed or self._unclaimed

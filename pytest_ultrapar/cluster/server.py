@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ANSWER_S = 2.0
 """A call that took longer is repeated; the longest script takes some milliseconds."""
+_PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "UNKILLABLE", "LOADING")
+"""What a server says that is busy, or short of disk or replicas, for now."""
 RULES = "+@connection +@read +@write +@scripting +info +time"
 """What a user of the server must be allowed, beside the keys (`ACL SETUSER`)."""
 
@@ -163,7 +165,7 @@ class ClusterServer:
         try:
             now_ms = seconds * 1000 + micros // 1000
             return _run_state(name, run, hosts, is_open, seen=dict(seen), now_ms=now_ms)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise self._strange(error) from None
 
     def drain(self, run: str, host: str) -> None:
@@ -192,9 +194,13 @@ class ClusterServer:
         try:
             return ask()
         except redis.RedisError as error:
+            said = str(error)
+            if "user_script" in said or said.startswith(("WRONGTYPE", "ERR value is not")):
+                # The scripts are right with what they wrote.
+                raise self._strange(said[:100]) from None
             refuse(self.address, error)
 
-    def _strange(self, error: Exception) -> ConfigError:
+    def _strange(self, error: object) -> ConfigError:
         return ConfigError(
             f"{self.address.shown} holds something else than pytest-ultrapar wrote there: {error}; "
             "give this installation a prefix of its own (?prefix=NAME)"
@@ -307,10 +313,11 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
     if isinstance(error, redis.exceptions.NoPermissionError):
         msg = f"{where} does not let this user do what is needed ({said}); it needs {RULES}"
         raise ConfigError(msg) from None
-    is_passing = isinstance(
+    is_passing = said.startswith(_PASSING) or isinstance(
         error,
         redis.ConnectionError
         | redis.TimeoutError
+        | redis.exceptions.OutOfMemoryError
         | redis.exceptions.TryAgainError
         | redis.exceptions.ClusterDownError,
     )

@@ -40,6 +40,7 @@ _ALONE = {
     "regrade": "it sends nothing",
     "replay": "its answers are there already",
     "baseline": "it measures one host",
+    "check": "it sends outside the limits that hosts share",
     "gate": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
     "gate_baseline": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
 }
@@ -213,7 +214,7 @@ class ClusterRun:
         )
         began_s = time.monotonic()
         said = self._claiming.join(
-            identity, lambda what: line.say(what, "", time.monotonic() - began_s)
+            identity, lambda what, more: line.say(what, more, time.monotonic() - began_s)
         )
         line.end()
         others = said.n_hosts - 1
@@ -293,10 +294,11 @@ class ClusterRun:
         offer: Callable[[Sequence[int]], object],
         over: Callable[[], object],
         lost: Callable[[str], object],
+        troubled: Callable[[str], object],
     ) -> None:
         """Begin to claim cases (`Claiming.start`)."""
         assert self._claiming is not None
-        self._claiming.start(offer, over, lost)
+        self._claiming.start(offer, over, lost, troubled)
 
     def finished(self, nodeid: str, outcome: str) -> None:
         """The test of a case was reported with this outcome."""

@@ -263,7 +263,7 @@ class Coordinator:
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
                     meanwhile=partial(garbage.spare_reports, self.config),
-                    tell=self._warn,
+                    tell=self.warn,
                 )
                 self._tell_of(self._finished, session)
                 # `_pytest.main.wrap_session` reads what pytest ends with after this hook.
@@ -286,7 +286,8 @@ class Coordinator:
         if self._live is not None:
             self._live.tables_written(done, total)
 
-    def _warn(self, sentence: str) -> None:
+    def warn(self, sentence: str) -> None:
+        """Say something while the run goes on, on a line of its own."""
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None:
             reporter.ensure_newline()

@@ -585,6 +585,8 @@ class Run:
         """How to finish the run when it was stopped, perhaps at a failure."""
         # A test that failed fails again on its stored answer, and would stop the run again.
         same = "the same command without -x or --maxfail" if at_failure else "the same command"
+        if self.cluster is not None:
+            return f"{same} and a new --ultrapar-out" if self.options.out is not None else same
         if isinstance(self.source, Regrade):
             # It begins anew, since it costs nothing.
             return same

@@ -172,6 +172,7 @@ class ControllerSession:
             event(dsession, "claimed", scheduling.claimed),
             event(dsession, "claims_over", scheduling.claims_over),
             event(dsession, "claims_lost", scheduling.claims_lost),
+            event(dsession, "claims_troubled", self._coordinator.warn),
         )
         return True
 

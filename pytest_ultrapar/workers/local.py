@@ -139,6 +139,9 @@ class LocalSession:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
+        if session.shouldstop and cluster is not None:
+            # Perhaps before the first case.
+            raise session.Interrupted(session.shouldstop)
 
     def _claim(self, cluster: ClusterRun, session: pytest.Session, prefetcher: Prefetcher) -> None:
         """Have cases come one by one, as several hosts share them."""
@@ -153,7 +156,7 @@ class LocalSession:
             self._coordinator.join_cluster(self._cases)
         # Cases are claimed when the broker says that they could be sent.
         prefetcher.start()
-        cluster.start(prefetcher.put, prefetcher.close, lost)
+        cluster.start(prefetcher.put, prefetcher.close, lost, self._coordinator.warn)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

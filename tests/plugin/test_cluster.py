@@ -133,6 +133,7 @@ def test_another_suite_under_the_same_name_is_refused_and_sends_nothing(project,
     ("args", "said"),
     [
         (["--ultrapar-resume=latest"], "--ultrapar-resume cannot be used together with"),
+        (["--ultrapar-check"], "it sends outside the limits that hosts share"),
         (["--ultrapar-baseline=3"], "--ultrapar-baseline cannot be used together with"),
         (["--ultrapar-gate=coverage>=0.5"], "gate what ultrapar merge makes of all hosts"),
         (["--ultrapar-mode=serial"], "makes no sense in mode serial"),
@@ -330,20 +331,56 @@ def test_a_server_that_is_killed_and_comes_back(project, lab, forgets):
 
 
 @pytest.mark.slow
-def test_a_host_that_stands_still_sends_nothing_when_it_goes_on_before_it_was_told(
-    project, hosts, lab
-):
-    project.suite(cases(160))
-    server = lab()
+def test_a_host_that_stands_still_takes_no_seat_that_others_have_by_then(project, hosts, lab):
+    """Its requests are in flight while it stands still, so it still holds their seats."""
+    project.suite(cases(44))
+    server = lab("workers = 2", 2.5)
     one, two = hosts("one", "-n0", server.option), hosts("two", "-n0", server.option)
-    server.wait_for(30)
+    server.wait_for(6)
     one.process.send_signal(signal.SIGSTOP)
-    time.sleep(18)
+    time.sleep(20)
     one.process.send_signal(signal.SIGCONT)
     outputs = [one.end(), two.end()]
     assert [one.code, two.code] == [0, 0], outputs
+    server.judge(seats=2, per_s=4)
+    each_once(44, one, two, at_most=2)
+
+
+@pytest.mark.slow
+def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab):
+    project.suite(cases(80))
+    server = lab()
+    run = [hosts(f"host{n}", workers, server.option) for n, workers in enumerate(("-n0", "-n2"))]
+    server.wait_for(20)
+    client = kv.client()
+    client.config_set("maxmemory", "1mb")
+    time.sleep(6)
+    client.config_set("maxmemory", "0")
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0], outputs
     server.judge(seats=5, per_s=10)
-    each_once(160, one, two, at_most=2)
+    each_once(80, *run)
+    assert any("nothing is sent meanwhile" in output for output in outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("key", ["clocks", "run:night:claims"])
+def test_what_another_writer_left_ends_the_run_with_a_sentence(
+    project, hosts, kv, lab, workers, key
+):
+    project.suite(cases(80))
+    server = lab()
+    host = hosts("one", workers, server.option, "--ultrapar-cluster-patience=2")
+    server.wait_for(10)
+    name = f"{{ultrapar:default}}:{key}"
+    client = kv.client()
+    client.delete(name)
+    client.set(name, "nothing")
+    output = host.end(60)
+    assert host.code == 2, output
+    assert "something else than pytest-ultrapar wrote there" in output
+    server.judge(seats=5, per_s=10)
 
 
 @pytest.mark.slow

@@ -48,6 +48,7 @@ def test_the_option_overrides_the_environment():
         ("redis://[::1", "is no URL"),
         ("redis://localhost/first", "number of a database"),
         ("redis://localhost/-1", "number of a database"),
+        ("redis://localhost/" + "1" * 5000, "number of a database"),
         ("redis://localhost?speed=1", "unknown parameter speed"),
         ("redis://localhost?prefix=a:b", "prefix"),
         ("redis://localhost?trusted=maybe", "yes or no"),
