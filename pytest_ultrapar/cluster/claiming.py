@@ -44,6 +44,8 @@ LOOK_S, IDLE_S = 0.2, 1.0
 """Seconds between two looks while there is something to claim, and while there is not."""
 
 
+STILL_S = 5.0
+"""When nothing has been in flight or waited for so long, all that was claimed has ended."""
 SAID_S = 3.0
 """Trouble that is over sooner is not worth a line."""
 _LEAVE_TRIES = 5
@@ -144,12 +146,16 @@ class Claiming:
         self._begun = [0] * len(cases.ranges)
         self._room = [NO_PART] * len(cases.ranges)
         self._holding: set[int] = set()
-        self._n_to_ask = self._n_ended = 0
+        self._n_to_ask = self._n_ended = self._n_claimed = 0
         self._done: list[int] = []
         self._failed: list[int] = []
         self._all_done: set[int] = set()
         self._all_failed: set[int] = set()
-        self._new: deque[tuple[int, bool]] = deque()
+        self._new: deque[tuple[int, str]] = deque()
+        self._reported = [0] * len(cases.ranges)
+        self._skipped = [0] * len(cases.ranges)
+        self._is_over = False
+        self._busy_s = time.monotonic()
         self._offer: Callable[[Sequence[int]], object] = lambda _: None
         self._over: Callable[[], object] = lambda: None
         self._lost: Callable[[str], object] = lambda _: None
@@ -162,7 +168,7 @@ class Claiming:
     @property
     def n_claimed(self) -> int:
         """Cases that this host ever claimed."""
-        return sum(self._claimed)
+        return self._n_claimed
 
     # -- the main thread ---------------------------------------------------------------------------
 
@@ -195,7 +201,7 @@ class Claiming:
             if isinstance(said, OtherRun):
                 raise refuse_other(self._run, identity, said.identity)
             assert isinstance(said, SameName)
-            if said.silent_ms < silent_ms:
+            if silent_ms >= 0 and said.silent_ms < silent_ms + IDLE_S * 500:
                 msg = (
                     f'--ultrapar-cluster-host: a host named "{self._name}" is at work in run '
                     f'"{self._run}"; give each host a name of its own'
@@ -227,11 +233,11 @@ class Claiming:
         self._thread = threading.Thread(target=self._claim_on, name="ultrapar-claims", daemon=True)
         self._thread.start()
 
-    def finished(self, case_id: str, *, failed: bool) -> None:
-        """A case was reported; `failed` where it has no answer (`infra`)."""
+    def finished(self, case_id: str, outcome: str) -> None:
+        """A case was reported with this outcome."""
         number = self._numbers.get(case_id)
         if number is not None:
-            self._new.append((number, failed))
+            self._new.append((number, outcome))
 
     def leave(self) -> None:
         """Stop claiming; give back what was not finished. Idempotent; says nothing of trouble."""
@@ -251,7 +257,13 @@ class Claiming:
     # -- the thread --------------------------------------------------------------------------------
 
     def _claim_on(self) -> None:
-        is_over = is_new_server = False
+        try:
+            self._claim_until_over()
+        except Exception as error:  # noqa: BLE001 - whatever it was, all would wait for ever
+            self._lost(f"cases cannot be claimed any more: {error!r}")
+
+    def _claim_until_over(self) -> None:
+        is_new_server = False
         well_s = time.monotonic()
         call: ClaimCall | None = None
         while not self._stop.is_set():
@@ -283,10 +295,10 @@ class Claiming:
                 return
             if said is not None:
                 is_drained = said.drained and not self._n_open()
-                if (said.is_over or is_drained) and not is_over:
-                    is_over = True
+                if (said.is_over or is_drained) and not self._is_over:
+                    self._is_over = True
                     self._over()
-            self._stop.wait(IDLE_S if is_over or trouble else LOOK_S)
+            self._stop.wait(IDLE_S if self._is_over or trouble else LOOK_S)
 
     def _lasts_too_long(self, troubled_s: float, trouble: str) -> bool:
         """Whether trouble has lasted for too long; says so once when it begins to last."""
@@ -301,6 +313,8 @@ class Claiming:
         if status is not None:
             # A broker that is not there yet, or busy, is asked at the next look.
             self._n_ended = status.ended_episodes
+            if status.in_flight or status.waiting or status.open_episodes:
+                self._busy_s = time.monotonic()
             for one in status.models:
                 if one.model in self._cases.models:
                     place = self._cases.models.index(one.model)
@@ -309,7 +323,14 @@ class Claiming:
             room = status.room or {}
             self._room = [room.get(model, NO_PART) for model in self._cases.models]
         assert self.said is not None
-        wants = self._appetite.wants(self._claimed, self._begun, self.said.unclaimed, self._room)
+        # Some end without a request: those that a test or a fixture skips, and whose fixtures fail.
+        begun = [
+            max(asked + skipped, reported)
+            for asked, skipped, reported in zip(
+                self._begun, self._skipped, self._reported, strict=True
+            )
+        ]
+        wants = self._appetite.wants(self._claimed, begun, self.said.unclaimed, self._room)
         return ClaimCall(
             host=self._host,
             life=self._life,
@@ -317,29 +338,44 @@ class Claiming:
             done=self._done,
             failed=self._failed,
             open=self._n_open(),
-            wants=wants,
+            # Workers that were told to end would keep what comes now.
+            wants=[] if self._is_over else wants,
             said=_told(status),
         )
 
     def _n_open(self) -> int:
+        """Cases of this host whose episodes have not ended.
+
+        Where an engine ended early nobody is told of theirs; when nothing has been in flight or
+        waited for a while, there are none.
+        """
+        if time.monotonic() - self._busy_s > STILL_S:
+            return 0
         return max(0, self._n_to_ask - self._n_ended)
 
     def _take(self, said: Claimed, call: ClaimCall) -> None:
+        mine = self._holding | self._all_done | self._all_failed
+        given = [number for number in said.given if number not in mine]
+        cases = [self._cases.cases[number] for number in given]
+        if cases:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.writelines(f"{case.case_id}\n" for case in cases)
         self.said = said
         self._seq += 1
         for numbers in (call.done, call.failed):
             self._holding.difference_update(numbers)
-        self._done, self._failed = [], []
-        given = [number for number in said.given if number not in self._holding]
+        # What comes again was finished here: the server forgot it, or it was reopened.
+        again = [number for number in said.given if number in self._all_done | self._all_failed]
+        self._done, self._failed = again, []
         if not given:
             return
+        self._busy_s = time.monotonic()
         self._holding.update(given)
-        for number in given:
-            self._claimed[self._cases.model_of(number)] += 1
-        cases = [self._cases.cases[number] for number in given]
-        self._n_to_ask += sum(case.skipped is None for case in cases)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{case.case_id}\n" for case in cases)
+        for case, number in zip(cases, given, strict=True):
+            if case.skipped is None:
+                self._claimed[self._cases.model_of(number)] += 1
+                self._n_to_ask += 1
+        self._n_claimed += len(given)
         self._offer([case.index for case in cases])
 
     def _come_back(self) -> Claimed:
@@ -370,7 +406,12 @@ class Claiming:
 
     def _collect(self) -> None:
         while self._new:
-            number, failed = self._new.popleft()
+            number, outcome = self._new.popleft()
+            failed = outcome == "infra"
+            if self._cases.cases[number].skipped is None:
+                model = self._cases.model_of(number)
+                self._reported[model] += 1
+                self._skipped[model] += outcome == "skipped"
             (self._failed if failed else self._done).append(number)
             (self._all_failed if failed else self._all_done).add(number)
 

@@ -167,6 +167,7 @@ if call.op == 'reopen' then
     end
   end
   add('n_done', -n)
+  expire()
   return {'reopened', n}
 end
 
@@ -186,12 +187,14 @@ if call.op == 'join' then
     end
   end
   if not identity then
+    -- What is left of a run of that name that was forgotten in part.
+    redis.call('DEL', unpack(KEYS))
     redis.call('HSET', RUN, 'identity', call.identity, 'models', cjson.encode(call.models),
       'n_done', 0, 'n_open', 0, 'next', 0, 'began_ms', now_ms,
       -- Whoever comes back to a run that is not there was here before the server forgot it.
       'opens_ms', call.comes_back and now_ms + call.silent_ms or 0)
   end
-  redis.call('HDEL', RUN, 'drain:' .. call.name)
+  if not call.comes_back then redis.call('HDEL', RUN, 'drain:' .. call.name) end
   local host = redis.call('HINCRBY', RUN, 'next', 1)
   redis.call('ZADD', SEEN, now_ms, host)
   redis.call('HSET', HOSTS, host, cjson.encode({
@@ -204,7 +207,7 @@ if call.op == 'join' then
     -- Joining is also how what failed is asked again, where nobody is at it any more.
     local n_left = 0
     for _, n in ipairs(unclaimed()) do n_left = n_left + n end
-    if n_left == 0 and number(RUN, 'n_open') == 0 then
+    if n_left == 0 and number(RUN, 'n_open') == 0 and redis.call('ZCARD', SEEN) == 1 then
       for _, case in ipairs(redis.call('ZRANGE', FAILED, 0, -1)) do
         redis.call('SETBIT', DONE, case, 0)
         redis.call('ZADD', BACK, case, case)
@@ -226,6 +229,7 @@ if call.op == 'leave' then
   finish(call.done, false)
   finish(call.failed, true)
   release(host)
+  expire()
   return {'left'}
 end
 redis.call('ZADD', SEEN, now_ms, host)

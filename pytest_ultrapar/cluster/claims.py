@@ -98,12 +98,14 @@ class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
     life: str
     done: list[int] = []
     failed: list[int] = []
+    keep_ms: int = KEEP_MS
 
 
 class ReopenCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="reopen"):
     """Nobody has a result of these cases, whatever was said: they are to be run again."""
 
     cases: list[int]
+    keep_ms: int = KEEP_MS
 
 
 Call = JoinCall | ClaimCall | LeaveCall | ReopenCall
@@ -276,6 +278,7 @@ class ClaimBook:
                     return SameName(now_ms - other.seen_ms)
                 self._release(number)
         if self.identity is None:
+            self.claims, self.back, self.done, self.failed = {}, set(), set(), set()
             self.identity, self.models = call.identity, list(call.models)
             self._cursors = [first for first, _ in call.models]
             self._opens_ms = now_ms + call.silent_ms if call.comes_back else 0
@@ -288,7 +291,7 @@ class ClaimBook:
         self.claims.update(dict.fromkeys(again, self._next))
         host.open = len(call.holding)
         is_over = not any(self._unclaimed()) and not any(one.open for one in self.hosts.values())
-        if not call.comes_back and is_over:
+        if not call.comes_back and is_over and len(self.hosts) == 1:
             self.back |= self.failed
             self.done -= self.failed
             self.failed.clear()

@@ -11,16 +11,16 @@ from pytest_ultrapar.report.text import counted, duration, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from pytest_ultrapar.cluster.server import ClusterServer, RunState
+    from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 
 NAME = "cluster"
 SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run"
 DESCRIPTION = """\
 What the hosts that share runs and limits on a Redis or Valkey server are doing.
 
-    ultrapar cluster status              all runs, their hosts, and how limits are divided
+    ultrapar cluster status              all runs and their hosts
     ultrapar cluster drain RUN HOST      the host begins nothing more, and ends
     ultrapar cluster forget RUN          remove what the server knows of a run that is over
     ultrapar cluster reopen RUN DIR      cases that are done, of which the merged run in DIR has no
@@ -99,19 +99,30 @@ def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
 
 
 def _forget(server: ClusterServer, name: str) -> Iterator[str]:
+    hosts: tuple[HostState, ...] = ()
     try:
         hosts = _find(server, name).hosts
     except ConfigError:
         # What somebody else wrote there can only be removed.
         if name not in server.runs():
             raise
-        hosts = ()
-    if hosts:
-        there = ", ".join(host.name for host in hosts)
-        msg = f"run {name} goes on: {there}; end or drain its hosts first"
-        raise ConfigError(msg)
+    _refuse_living(name, hosts)
     server.forget(name)
     yield f"run {name} is forgotten; the directories of its hosts stay"
+
+
+def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
+    """Make sure that no host of a run is at work.
+
+    Raises:
+        ConfigError: Some are.
+    """
+    from pytest_ultrapar.cluster.claims import SILENT_MS  # noqa: PLC0415 - not for --help
+
+    living = [host.name for host in hosts if host.seen_s * 1000 < SILENT_MS]
+    if living:
+        msg = f"run {run} goes on: {', '.join(living)}; end or drain its hosts first"
+        raise ConfigError(msg)
 
 
 def _find(server: ClusterServer, name: str) -> RunState:
@@ -155,5 +166,6 @@ def _status(server: ClusterServer, words: list[str]) -> Iterator[str]:
 def _reopen(server: ClusterServer, state: RunState, directory: str) -> Iterator[str]:
     from pytest_ultrapar.cluster.reopening import cases_without_result  # noqa: PLC0415 - pyarrow
 
+    _refuse_living(state.name, state.hosts)
     n = server.reopen(state.name, cases_without_result(state, directory))
     yield f"{counted(n, 'case')} of run {state.name} are to be run again: join it once more"

@@ -110,6 +110,7 @@ class HostShares:
     def start(self, host: BrokerHost) -> None:
         """Begin to renew. Called once, when the loop runs."""
         self._task = host.loop.create_task(self._renew_always())
+        self._task.add_done_callback(self._ended)
 
     def close(self) -> None:
         """Renew no more, and say so if the server can be reached. Idempotent."""
@@ -124,6 +125,11 @@ class HostShares:
         self._host.broker.share({}, now_s, now_s)
         self._thread.submit(self._leave, self._next_call(leaving=True))
         self._thread.shutdown(wait=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nothing is renewed any more: whoever claims cases ends the run with this sentence."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._host.broker.trouble = f"limits cannot be renewed any more: {error!r}"
 
     async def _renew_always(self) -> None:
         while True:

@@ -42,5 +42,6 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
     return [
         number
         for number, case in enumerate(numbered.cases)
-        if (found := history.cases.get(case.case_id)) is None or found.grade is None
+        if case.skipped is None
+        and ((found := history.cases.get(case.case_id)) is None or found.grade is None)
     ]

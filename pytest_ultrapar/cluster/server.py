@@ -335,8 +335,9 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         msg = f"{where}: there is no such database: {said}"
         raise ConfigError(msg) from None
     if isinstance(error, redis.ReadOnlyError):
+        # For good where the URL is wrong, for a moment where another one takes over.
         msg = f"{where} is a replica that cannot be written to; name the primary"
-        raise ConfigError(msg) from None
+        raise NoAnswerError(msg) from None
     msg = f"{where} refused a call: {said}"
     raise ConfigError(msg) from None
 

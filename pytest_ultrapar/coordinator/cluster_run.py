@@ -304,7 +304,7 @@ class ClusterRun:
         """The test of a case was reported with this outcome."""
         case_id = self._case_of.get(nodeid)
         if self._claiming is not None and case_id is not None:
-            self._claiming.finished(case_id, failed=outcome == "infra")
+            self._claiming.finished(case_id, outcome)
 
     def leave(self) -> None:
         """Give back what was claimed and not finished. Idempotent."""

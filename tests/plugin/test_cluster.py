@@ -118,6 +118,58 @@ def test_joining_a_run_later_finishes_what_is_left(project, hosts):
     assert len(project.server.prompts) == N
 
 
+ENDS_EARLY = {
+    "skipped by a mark": """
+@pytest.mark.skip(reason="not now")
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(20)])
+def test_not(answer, grade): grade("solved")
+""",
+    "skipped in a fixture": """
+@pytest.fixture(scope="session")
+def tools(): pytest.skip("no tools")
+
+@prefetch
+async def other(llm, prompt, tools) -> str: return (await llm.chat([])).text
+
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(20)])
+def test_not(other, grade): grade("solved")
+""",
+    "failing fixture": """
+@pytest.fixture(scope="session")
+def tools(): raise ValueError("no tools")
+
+@prefetch
+async def other(llm, prompt, tools) -> str: return (await llm.chat([])).text
+
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(20)])
+def test_not(other, grade): grade("solved")
+""",
+}
+
+
+@pytest.mark.parametrize("why", ENDS_EARLY)
+@pytest.mark.parametrize("args", [["-n0"], pytest.param(["-n2"], marks=pytest.mark.slow)])
+def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, why, args):
+    project.suite(ENDS_EARLY[why] + SUITE)
+    host = hosts("one", *args)
+    output = host.end(60)
+    assert host.code == (1 if why == "failing fixture" else 0), output
+    assert Counter(row["outcome"] for row in host.rows())["solved"] == N
+    assert len(host.rows()) == N + 20
+
+
+def test_a_failure_that_stops_one_host_leaves_its_cases_to_others(project, hosts):
+    project.suite(SUITE.replace('grade("solved")', 'grade("solved"); assert "7" not in answer'))
+    one = hosts("one", "-n0", "-x")
+    one.end()
+    assert one.code == 1
+    two = hosts("two", "-n0")
+    output = two.end()
+    assert two.code == 1, output
+    finished = {row["nodeid"] for host in (one, two) for row in host.rows()}
+    assert len(finished) == N
+
+
 def test_another_suite_under_the_same_name_is_refused_and_sends_nothing(project, hosts):
     project.suite(SUITE)
     hosts("one", "-n0").end()
@@ -229,7 +281,9 @@ class Lab:
 
     def wait_for(self, n):
         """Until so many requests have come."""
+        deadline_s = time.monotonic() + 60
         while len(self.log.requests) < n:
+            assert time.monotonic() < deadline_s, f"fewer than {n} requests came"
             time.sleep(0.02)
 
     def judge(self, *, seats, per_s):
@@ -366,7 +420,7 @@ def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 @pytest.mark.parametrize("key", ["clocks", "run:night:claims"])
-def test_what_another_writer_left_ends_the_run_with_a_sentence(
+def test_what_another_writer_left_ends_the_run_with_a_sentence(  # noqa: PLR0917
     project, hosts, kv, lab, workers, key
 ):
     project.suite(cases(80))
@@ -409,7 +463,8 @@ def test_hosts_are_merged(project, hosts, lab):
     assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
     rows = pq.read_table(whole / "results.parquet").to_pylist()
     assert len(rows) == 60
-    assert {row["host"] for row in rows} == {"host0", "host1"}
+    of_host = {(host.name, row["nodeid"]) for host in run for row in host.rows()}
+    assert {(row["host"], row["nodeid"]) for row in rows} == of_host
 
 
 def test_the_password_of_the_server_is_masked(project, monkeypatch):
