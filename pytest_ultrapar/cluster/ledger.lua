@@ -41,13 +41,13 @@ local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
 
 local fields = redis.call('HMGET', key_ledger, 'epoch', 'born', 'begun', 'closing', 'run_id', 'now',
   'server', 'deaths', 'versions', 'peers', 'reported', 'news', 'lag',
-  'last_epoch', 'last_ms')
+  'last_epoch', 'last_ms', 'shift')
 local function number(at) return tonumber(fields[at] or '0') end
 local epoch, born, begun, closing = number(1), number(2), number(3), fields[4] or 'open'
 local run_id, now, server = fields[5] or '', number(6), number(7)
 local deaths, versions, peers_told = number(8), number(9), number(10)
 local reported, news_number, lag = number(11), number(12), number(13)
-local last_epoch, last_ms = number(14), number(15)
+local last_epoch, last_ms, shift = number(14), number(15), number(16)
 
 -- Time, lives and deaths
 
@@ -199,7 +199,7 @@ end
 
 local function spend(row, units)
   if units <= 0 then return end
-  local cell = floor(now / cell_ms(row))
+  local cell = floor((now + shift) / cell_ms(row))
   row.cells[cell] = (row.cells[cell] or 0) + units
   disturb(row)
 end
@@ -207,7 +207,7 @@ end
 local function known_spent(row)
   local spent = spent_of(row)
   if not row.awaits then return spent end
-  local since_ms = now + max(last_ms - begun, 0) + EXPIRE_MS - row.window
+  local since_ms = now + shift + EXPIRE_MS - row.window
   local size, certain = cell_ms(row), 0
   for cell, units in pairs(row.cells) do
     if cell * size > since_ms then certain = certain + units end
@@ -226,7 +226,7 @@ local function forget_cells(row)
   local size = cell_ms(row)
   local over = {}
   for cell in pairs(row.cells) do
-    if (cell + 1) * size + row.window <= now then over[#over + 1] = cell end
+    if (cell + 1) * size + row.window <= now + shift then over[#over + 1] = cell end
   end
   for _, cell in ipairs(over) do row.cells[cell] = nil end
 end
@@ -571,7 +571,7 @@ local function divide(at)
   if row.kind == 'counted' then
     left = max(left - spent_of(row), 0)
     local wanting, size = 0, cell_ms(row)
-    for cell in pairs(row.cells) do row.due = min(row.due, (cell + 1) * size + row.window) end
+    for cell in pairs(row.cells) do row.due = min(row.due, (cell + 1) * size + row.window - shift) end
     for _, share in ipairs(all) do if share.want > 0 then wanting = wanting + 1 end end
     most = min(floor(left / (2 * max(wanting, 1))), floor(row.amount / 20))
   end
@@ -639,10 +639,10 @@ local function answer(shares, stale)
   redis.call('HSET', key_ledger, 'epoch', epoch, 'born', born, 'begun', begun, 'closing', closing,
     'run_id', run_id, 'now', now, 'server', server, 'deaths', deaths, 'versions', versions,
     'peers', peers_told, 'reported', reported, 'news', news_number,
-    'lag', lag, 'last_epoch', last_epoch, 'last_ms', last_ms)
+    'lag', lag, 'last_epoch', last_epoch, 'last_ms', last_ms, 'shift', shift)
   for at = 1, FIXED - 1 do redis.call('PEXPIRE', KEYS[at], WEEK_MS) end
   local news = stale and {} or news_since(call_epoch == epoch and news_seen or 0)
-  local head = { epoch, stale, now, server, now - begun, redis.call('ZCARD', key_seen), news_number }
+  local head = { epoch, stale, now + shift, server, now - begun, redis.call('ZCARD', key_seen), news_number }
   return { pack(head), shares, pack(news) }
 end
 
@@ -651,6 +651,7 @@ local function report()
   local text = call_epoch == last_epoch and redis.call('HGET', key_ledger, 'reports')
   local reports = text and unpacked(text) or {}
   reports[#reports + 1] = answered_ms
+  shift = shift + max(answered_ms - now - shift, 0)
   if call_epoch > last_epoch or answered_ms > last_ms then
     last_epoch, last_ms, peers_told = call_epoch, answered_ms, peers
   end

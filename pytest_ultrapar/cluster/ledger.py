@@ -170,8 +170,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             that may have been granted before is over.
         stale: The call is older than another that arrived: nothing was changed, and the answer
             must not be applied.
-        now_ms: The ledger's time. It never goes back, and never faster than the hosts' clocks; it
-            is what stamps of different hosts are compared by. Within an epoch.
+        now_ms: The ledger's time. It never goes back, and not faster than the hosts' clocks; it is
+            what stamps of different hosts are compared by, within an epoch.
         server_ms: `TIME` of the server.
         epoch_age_ms: Since the epoch began: rows open when their expiry and window are over.
         peers: Hosts that are alive, this one included.
@@ -341,6 +341,7 @@ class Ledger:
         self.now_ms = 0
         self.server_ms = 0
         self.lag_ms = 0
+        self.shift_ms = 0
         self.clocks: dict[str, tuple[int, int, int]] = {}
         self.members: dict[str, Member] = {}
         self.seen: dict[str, int] = {}
@@ -508,6 +509,7 @@ class Ledger:
         if call.epoch > self.last_told[0]:
             self.reports = []
         self.reports.append(call.answered_ms)
+        self.shift_ms += max(call.answered_ms - self._day_ms(), 0)
         if told > self.last_told:
             self.last_told, self.peers = told, call.peers
         since_ms = self.last_told[1] - EXPIRE_MS
@@ -523,6 +525,10 @@ class Ledger:
         if row.awaits and not self._complete():
             return self.begun_ms + EXPIRE_MS + row.window_ms
         return self.begun_ms + EXPIRE_MS
+
+    def _day_ms(self) -> int:
+        """A time that goes on from epoch to epoch: what was counted is old by it."""
+        return self.now_ms + self.shift_ms
 
     def _complete(self) -> bool:
         return 0 < self.peers <= self.reported
@@ -567,8 +573,7 @@ class Ledger:
             return row.spent
         # What the memory has may be old. Only of units that were in the window when the last answer
         # was given is it certain that they are among those told.
-        gone_ms = max(self.last_told[1] - self.begun_ms, 0)
-        since_ms = self.now_ms + gone_ms + EXPIRE_MS - row.window_ms
+        since_ms = self._day_ms() + EXPIRE_MS - row.window_ms
         size_ms = self._cell_ms(row)
         certain = sum(units for cell, units in row.cells.items() if cell * size_ms > since_ms)
         return row.spent + max(row.told - row.first_held + row.since - certain, 0)
@@ -577,14 +582,14 @@ class Ledger:
         return max(row.window_ms // CELLS, 1)
 
     def _forget_cells(self, row: Row) -> None:
-        size_ms = self._cell_ms(row)
-        over = [cell for cell in row.cells if (cell + 1) * size_ms + row.window_ms <= self.now_ms]
+        size_ms, day_ms = self._cell_ms(row), self._day_ms()
+        over = [cell for cell in row.cells if (cell + 1) * size_ms + row.window_ms <= day_ms]
         for cell in over:
             del row.cells[cell]
 
     def _spend(self, row: Row, units: int) -> None:
         if units > 0:
-            cell = self.now_ms // self._cell_ms(row)
+            cell = self._day_ms() // self._cell_ms(row)
             row.cells[cell] = row.cells.get(cell, 0) + units
             self._disturb(row)
 
@@ -720,7 +725,10 @@ class Ledger:
             row.due_ms = min(
                 [
                     row.due_ms,
-                    *((cell + 1) * self._cell_ms(row) + row.window_ms for cell in row.cells),
+                    *(
+                        (cell + 1) * self._cell_ms(row) + row.window_ms - self.shift_ms
+                        for cell in row.cells
+                    ),
                 ]
             )
             wanting = sum(share.want > 0 for shares in runs.values() for share in shares)
@@ -818,7 +826,7 @@ class Ledger:
         return Answer(
             epoch=self.epoch,
             stale=stale,
-            now_ms=self.now_ms,
+            now_ms=self._day_ms(),
             server_ms=self.server_ms,
             epoch_age_ms=self.now_ms - self.begun_ms,
             peers=len(self.seen),

@@ -427,9 +427,9 @@ def test_what_one_spends_that_was_taken_for_dead_counts_from_then():
     crew.rounds(10, "b")
     assert crew.ledger.rows["rpd"].spent == 20
     crew.call("a")
-    crew.hosts["a"].update(held=[0], spent=[20])
+    crew.hosts["a"].update(held=[0], spent=[20], wants=[0])
     crew.rounds(30, "b")
     crew.call("a")
     assert crew.ledger.rows["rpd"].spent >= 20
-    crew.rounds(40, "b")
+    crew.rounds(75, "b")
     assert crew.ledger.rows["rpd"].spent >= 20
