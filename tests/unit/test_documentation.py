@@ -151,7 +151,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "simulate": 4,
     }
     assert {*names} == {import_module(one).NAME for one in cli.SUBCOMMANDS}
-    assert len([parse_rule(rule) for rule in rules]) == 9
+    assert len([parse_rule(rule) for rule in rules]) == 10
 
 
 def test_fields_of_a_listed_run_stand_in_the_page_on_runs():
