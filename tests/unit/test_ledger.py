@@ -432,4 +432,6 @@ def test_what_one_spends_that_was_taken_for_dead_counts_from_then():
     crew.call("a")
     assert crew.ledger.rows["rpd"].spent >= 20
     crew.rounds(75, "b")
+    crew.hosts["b"]["wants"] = [1]
+    crew.call("b")
     assert crew.ledger.rows["rpd"].spent >= 20
