@@ -98,7 +98,7 @@ class HostShares:
         self._clock = HostDayClock().at(0.0).boot_id + _time_namespace()
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
-        self._peers = self._news_seen = 0
+        self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._unclaimed: Mapping[str, int] = dict(
             zip(settings.models, settings.n_cases, strict=True)
@@ -207,6 +207,7 @@ class HostShares:
             rows=settings.rows,
             uses=tuple(uses),
             lanes=settings.lanes,
+            answered_ms=self._answered_ms,
             peers=self._peers,
             news=self._news,
             news_seen=self._news_seen,
@@ -223,6 +224,7 @@ class HostShares:
                 self._epoch_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
+        self._answered_ms = answer.now_ms
         shares = dict(
             zip(self._settings.limits, (share.grant for share in answer.shares), strict=True)
         )
