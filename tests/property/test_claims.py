@@ -58,6 +58,17 @@ class World:
         self.last = {}
         self.answered = set()
 
+    def play(self, plays, *, fails=True):
+        """Take steps; with `fails` some cases end without an answer."""
+        for step, *arguments in plays:
+            if step == "time":
+                self.now_s += arguments[0]
+            elif step == "claim":
+                *those, has_failed = arguments
+                self.claim(*those, fails=fails and has_failed)
+            else:
+                getattr(self, step)(*arguments)
+
     def send(self, call):
         said = self.script.call(call, self.now_s)
         expected = self.book.call(call, self.now_s * 1000)
@@ -151,28 +162,13 @@ steps = st.one_of(
 
 @given(st.lists(steps, max_size=40))
 def test_script_and_model_agree(server, plays):
-    world = World(server)
-    for step, *arguments in plays:
-        if step == "time":
-            world.now_s += arguments[0]
-        elif step == "claim":
-            name, wanted, n_done, fails = arguments
-            world.claim(name, wanted, n_done, fails=fails)
-        else:
-            getattr(world, step)(*arguments)
+    World(server).play(plays)
 
 
 @given(st.lists(steps, max_size=30))
 def test_all_cases_are_finished_however_hosts_die(server, plays):
     world = World(server)
-    for step, *arguments in plays:
-        if step == "time":
-            world.now_s += arguments[0]
-        elif step == "claim":
-            name, wanted, n_done, _ = arguments
-            world.claim(name, wanted, n_done)
-        else:
-            getattr(world, step)(*arguments)
+    world.play(plays, fails=False)
     for name in ("a", "b", "c"):
         world.die(name)
     world.now_s += SILENT_MS // 1000 + 1
