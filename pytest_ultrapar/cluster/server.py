@@ -39,8 +39,15 @@ ANSWER_S = 2.0
 """A call that took longer is repeated; the longest script takes some milliseconds."""
 _PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "UNKILLABLE", "LOADING")
 """What a server says that is busy, or short of disk or replicas, for now."""
-RULES = "+@connection +@read +@write +@scripting +info +time"
-"""What a user of the server must be allowed, beside the keys (`ACL SETUSER`)."""
+RULES = (
+    "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
+    "+time +ping +select +client|setname"
+)
+"""What a user of the server must be allowed, beside the keys (`ACL SETUSER`).
+
+Not `+@write` or `+@connection`: they include `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which mind no
+keys.
+"""
 
 
 class NoAnswerError(UltraparError):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.cluster.server import RULES
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
@@ -501,8 +502,12 @@ def show(grade):
 def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
     (line,) = re.findall(r"^ +(ACL SETUSER .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert line.endswith(f" nocommands {RULES}")
     with KeyValueServer.start() as kv:
         kv.client().execute_command(*line.replace("PASSWORD", PASSWORD).split())
+        for command in ("FLUSHALL", "SWAPDB 0 1", "KEYS *", "CLIENT KILL TYPE normal", "GET other"):
+            said = kv.client().execute_command("ACL", "DRYRUN", "ultrapar", *command.split())
+            assert b"no permissions" in said, command
         kv.client().execute_command("ACL", "SETUSER", "default", "off")
         url = f"redis://ultrapar:{PASSWORD}@127.0.0.1:{kv.port}"
         monkeypatch.setenv("ULTRAPAR_CLUSTER", url)

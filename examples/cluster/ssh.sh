@@ -1,0 +1,33 @@
+#!/bin/sh
+# One host of a run on each machine that is named, by ssh; merges what they bring.
+#
+#   ULTRAPAR_CLUSTER=rediss://... sh ssh.sh nightly-17 m1 m2 m3
+#
+# Each machine has the suite, the pool, an environment with pytest-ultrapar[cluster] in .venv and the pool's keys in
+# keys.env, all below DIR (a path from the home directory).
+set -eu
+
+run=$1
+shift
+dir=${DIR:-evals}
+mkdir -p "runs/$run"
+
+for machine in "$@"; do
+  host=$(printf %s "$machine" | tr -c 'A-Za-z0-9._-' -) # of user@m1, which is no name of a host
+  {
+    # The URL goes by standard input: it has a password, and everybody can read command lines.
+    printf '%s\n' "$ULTRAPAR_CLUSTER" | ssh "$machine" "
+      cd '$dir' && read -r ULTRAPAR_CLUSTER && export ULTRAPAR_CLUSTER && set -a && . ./keys.env && set +a &&
+      .venv/bin/pytest suite -n ${WORKERS:-4} --ultrapar-pool pool.toml --ultrapar-cluster-run '$run' \
+        --ultrapar-cluster-host '$host' --ultrapar-out 'runs/$run/$host' </dev/null" \
+      > "runs/$run/$host.log" 2>&1 || echo "$machine ended with $?; see runs/$run/$host.log" >&2
+    ssh "$machine" "cd '$dir' && tar -cf - 'runs/$run/$host'" </dev/null | tar -xf -
+  } &
+done
+wait
+
+set --
+for one in "runs/$run"/*/; do
+  set -- "$@" "$one"
+done
+ultrapar merge "$@" --out "runs/$run-merged"
