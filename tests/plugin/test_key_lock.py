@@ -188,7 +188,7 @@ def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
     who = f"the run with process id {first.pid} (results in {host.folder / 'first' / '.ultrapar'}"
     assert f"ultrapar: waiting for key p-second/k-second, which is in use by {who}" in said
     assert "ultrapar: waited " in said
-    assert "waited" not in host.output("first").read_text()
+    assert "ultrapar: waited" not in host.output("first").read_text()
     assert all(CANARY.encode() not in path.read_bytes() for path in host.locks.iterdir())
 
 
