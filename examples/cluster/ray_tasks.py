@@ -22,7 +22,7 @@ def command(run: str, host: str, arguments: list[str], out: Path) -> list[str]:
         sys.executable, "-m", "pytest", *arguments,
         "--ultrapar-cluster-run", run,
         "--ultrapar-cluster-host", host,
-        "--ultrapar-out", str(out / host),
+        f"--ultrapar-out={out / host}",
     ]  # fmt: skip
 
 

@@ -19,4 +19,4 @@ host="slurm-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID"
 srun pytest "${SUITE:-suite}" -n "${SLURM_CPUS_PER_TASK:-4}" \
   --ultrapar-pool "${POOL:-pool.toml}" \
   --ultrapar-cluster-run "$RUN" --ultrapar-cluster-host "$host" \
-  --ultrapar-out "runs/$RUN/$host"
+  --ultrapar-out="runs/$RUN/$host"

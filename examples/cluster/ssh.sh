@@ -19,7 +19,7 @@ for machine in "$@"; do
     printf '%s\n' "$ULTRAPAR_CLUSTER" | ssh "$machine" "
       cd '$dir' && read -r ULTRAPAR_CLUSTER && export ULTRAPAR_CLUSTER && set -a && . ./keys.env && set +a &&
       .venv/bin/pytest suite -n ${WORKERS:-4} --ultrapar-pool pool.toml --ultrapar-cluster-run '$run' \
-        --ultrapar-cluster-host '$host' --ultrapar-out 'runs/$run/$host' </dev/null" \
+        --ultrapar-cluster-host '$host' --ultrapar-out='runs/$run/$host' </dev/null" \
       > "runs/$run/$host.log" 2>&1 || echo "$machine ended with $?; see runs/$run/$host.log" >&2
     ssh "$machine" "cd '$dir' && tar -cf - 'runs/$run/$host'" </dev/null | tar -xf -
   } &

@@ -325,8 +325,8 @@ class ClusterRun:
             )
         elif said.is_over and not self._claiming.n_claimed:
             lines.append(
-                f"run {self.name}: all {counted(len(self._case_of), 'case')} were done before this "
-                "host joined"
+                f"run {self.name}: all {counted(len(self._case_of), 'case')} are done, none of "
+                "them by this host"
             )
         elif not said.is_over:
             left = sum(said.unclaimed)

@@ -294,5 +294,5 @@ def test_a_task_of_ray_is_a_host():
     assert words[:3] == [sys.executable, "-m", "pytest"]
     understood(shlex.join(words[2:]))
     assert words[words.index("--ultrapar-cluster-host") + 1] == "ray-1"
-    assert words[-1] == "runs/ray-1"
+    assert words[-1] == "--ultrapar-out=runs/ray-1"
     assert "ray" not in sys.modules
