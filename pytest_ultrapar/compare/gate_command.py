@@ -104,10 +104,14 @@ def run(arguments: argparse.Namespace) -> int:
         baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
         run = find_measured_run(arguments.run)
         for one in (run, baseline):
-            if one is not None and one.manifest.shard is not None:
+            if one is None or one.manifest.merged is not None:
+                continue
+            manifest = one.manifest
+            if manifest.shard is not None or manifest.cluster_run is not None:
+                is_part = f"shard {manifest.shard}" if manifest.shard else f"host {manifest.host}"
                 msg = (
-                    f"{one.directory} is shard {one.manifest.shard} of a run, and a gate judges "
-                    "whole runs: join the shards (ultrapar merge) and gate the merge"
+                    f"{one.directory} is {is_part} of a run, and a gate judges whole runs: join "
+                    "its parts (ultrapar merge) and gate the merge"
                 )
                 raise ConfigError(msg)
         result = judge(rules, run, baseline, undecided=arguments.undecided)

@@ -471,6 +471,9 @@ def test_hosts_are_merged(project, hosts, lab):
     assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
     rows = pq.read_table(whole / "results.parquet").to_pylist()
     assert len(rows) == 60
+    assert main(["gate", str(whole), "--rule", "solved_rate>=0.5"]) == 0
+    for host in run:
+        assert main(["gate", str(host.directory), "--rule", "solved_rate>=0.5"]) == 4
     of_host = {(host.name, row["nodeid"]) for host in run for row in host.rows()}
     assert {(row["host"], row["nodeid"]) for row in rows} == of_host
 
