@@ -23,7 +23,15 @@ from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.clock import HostDayClock, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
-from pytest_ultrapar.cluster.ledger import STOP_MS, Answer, Notice, Renewal, RowSpec, RowUse
+from pytest_ultrapar.cluster.ledger import (
+    EXPIRE_MS,
+    STOP_MS,
+    Answer,
+    Notice,
+    Renewal,
+    RowSpec,
+    RowUse,
+)
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
@@ -103,7 +111,8 @@ class HostShares:
         self._unclaimed: Mapping[str, int] = dict(
             zip(settings.models, settings.n_cases, strict=True)
         )
-        self._is_closed = False
+        self._is_closed = self._returned = False
+        self._applied_s = boot_s()
         self.said: Answer | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -225,9 +234,18 @@ class HostShares:
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
         self._answered_ms = answer.now_ms
-        shares = dict(
-            zip(self._settings.limits, (share.grant for share in answer.shares), strict=True)
-        )
+        if begun_s - self._applied_s > EXPIRE_MS / 1000:
+            self._returned = True
+        self._applied_s = begun_s
+        if self._returned and not any(use.held for use in call.uses):
+            self._returned = False
+        grants = [
+            # It was taken for dead, and others may have by now what it still holds: that may end,
+            # and nothing is begun with it.
+            0 if self._returned and share.grant <= use.held else share.grant
+            for share, use in zip(answer.shares, call.uses, strict=True)
+        ]
+        shares = dict(zip(self._settings.limits, grants, strict=True))
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
         self._host.move(lambda: broker.share(shares, until_s, now_s()))

@@ -340,11 +340,8 @@ local function grant_of(row, share)
   if row.awaits and now >= opens(row) then settle(row) end
   local free = row.amount - (row.out - out_of(share))
   if row.kind == 'counted' then free = free - spent_of(row) end
-  -- A host that was taken for dead may come back with units that others have by now: what it
-  -- holds it may end, and use again only as far as it is nobody else's.
-  local kept = min(share.held, max(free, 0))
   if now < opens(row) then free = 0 end
-  local grant = min(share.target, max(kept, free))
+  local grant = min(share.target, max(share.held, free))
   if share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
   row.out = row.out + max(share.held, grant) - out_of(share)
   share.grant = grant

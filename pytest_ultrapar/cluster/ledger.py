@@ -670,12 +670,9 @@ class Ledger:
         free = row.amount - (row.out - share.out)
         if row.kind == "counted":
             free -= row.spent
-        # A host that was taken for dead may come back with units that others have by now: what it
-        # holds it may end, and use again only as far as it is nobody else's.
-        kept = min(share.held, max(free, 0))
         if self.now_ms < self._opens_ms(row):
             free = 0
-        grant = min(share.target, max(kept, free))
+        grant = min(share.target, max(share.held, free))
         if share.held < grant < share.unit:
             grant = min(share.held, share.target)
         row.out += max(share.held, grant) - share.out
