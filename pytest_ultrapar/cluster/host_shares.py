@@ -234,17 +234,12 @@ class HostShares:
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
         self._answered_ms = answer.now_ms
-        if begun_s - self._applied_s > EXPIRE_MS / 1000:
-            self._returned = True
+        # Taken for dead, others may have by now what it still holds: that may end, and nothing is
+        # begun before all of it has.
+        was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
+        self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
-        if self._returned and not any(use.held for use in call.uses):
-            self._returned = False
-        grants = [
-            # It was taken for dead, and others may have by now what it still holds: that may end,
-            # and nothing is begun with it.
-            0 if self._returned and share.grant <= use.held else share.grant
-            for share, use in zip(answer.shares, call.uses, strict=True)
-        ]
+        grants = (0 if self._returned else share.grant for share in answer.shares)
         shares = dict(zip(self._settings.limits, grants, strict=True))
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
