@@ -262,6 +262,24 @@ class ModelProgress(msgspec.Struct, frozen=True):
 NO_PART = -1
 
 
+class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
+    """This host's share of a limit that hosts share, for people.
+
+    Attributes:
+        limit: Its name.
+        word: Of its kind: the same as the pool's field.
+        share: What this host may use now, in the pool's unit: 2.0 of `qps` are two a second.
+        whole: What all hosts together may use.
+        coming: What it will have when other hosts have given theirs back.
+    """
+
+    limit: str
+    word: str
+    share: float
+    whole: float
+    coming: float
+
+
 class BrokerStatus(msgspec.Struct, frozen=True):
     """A snapshot of the whole broker.
 
@@ -274,6 +292,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         room: Where hosts share limits, by model: requests that could be in flight beside those that
             are, on lanes of which this host has a part; `NO_PART` where it has none.
         trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
+        shares: Where hosts share limits, what this host was told last of each; empty before.
     """
 
     now_s: float
@@ -286,6 +305,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     models: list[ModelProgress] = []
     room: dict[str, int] | None = None
     trouble: str = ""
+    shares: list[ShareStatus] = []
 
 
 class BrokerPort(Protocol):

@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
 from pytest_ultrapar.cluster.claims import (
+    KEEP_MS,
     KEY_NAMES,
     Answer,
     Call,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ANSWER_S = 2.0
 """A call that took longer is repeated; the longest script takes some milliseconds."""
+ROW_NAMES = "names"
+"""Of a run's key with what it calls the rows of limits; no script touches it."""
 _PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "UNKILLABLE", "LOADING")
 """What a server says that is busy, or short of disk or replicas, for now."""
 RULES = (
@@ -128,6 +131,25 @@ class ClusterServer:
         except (msgspec.MsgspecError, TypeError) as error:
             raise self._strange(error) from None
 
+    def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
+        """Say what a run calls the rows of limits that it shares, by limit and kind.
+
+        Raises:
+            NoAnswerError, ConfigError: As `claim`.
+        """
+        key = run_prefix(self.address, run) + ROW_NAMES
+
+        def ask() -> None:
+            pipeline = self._client.pipeline()
+            pipeline.delete(key)
+            if names:
+                texts = {row: msgspec.json.encode(name) for row, name in names.items()}
+                pipeline.hset(key, mapping=texts)  # type: ignore[arg-type]
+                pipeline.pexpire(key, KEEP_MS)
+            pipeline.execute()
+
+        self._ask(ask)
+
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
 
@@ -191,7 +213,8 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         prefix = run_prefix(self.address, run)
-        self._ask(lambda: self._client.delete(*(prefix + name for name in KEY_NAMES)))
+        names = (*KEY_NAMES, ROW_NAMES)
+        self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

@@ -21,6 +21,7 @@ from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.cluster.claiming import Claiming
-    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.waiting_line import WaitingLine
     from pytest_ultrapar.store.manifest import Manifest
@@ -127,6 +128,8 @@ class ClusterRun:
         self._server = ClusterServer(address)
         self._claiming: Claiming | None = None
         self._case_of: dict[str, str] = {}
+        self._models: tuple[str, ...] = ()
+        self._limits: dict[str, Limit] = {}
 
     def look(self, line: WaitingLine) -> None:
         """Make sure that the server can be used; waits for one that does not answer.
@@ -170,8 +173,8 @@ class ClusterRun:
         *,
         line: WaitingLine,
         status: Callable[[], BrokerStatus | None],
-    ) -> str:
-        """Join the run, after `share_limits`; returns a line for people.
+    ) -> list[str]:
+        """Join the run, after `share_limits`; returns lines for people.
 
         Args:
             manifest: Of this host's run.
@@ -189,6 +192,7 @@ class ClusterRun:
 
         numbered = NumberedCases(cases, models)
         self._case_of = {case.nodeid: case.case_id for case in cases}
+        self._models = numbered.models
         identity = RunIdentity(
             version=manifest.versions.get("pytest-ultrapar", ""),
             seed=manifest.seed,
@@ -213,16 +217,37 @@ class ClusterRun:
             status=status,
         )
         began_s = time.monotonic()
-        said = self._claiming.join(
+        self._claiming.join(
             identity, lambda what, more: line.say(what, more, time.monotonic() - began_s)
         )
         line.end()
-        others = said.n_hosts - 1
-        beside = f"with {counted(others, 'other host')}" if others else "first of its hosts"
-        return (
-            f"host {self.host} of run {self.name} on {self.address.shown}, {beside}: "
-            f"{said.n_done} of {counted(len(numbered), 'case')} done"
+        whole, told = self.whole, status()
+        assert whole is not None
+        shares = [] if told is None else told.shares
+        return joined_words(whole, self.part, self.address.shown, shares, self._limits)
+
+    @property
+    def whole(self) -> WholeRun | None:
+        """What this host knows of the whole run, from any thread; None before it has joined."""
+        claiming = self._claiming
+        said = None if claiming is None else claiming.said
+        if claiming is None or said is None:
+            return None
+        return WholeRun(
+            n_hosts=said.n_hosts,
+            n_cases=len(self._case_of),
+            n_done=said.n_done,
+            n_open=said.n_open,
+            unclaimed=dict(zip(self._models, said.unclaimed, strict=False)),
+            n_claimed=claiming.n_claimed,
+            hears_first=said.waits_ms > 0,
+            drained=said.drained,
         )
+
+    @property
+    def part(self) -> HostPart:
+        """Whose part of which run this host's results are."""
+        return HostPart(self.host, self.name, len(self._case_of))
 
     def share_limits(
         self,
@@ -255,6 +280,7 @@ class ClusterRun:
                 "round-robin"
             )
             raise ConfigError(msg)
+        self._limits = {name: pool.limits[name] for lane in lanes for name in lane.limits}
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)
         counts = Counter(case.model for case in cases)

@@ -71,20 +71,28 @@ class LiveScreen:
         line = Text(", ".join(first), "bold")
         mark = f"{GAP}SIMULATED" if view.is_simulated else ""
         n_bar = min(width - cell_len(line.plain) - len(mark) - len(GAP), 4 * _BAR)
-        if n_bar >= _BAR and state.total:
-            line.append(GAP + self._filled(state.graded / state.total, n_bar), "green")
+        n_done, n_all = state.graded, state.total
+        if state.whole is not None:
+            n_done, n_all = state.whole.n_done, state.whole.n_cases
+        if n_bar >= _BAR and n_all:
+            line.append(GAP + self._filled(n_done / n_all, n_bar), "green")
         line.append(mark, "magenta")
         yield line
         # Models have rows of their own.
         for outcome in ("solved", "partial", "unsolved"):
             facts.pop(outcome, None)
+        # A line of its own: of a host that stands still it is what matters.
+        of_host = facts.pop("waits", "") or facts.pop("share", "")
         waiting = f"{view.waiting:,} waiting" if view.waiting and not state.all_answered else ""
         flying = [facts.pop("in flight", ""), waiting, *facts.values()]
         yield Text(", ".join(_plain(text) for text in flying if text))
+        if of_host:
+            yield Text(_plain(of_host), "yellow" if state.waits else "")
         if view.spent is not None:
             spent = money(view.spent.amount, view.spent.currency)
             whole = money(view.spent.projected, view.spent.currency)
-            yield Text(f"{spent} spent, about {whole} in all")
+            here = " here" if state.whole is not None else ""
+            yield Text(f"{spent} spent{here}, about {whole} in all")
 
     def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
         kept, n_more = shown(rows, n_lines)
