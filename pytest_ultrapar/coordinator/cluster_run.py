@@ -18,10 +18,11 @@ from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
+from pytest_ultrapar.coordinator.namesake import Namesake, WatchfulLine
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, visible
-from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
+from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words, waits_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.claiming import Claiming
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.report.waiting_line import WaitingLine
+    from pytest_ultrapar.report.waiting_line import Screen, WaitingLine
     from pytest_ultrapar.store.manifest import Manifest
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -126,16 +127,19 @@ class ClusterRun:
         self._options = options
         self._patience_s = options.cluster_patience_s
         self._server = ClusterServer(address)
+        self._namesake = Namesake(self._server, self.name, self.host)
         self._claiming: Claiming | None = None
         self._case_of: dict[str, str] = {}
         self._models: tuple[str, ...] = ()
         self._limits: dict[str, Limit] = {}
+        self._lanes: tuple[Lane, ...] = ()
 
     def look(self, line: WaitingLine) -> None:
         """Make sure that the server can be used; waits for one that does not answer.
 
         Raises:
-            ConfigError: It cannot, or does not answer for as long as the run may wait.
+            ConfigError: It cannot, or does not answer for as long as the run may wait; or a host
+                of this name is at work in the run.
         """
         from pytest_ultrapar.cluster.server import NoAnswerError  # noqa: PLC0415 - with a cluster only
 
@@ -151,7 +155,12 @@ class ClusterRun:
                 time.sleep(0.5)
             else:
                 line.end()
-                return
+                break
+        self._namesake.look_now()
+
+    def waiting_line(self, reporter: Screen | None) -> WaitingLine:
+        """What tells people of a wait, and ends it where a host of this name is at work."""
+        return WatchfulLine(reporter, self._namesake)
 
     @property
     def warnings(self) -> list[str]:
@@ -215,6 +224,7 @@ class ClusterRun:
             directory=directory,
             patience_s=self._patience_s,
             status=status,
+            waits=self._waits,
         )
         began_s = time.monotonic()
         self._claiming.join(
@@ -243,6 +253,10 @@ class ClusterRun:
             hears_first=said.waits_ms > 0,
             drained=said.drained,
         )
+
+    def _waits(self, status: BrokerStatus) -> str:
+        whole = self.whole
+        return "" if whole is None else waits_words(whole, status, self._lanes)
 
     @property
     def part(self) -> HostPart:
@@ -280,6 +294,7 @@ class ClusterRun:
                 "round-robin"
             )
             raise ConfigError(msg)
+        self._lanes = tuple(lanes)
         self._limits = {name: pool.limits[name] for lane in lanes for name in lane.limits}
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)

@@ -101,7 +101,7 @@ def lane_rows(
     own = [lane for lane in lanes if lane.lane_id in known]
     sent = {lane.lane_id: _sent(known[lane.lane_id], before.get(lane.lane_id)) for lane in own}
     shares = {(one.limit, one.word): one.share for one in now.shares}
-    seats, rates = _uses(own, limits, known, sent, span_s, shares)
+    seats, rates = _uses(own, limits, known, sent, span_s, shares=shares)
     rows = []
     for lane in own:
         status = known[lane.lane_id]
@@ -138,6 +138,7 @@ def _uses(
     known: Mapping[LaneId, LaneStatus],
     sent: Mapping[LaneId, int],
     span_s: float,
+    *,
     shares: Mapping[tuple[str, str], float],
 ) -> tuple[dict[str, Use], dict[str, Use]]:
     """Of each limit by name: its seats in use, and its sends per second; lanes share limits."""

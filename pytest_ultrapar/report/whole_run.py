@@ -1,4 +1,4 @@
-"""A run of several hosts as one of them shows it: how far all are, and what this one may send; pure.
+"""A run of several hosts as one of them shows it: how far all are, what this one may send; pure.
 
 A host without a share of a limit sends nothing, by design: a small limit goes to few hosts. Whoever
 looks at its screen must see that, and what it waits for.
@@ -143,6 +143,8 @@ def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) ->
         return ""
     if whole.drained:
         return "drained: it begins nothing more"
+    if whole.n_done >= whole.n_cases:
+        return ""
     if not whole.n_left and not status.waiting and not status.open_episodes:
         return f"waits: nothing left to begin, {whole.n_open:,} under way on other hosts"
     if not status.shares:
