@@ -68,7 +68,7 @@ class RowView:
     Attributes:
         row: Its name on the server, in which keys are digests.
         limit: What a run calls the limit; empty where nobody said.
-        word: Of its kind, such as `qps`; empty where nobody said.
+        word: Of its kind, such as `qps`.
         kind: `seats`, `paced` or `counted`.
         amount: Units in all.
         window_s: Over which they are counted; 0: at every moment.
@@ -224,7 +224,7 @@ def _row(
         if closing == b"all":
             opens_ms += {"seats": longest_ms, "paced": window_ms, "counted": 0}[kind]
     row = name.decode(errors="replace")
-    limit, word = keys.names.get(row, ("", ""))
+    limit, word = keys.names.get(row, ("", row.rpartition(":")[2]))
     return RowView(
         row,
         limit,

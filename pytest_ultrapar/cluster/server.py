@@ -289,7 +289,7 @@ class ClusterServer:
             return ask()
         except redis.RedisError as error:
             said = str(error)
-            if "user_script" in said or said.startswith(("WRONGTYPE", "ERR value is not")):
+            if "user_script" in said or "WRONGTYPE " in said or said.startswith("ERR value is not"):
                 # The scripts are right with what they wrote.
                 raise self._strange(said[:100]) from None
             refuse(self.address, error)

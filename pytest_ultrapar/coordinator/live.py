@@ -284,7 +284,7 @@ class _Asking:
         tally: Tally,
         *,
         is_simulated: bool,
-        whole: Callable[[], WholeRun | None],
+        whole: Callable[[], WholeRun | None] = lambda: None,
     ) -> None:
         self._whole = whole
         self._to_ask = to_ask
