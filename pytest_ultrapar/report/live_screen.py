@@ -115,8 +115,8 @@ class LiveScreen:
             why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
             return line.append(why, "red" if row.is_removed else "yellow")
         if n_bar and row.seats is not None:
-            is_full = row.seats.share >= 1
-            line.append(self._filled(row.seats.share, n_bar), "yellow" if is_full else "green")
+            share = row.seats.share if row.seats.most or row.seats.used else 0.0
+            line.append(self._filled(share, n_bar), "yellow" if share >= 1 else "green")
         else:
             line.append(" " * n_bar)
         line.append(_seats(row).rjust(_COUNT) + GAP)
@@ -191,10 +191,15 @@ def _cell(name: str, width: int) -> str:
 def _seats(row: LaneRow) -> str:
     if row.seats is None:
         return f"{row.in_flight:,}"
+    if not row.seats.most and not row.seats.used:
+        # Where hosts share the limit, and this one has nothing of it.
+        return "no share"
     return f"{row.seats.used:,.0f}/{row.seats.most:,.0f}"
 
 
 def _per_s(row: LaneRow) -> str:
+    if row.rate is not None and not row.rate.most and not row.rate.used:
+        return "no share"
     if row.rate is None:
         return "" if row.per_s is None else f"{row.per_s:,.1f}"
     return f"{row.rate.used:,.1f}/{row.rate.most:,.3g}"

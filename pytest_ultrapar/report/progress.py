@@ -159,18 +159,18 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
 
 
 def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[str, str]:
-    facts = {
-        "step": f"asking on {counted(whole.n_hosts, 'host')}: {whole.n_done:,}/{whole.n_cases:,} "
-        "done"
-    }
+    # The server hears of this host's own a moment later.
+    n_done = max(whole.n_done, min(state.graded, whole.n_cases))
+    hosts = counted(whole.n_hosts, "host")
+    facts = {"step": f"asking on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
     per_s = None
     if state.whole_seen:
         since_s, n_before = state.whole_seen[0]
         per_s = _per_s(whole.n_done - n_before, now_s - since_s)
     if per_s is not None:
-        facts["rate"] = rate(per_s)
-        if whole.n_done < whole.n_cases:
-            facts["ETA"] = f"ETA {duration((whole.n_cases - whole.n_done) / per_s)}"
+        facts["rate"] = f"{rate(per_s)} in all"
+        if n_done < whole.n_cases:
+            facts["ETA"] = f"ETA {duration((whole.n_cases - n_done) / per_s)}"
     facts["here"] = f"here {state.graded:,} graded"
     for outcome in ("solved", "partial", "unsolved", "infra", "error"):
         if n := state.counts.get(outcome):

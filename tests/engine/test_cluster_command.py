@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -131,6 +132,24 @@ def test_status_as_json_has_the_documented_shape(server, capsys):
     assert (qps["amount"], qps["window_s"], qps["granted"], qps["closed_s"]) == (2, 1.0, 2, 0.0)
     assert sorted((one["granted"], one["wanted"]) for one in qps["shares"]) == [(0, 2), (2, 2)]
     assert found["problems"] == []
+
+
+def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
+    two_hosts(server, news=(Notice("a", "nobody's", 0, "night"),))
+    found = json.loads(status(capsys, "--json"))
+    page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
+    section = page.split("`ultrapar cluster status --json` has")[1].split("\n## ")[0]
+    documented = {
+        part.split("|")[0].replace("`", "").split()[-1]: {*re.findall(r"`(\w+)`", part)}
+        for part in section.replace("\n| ", "\n|").split("\n|")[3:]
+    }
+    (run,), (row, _), (news,) = found["runs"], found["limits"], found["news"]
+    for name, one in (
+        ("runs", run), ("hosts", run["hosts"][0]), ("limits", row), ("shares", row["shares"][0]),
+        ("news", news),
+    ):  # fmt: skip
+        assert {*one} - documented[name] == set(), name
+    assert {*found} <= {*re.findall(r"`(\w+)`", section)}
 
 
 def test_rows_that_a_new_server_keeps_closed_say_until_when(server, capsys):

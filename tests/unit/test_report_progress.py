@@ -179,7 +179,7 @@ def of_several(waits="", n_before=100):
 
 def test_progress_of_several_hosts_is_that_of_all_of_them():
     assert progress_line(of_several(), 10.0, 200) == (
-        "asking on 3 hosts: 120/560 done, 2.0/s, ETA 3 min 40 s, here 32 graded, 30 solved, "
+        "asking on 3 hosts: 120/560 done, 2.0/s in all, ETA 3 min 40 s, here 32 graded, 30 solved, "
         "2 infra, 15 in flight, share 3 of 10 workers, 8 of 16 qps"
     )
     assert progress_line(of_several(), 10.0, 80) == (
