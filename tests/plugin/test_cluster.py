@@ -104,7 +104,7 @@ def test_two_hosts_run_each_case_once(project, hosts):
     assert {row["outcome"] for row in rows} == {"solved"}
     assert sorted(Counter(row["nodeid"] for row in rows).values()) == [1] * N
     assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(N))
-    said = [f"run night: all {N} cases are done" in output for output in outputs]
+    said = [f"all {N} cases are done; ultrapar merge joins" in output for output in outputs]
     assert sorted(said) == [False, True]
 
 
@@ -348,7 +348,7 @@ def test_hosts_keep_the_limits_together(project, hosts, lab, args):
 @pytest.mark.slow
 def test_second_host_of_a_name_is_told_at_once_and_does_not_wait_for_the_keys(project, hosts, lab):
     project.suite(cases(150))
-    server = lab()
+    server = lab("workers = 1, qps = 4", 0.5)
     one = hosts("one", "-n0", server.option)
     server.wait_for(5)
     two = hosts("two", "-n0", server.option, called="one")
@@ -361,8 +361,6 @@ def test_second_host_of_a_name_is_told_at_once_and_does_not_wait_for_the_keys(pr
     )
     assert said in output
     assert "waiting for key" not in output
-    one.end()
-    assert one.code == 0
 
 
 @pytest.mark.slow
