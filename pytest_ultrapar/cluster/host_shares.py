@@ -175,12 +175,7 @@ class HostShares:
             answer = self._server.renew(call)
             left = self._server.unclaimed(self._settings.claims)
             if answer.epoch != self._named_in:
-                # A server that forgot its rows forgot what they are called, too.
-                names = zip(self._settings.rows, self._settings.limits, strict=True)
-                self._server.name_rows(
-                    self._settings.run, {spec.name: limit for spec, limit in names}
-                )
-                self._named_in = answer.epoch
+                self._name_rows(answer.epoch)
         except NoAnswerError:
             # It may be another one when it is back.
             self._server.facts = None
@@ -188,6 +183,14 @@ class HostShares:
         if len(left) != len(self._settings.models):
             return answer, {}
         return answer, dict(zip(self._settings.models, left, strict=True))
+
+    def _name_rows(self, epoch: int) -> None:
+        """Say what the rows are called: a server that forgot them forgot that, too."""
+        names = zip(self._settings.rows, self._settings.limits, strict=True)
+        # Only `ultrapar cluster status` asks for them: no share depends on that.
+        with suppress(UltraparError):
+            self._server.name_rows(self._settings.run, {spec.name: row for spec, row in names})
+            self._named_in = epoch
 
     def _leave(self, call: Renewal) -> None:
         """Give all back that is not in use; on the thread."""

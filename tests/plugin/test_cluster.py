@@ -365,10 +365,18 @@ def test_second_host_of_a_name_is_told_at_once_and_does_not_wait_for_the_keys(pr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_host_without_a_share_says_what_it_waits_for(project, hosts, lab, workers):
+def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
+    project, hosts, kv, lab, monkeypatch, capsys, workers
+):
     project.suite(cases(50))
     server = lab("workers = 5, qps = 1")
     run = [hosts(f"host{n}", workers, server.option) for n in range(3)]
+    server.wait_for(10)
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    assert main(["cluster", "status", "night"]) == 0
+    told = capsys.readouterr().out
+    for word in ("workers = 5", "qps = 1"):
+        assert re.search(rf"^  lab/key[01]'s {word}: host\d \d", told, re.MULTILINE), told
     outputs = [host.end() for host in run]
     assert [host.code for host in run] == [0, 0, 0], outputs
     lines = "\n".join(outputs).splitlines()
