@@ -175,6 +175,8 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
     for outcome in ("solved", "partial", "unsolved", "infra", "error"):
         if n := state.counts.get(outcome):
             facts[outcome] = f"{n:,} {outcome}"
+    if n_done >= whole.n_cases:
+        return facts
     if state.waits:
         facts["waits"] = state.waits
         return facts

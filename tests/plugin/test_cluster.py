@@ -370,7 +370,7 @@ def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
 ):
     project.suite(cases(50))
     server = lab("workers = 5, qps = 1")
-    run = [hosts(f"host{n}", workers, server.option) for n in range(3)]
+    run = [hosts(f"host{n}", ("-n0", workers)[n == 2], server.option) for n in range(3)]
     server.wait_for(10)
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
     assert main(["cluster", "status", "night"]) == 0
