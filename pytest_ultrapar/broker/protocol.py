@@ -274,6 +274,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         room: Where hosts share limits, by model: requests that could be in flight beside those that
             are, on lanes of which this host has a part; `NO_PART` where it has none.
         trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
+        lowered: Limits that are lower than the pool says, since others who share them say less: a
+            sentence each.
     """
 
     now_s: float
@@ -286,6 +288,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     models: list[ModelProgress] = []
     room: dict[str, int] | None = None
     trouble: str = ""
+    lowered: list[str] = []
 
 
 class BrokerPort(Protocol):
