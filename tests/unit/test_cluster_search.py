@@ -10,8 +10,8 @@ from bench_suites.adaptive.play import LimitPlay
 from bench_suites.adaptive.provider import Bears, Provider, Serving
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.shares import rows_of
-from tests.played_cluster import Cluster
 from tests.cluster_search import PROVIDERS, search
+from tests.played_cluster import Cluster
 
 FIVE, CEILING = Provider((Bears(seats=5),)), 20
 
