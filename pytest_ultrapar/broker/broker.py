@@ -137,6 +137,7 @@ class LaneBroker:
         self._n_requests = 0
         self.trouble = ""
         self.shares: list[ShareStatus] = []
+        self.lowered: list[str] = []
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
         """Make a worker known.
@@ -392,8 +393,16 @@ class LaneBroker:
         now_s = max(now_s, self._now_s)
         return wants_of(self._table, self._workers.values(), unclaimed, bears or {}, now_s)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `take_news` has any that should not wait."""
+        return self._news.is_fresh
+
     def take_news(self, now_s: float) -> list[News]:
-        """What this host learned of keys, instances and lanes since the last call."""
+        """What this host learned of keys, instances and lanes since the last call.
+
+        Removals are said again from time to time.
+        """
         return self._news.take(max(now_s, self._now_s))
 
     def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
@@ -429,6 +438,7 @@ class LaneBroker:
             room=self._table.room() if self._table.shared else None,
             trouble=self.trouble,
             shares=self.shares,
+            lowered=self.lowered,
         )
 
     def load_reported(

@@ -293,6 +293,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
             are, on lanes of which this host has a part; `NO_PART` where it has none.
         trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
         shares: Where hosts share limits, what this host was told last of each; empty before.
+        lowered: Limits that are lower than the pool says, since others who share them say less: a
+            sentence each.
     """
 
     now_s: float
@@ -306,6 +308,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     room: dict[str, int] | None = None
     trouble: str = ""
     shares: list[ShareStatus] = []
+    lowered: list[str] = []
 
 
 class BrokerPort(Protocol):

@@ -164,6 +164,7 @@ class Claiming:
         self._lost: Callable[[str], object] = lambda _: None
         self._troubled: Callable[[str], object] = lambda _: None
         self._trouble = ""
+        self._lowered: set[str] = set()
         self._is_said = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -230,7 +231,8 @@ class Claiming:
             offer: Called with positions in pytest's collection that this host has to run.
             over: Called once, when nothing is left to run on any host.
             lost: Called once, when the server could not be used for too long, with why.
-            troubled: Called with a sentence when it cannot be used for now.
+            troubled: Called with a sentence when it cannot be used for now, or a limit is lower
+                than the pool says.
         """
         self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
         self._thread = threading.Thread(target=self._claim_on, name="ultrapar-claims", daemon=True)
@@ -323,6 +325,10 @@ class Claiming:
                     place = self._cases.models.index(one.model)
                     self._begun[place] = sum(one.open.values()) + sum(one.ended.values())
             self._trouble = status.trouble
+            for sentence in status.lowered:
+                if sentence not in self._lowered:
+                    self._lowered.add(sentence)
+                    self._troubled(sentence)
             room = status.room or {}
             self._room = [room.get(model, NO_PART) for model in self._cases.models]
         assert self.said is not None
