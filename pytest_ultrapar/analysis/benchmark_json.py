@@ -14,7 +14,7 @@ from pytest_benchmark.utils import get_commit_info
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.analysis.run_speeds import part_speed
 from pytest_ultrapar.analysis.run_summary import cell_figure
-from pytest_ultrapar.analysis.statistics import RESOLUTION_S, RunStatistics, run_statistics
+from pytest_ultrapar.analysis.statistics import RESOLUTION_S, RunStatistics, run_statistics, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,12 +99,15 @@ def benchmark_json(
     entries: list[Entry] = []
     for suite in suites:
         for model in (None, *models):
-            own = [each for each in measures if is_of((suite, model), each.suite, each.model)]
+            own = where(measures, _chooser((suite, model)))
             more = _repetitions(own) | _cost(found[suite, model], manifest.currency)
             entries.extend(_entries(suite, mode, model, found[suite, model], more))
-        timed = [each for each in measures if each.timed and each.suite == suite]
-        if timed:
-            latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
+        latencies_s = [
+            max(each.duration_s, RESOLUTION_S)
+            for each in measures
+            if each.timed and each.suite == suite
+        ]
+        if latencies_s:
             extra = {"n": len(latencies_s)}
             entries.append(_entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra))
     if not entries:

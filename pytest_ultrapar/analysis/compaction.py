@@ -18,6 +18,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json
 from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.measure_columns import MeasureColumns
 from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.repetitions import n_repetitions
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
@@ -28,7 +29,12 @@ from pytest_ultrapar.analysis.run_summary import (
     make_cells,
     read_summary,
 )
-from pytest_ultrapar.analysis.statistics import run_statistics, with_serial_times, without_pace
+from pytest_ultrapar.analysis.statistics import (
+    run_statistics,
+    whole_span,
+    with_serial_times,
+    without_pace,
+)
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import TEMPORARY_SUFFIX, sweep_temporaries, write_whole
 from pytest_ultrapar.records import GRADED
@@ -39,7 +45,7 @@ from pytest_ultrapar.store.table_set import write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -84,10 +90,10 @@ def compact(
         try:
             through = _go_through(taken, files, beside, written)
             measures, ends = with_serial_times(through.measures), through.ends
-            spans = [measure.span for measure in measures if measure.span is not None]
-            made, bound = performance(through.log, manifest, spans, history.engines)
+            span = whole_span(measures)
+            made, bound = performance(through.log, manifest, span, history.engines)
             # Of a million cases it is 100 MB that nothing below asks for.
-            through, spans = through._replace(log=taken.new_log(), measures=[]), []
+            through = through._replace(log=taken.new_log(), measures=[])
             statistics = run_statistics(measures, n_planned=n_cases, mode=manifest.mode)
             benchmark = None
             if manifest.asked_by_others:
@@ -188,7 +194,7 @@ class _Through(NamedTuple):
         writing: Of the last slice.
     """
 
-    measures: list[CaseMeasure]
+    measures: Sequence[CaseMeasure]
     log: RequestLog
     ends: Ends
     writing: Future[None]
@@ -201,13 +207,13 @@ def _go_through(
     written: Callable[[int, int], None],
 ) -> _Through:
     """Write the rows of each slice, beside its figures; those of the last one go on."""
-    measures: list[CaseMeasure] = []
+    measures: list[CaseMeasure] | MeasureColumns = MeasureColumns() if taken.is_sliced else []
     log, ends, n_done = taken.new_log(), Ends(), 0
     for cases in taken.slices():
         rows = taken.rows(_saying(written, n_done, taken.n_cases))
         # Compressing, reading back and syncing leave the interpreter to the figures.
         writing = beside.submit(files.write, taken.tables, rows, taken.read)
-        measures += taken.measures()
+        measures.extend(taken.measures())
         log.extend(taken.requests())
         ends.add(cases, taken.history.cases)
         n_done += len(cases)

@@ -57,14 +57,14 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def performance(
-    log: RequestLog, manifest: Manifest, spans: Sequence[Span], engines: Sequence[EngineSpent]
+    log: RequestLog, manifest: Manifest, span: Span | None, engines: Sequence[EngineSpent]
 ) -> tuple[Performance, Bound | None]:
     """The performance of a run, and the bound with the prices that prove it.
 
     Args:
         log: All requests of the run, on the manifest's lanes.
         manifest: For the limits.
-        spans: Of the measured episodes.
+        span: From the first send of the measured episodes to their last end; None without any.
         engines: How busy each engine was.
     """
     known = Performance(
@@ -72,10 +72,9 @@ def performance(
         audit=audit(log, manifest.pool_limits),
         first_token=latency_of(log.first_token_s),
     )
-    if not spans or manifest.rate_mode != "fixed" or manifest.asked_by_others:
+    if span is None or manifest.rate_mode != "fixed" or manifest.asked_by_others:
         return known, None
-    start_s = min(span.first_send_s for span in spans)
-    end_s = max(span.end_s for span in spans)
+    start_s, end_s = span
     bound = run_bound(log, manifest.pool_limits)
     if bound is None or end_s <= start_s:
         return known, None

@@ -99,7 +99,10 @@ def _cell(row: Repetition) -> str:
 
 def n_repetitions(rows: Iterable[Repetition]) -> int:
     """How many repetitions the cells have, those that were not graded included; the most of any."""
-    return max(Counter(_cell(row) for row in rows).values(), default=0)
+    cells = Counter(row.cell for row in rows)
+    # Each of these is alone in its cell.
+    n_alone = cells.pop("", 0)
+    return max(cells.values(), default=min(n_alone, 1))
 
 
 def clusters_of(rows: Sequence[Repetition]) -> list[str]:
@@ -126,6 +129,9 @@ def share_of(
     Returns:
         None without rows.
     """
+    if not any(row.cell or row.cluster for row in rows):
+        # Of a million cases, words for a cluster of each would take 250 MB.
+        return _share_of_alone(hits, confidence)
     clusters = clusters_of(rows)
     cells = map(_cell, rows)
     if len(set(zip(clusters, cells, strict=True))) == len(rows):
@@ -136,6 +142,15 @@ def share_of(
     parts = [(len(those), sum(those) / len(those)) for those in own.values()]
     low, high = interval_over_clusters(parts, len(rows), confidence)
     return Share(len(rows), sum(hits) / len(rows), low, high)
+
+
+def _share_of_alone(hits: Sequence[bool], confidence: float) -> Share | None:
+    """As `clustered_share`, where each row is a cluster of its own."""
+    if not hits:
+        return None
+    value = sum(hits) / len(hits)
+    low, high = wilson_interval(value * len(hits), len(hits), critical_z(confidence))
+    return Share(len(hits), value, low, high)
 
 
 def with_dependence(

@@ -18,7 +18,9 @@ from pytest_ultrapar.analysis.statistics import (
     MeanScore,
     RunStatistics,
     count_outcomes,
+    grouped,
     mean_scores,
+    where,
 )
 from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.publish import read_whole
@@ -182,13 +184,11 @@ def read_summary(run_dir: Path) -> RunSummary | None:
 
 def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
     """One cell for each combination of names that occurs, sorted by names."""
-    by_names: dict[tuple[str, ...], list[CaseMeasure]] = {}
-    for each in measures:
-        by_names.setdefault(each.names, []).append(each)
+    by_names = grouped(measures, lambda each: each.names)
     cells = []
     for names, part in sorted(by_names.items()):
         counts = count_outcomes(part)
-        graded = [each for each in part if each.outcome in GRADED]
+        graded = where(part, lambda each: each.outcome in GRADED)
         share = share_of(graded, [each.outcome == "solved" for each in graded])
         interval = (share.low, share.high) if share is not None else None
         cells.append(Cell(names, len(part), len(graded), counts, mean_scores(part), interval))
@@ -201,9 +201,7 @@ def make_cell_figures(measures: Sequence[CaseMeasure]) -> tuple[CellFigure, ...]
     What all models' cells show has no interval: cells of different models may share tasks.
     """
     figures = figures_of_cells(n_repetitions(measures))
-    by_model: dict[str, list[CaseMeasure]] = {}
-    for each in measures if figures else ():
-        by_model.setdefault(each.model, []).append(each)
+    by_model = grouped(measures if figures else (), lambda each: each.model)
     found = []
     for figure in figures:
         found += [cell_figure(model, figure, own) for model, own in sorted(by_model.items())]

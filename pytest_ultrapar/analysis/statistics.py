@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from abc import abstractmethod
+from array import array
 from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,7 +30,10 @@ from pytest_ultrapar.store.timing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Outcome
 
@@ -91,6 +98,45 @@ class CaseMeasure(NamedTuple):
     def timed(self) -> bool:
         """Whether it counts in throughput and latencies."""
         return self.completed and self.span is not None
+
+
+class ManyMeasures(Sequence[CaseMeasure]):
+    """Measures that are made when they are asked for: a list of a million takes 700 MB."""
+
+    @abstractmethod
+    def of(self, places: Iterable[int]) -> Sequence[CaseMeasure]:
+        """Those at some positions, likewise made when they are asked for."""
+
+    def keep_serial_times(self, times_s: Mapping[int, float]) -> None:
+        """Let measures, by their position, know the seconds that they took one at a time."""
+        raise NotImplementedError
+
+
+def where(
+    measures: Iterable[CaseMeasure], chosen: Callable[[CaseMeasure], bool]
+) -> Sequence[CaseMeasure]:
+    """Those that are chosen."""
+    if isinstance(measures, ManyMeasures):
+        return measures.of(at for at, each in enumerate(measures) if chosen(each))
+    return [each for each in measures if chosen(each)]
+
+
+K = TypeVar("K", bound="Hashable")
+
+
+def grouped(
+    measures: Iterable[CaseMeasure], key: Callable[[CaseMeasure], K]
+) -> dict[K, Sequence[CaseMeasure]]:
+    """Measures by what a function says of them, in the order in which these words come."""
+    if isinstance(measures, ManyMeasures):
+        places: dict[K, array[int]] = {}
+        for at, each in enumerate(measures):
+            places.setdefault(key(each), array("q")).append(at)
+        return {name: measures.of(own) for name, own in places.items()}
+    found: dict[K, list[CaseMeasure]] = {}
+    for each in measures:
+        found.setdefault(key(each), []).append(each)
+    return {**found}
 
 
 def measure_case(
@@ -191,7 +237,9 @@ def speedup(parts: Sequence[Part]) -> float | None:
     return (whole.n_fast / whole.fast_s) / (whole.n_slow / whole.slow_s)
 
 
-def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | None:
+def speedup_interval(
+    strata: Sequence[Sequence[Part] | NDArray[np.float64]],
+) -> tuple[float, float] | None:
     """Interval of the speed-up at 95 %, with 3 to 7 cases at 99 %; None with fewer than 3.
 
     From 8 cases on it is by bootstrap over cases.
@@ -212,7 +260,7 @@ def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | 
     distribution: for few cases the plain ones are too narrow.
 
     Args:
-        strata: Each not empty.
+        strata: Each not empty; as parts, or as rows of their numbers.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
         Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
@@ -221,12 +269,12 @@ def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | 
     """
     import numpy as np  # noqa: PLC0415
 
-    columns = [np.array(parts, dtype=float).reshape(-1, len(Part._fields)) for parts in strata]
+    columns = [np.asarray(parts, dtype=float).reshape(-1, len(Part._fields)) for parts in strata]
     least = min((int(rows.any(axis=1).sum()) for rows in columns), default=0)
     if least < LEAST_CASES:
         return None
     if least < _LEAST_DRAWN:
-        return _interval_of_few(strata, least)
+        return _interval_of_few([[Part(*row) for row in rows.tolist()] for rows in columns], least)
     draw = np.random.default_rng(_SEED)
     sums = np.zeros((_DRAWS, len(Part._fields)))
     for rows in columns:
@@ -245,7 +293,7 @@ def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | 
     return float(low), float(high)
 
 
-def makespan_shares(spans: Sequence[Span], beside: Sequence[Span] = ()) -> list[float]:
+def makespan_shares(spans: Iterable[Span], beside: Iterable[Span] = ()) -> list[float]:
     """Each episode's share of the makespan, in the order given.
 
     Every moment is divided among the episodes that are under way then; a pause in which nothing is
@@ -260,8 +308,9 @@ def makespan_shares(spans: Sequence[Span], beside: Sequence[Span] = ()) -> list[
     """
     import numpy as np  # noqa: PLC0415
 
-    n = len(spans)
-    edges = np.array([*spans, *_stretches(beside)], dtype=float).reshape(-1, 2)
+    own = _edges(spans)
+    n = len(own)
+    edges = np.concatenate([own, _stretches(_edges(beside))])
     at = np.tile(np.arange(len(edges)), 2)
     kind = np.repeat((_BEGINS, _ENDS), len(edges))
     times_s = edges.T.ravel()
@@ -282,17 +331,24 @@ def makespan_shares(spans: Sequence[Span], beside: Sequence[Span] = ()) -> list[
     return found
 
 
-def _stretches(spans: Sequence[Span]) -> list[tuple[float, float]]:
+def _edges(spans: Iterable[Span]) -> NDArray[np.float64]:
+    """Begin and end of each."""
+    import numpy as np  # noqa: PLC0415
+
+    return np.fromiter(chain.from_iterable(spans), dtype=float).reshape(-1, 2)
+
+
+def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """When any of them was under way: few stretches of many episodes, which cost less time."""
-    found: list[tuple[float, float]] = []
-    begun_s = ended_s = -math.inf
-    for start_s, end_s in sorted(spans):
-        if start_s > ended_s:
-            found.append((begun_s, ended_s))
-            begun_s, ended_s = start_s, end_s
-        elif end_s > ended_s:
-            ended_s = end_s
-    return [*found[1:], (begun_s, ended_s)] if spans else []
+    import numpy as np  # noqa: PLC0415
+
+    if not len(edges):
+        return edges
+    begins_s, ends_s = edges[edges[:, 0].argsort()].T
+    until_s = np.maximum.accumulate(ends_s)
+    is_first = np.concatenate([[True], begins_s[1:] > until_s[:-1]])
+    is_last = np.concatenate([is_first[1:], [True]])
+    return np.column_stack([begins_s[is_first], until_s[is_last]])
 
 
 def _sum(parts: Sequence[Part]) -> Part:
@@ -338,29 +394,44 @@ class SerialSample(msgspec.Struct, frozen=True):
     duration_s: float
 
 
-def with_serial_times(measures: Sequence[CaseMeasure]) -> list[CaseMeasure]:
+def whole_span(measures: Iterable[CaseMeasure]) -> Span | None:
+    """From the first send of all measured episodes to their last end; None without any."""
+    begin_s, end_s = math.inf, -math.inf
+    for each in measures:
+        if each.span is not None:
+            begin_s, end_s = min(begin_s, each.span.first_send_s), max(end_s, each.span.end_s)
+    return Span(begin_s, end_s) if end_s > -math.inf else None
+
+
+def with_serial_times(measures: Sequence[CaseMeasure]) -> Sequence[CaseMeasure]:
     """The same measures; those completed in the serial sample know the seconds that they took.
 
     A case's seconds run from the completion before it to its own, so they add up to the sample's
     duration, and what failed episodes took is in them, as it is in the makespan of a serial run.
     """
-    found = list(measures)
     place = [
         (each.serial_span.end_s, at)
-        for at, each in enumerate(found)
+        for at, each in enumerate(measures)
         if each.serial_span is not None and each.completed
     ]
     if not place:
-        return found
+        return measures
     place.sort()
-    spans = [each.serial_span for each in found if each.serial_span is not None]
+    spans = [each.serial_span for each in measures if each.serial_span is not None]
     before_s = min(each.first_send_s for each in spans)
     _, last = place[-1]
     end_s = max(each.end_s for each in spans)
+    times_s = {}
     for own_end_s, at in place:
         until_s = end_s if at == last else own_end_s
-        found[at] = found[at]._replace(serial_s=max(0.0, until_s - before_s))
+        times_s[at] = max(0.0, until_s - before_s)
         before_s = until_s
+    if isinstance(measures, ManyMeasures):
+        measures.keep_serial_times(times_s)
+        return measures
+    found = list(measures)
+    for at, time_s in times_s.items():
+        found[at] = found[at]._replace(serial_s=time_s)
     return found
 
 
@@ -383,13 +454,19 @@ class PartTime(NamedTuple):
     """The time of some cases.
 
     Attributes:
-        shares: Those that ran, each with its seconds of the makespan; also those that were not
-            completed, since they took time, too.
+        measures: Those that ran; also those that were not completed, since they took time, too.
+        shares_s: Of each its seconds of the makespan.
         seconds: All of it; >= 1e-6.
     """
 
-    shares: list[tuple[CaseMeasure, float]]
+    measures: Sequence[CaseMeasure]
+    shares_s: list[float]
     seconds: float
+
+    @property
+    def shares(self) -> list[tuple[CaseMeasure, float]]:
+        """Each measure with its seconds."""
+        return list(zip(self.measures, self.shares_s, strict=True))
 
 
 def part_time(run: Iterable[CaseMeasure], chosen: Callable[[CaseMeasure], bool]) -> PartTime | None:
@@ -399,24 +476,23 @@ def part_time(run: Iterable[CaseMeasure], chosen: Callable[[CaseMeasure], bool])
         run: All graded cases of the run.
         chosen: Which of them.
     """
-    ran = [each for each in run if each.span is not None]
+    ran = where(run, lambda each: each.span is not None)
     models = {each.model for each in ran if chosen(each)}
-    own = [each for each in ran if each.model in models]
-    spans = [each.span for each in own if each.span is not None]
-    beside = [each.span for each in ran if each.model not in models and each.span is not None]
-    shares = [
-        (each, share_s)
-        for each, share_s in zip(own, makespan_shares(spans, beside), strict=True)
-        if chosen(each)
-    ]
-    if not any(each.timed for each, _ in shares):
+    own = where(ran, lambda each: each.model in models)
+    beside = (each.span for each in ran if each.model not in models and each.span is not None)
+    all_s = makespan_shares((each.span for each in own if each.span is not None), beside)
+    measures = where(own, chosen)
+    shares_s = [share_s for each, share_s in zip(own, all_s, strict=True) if chosen(each)]
+    if not any(each.timed for each in measures):
         return None
-    if len(shares) == len(ran):
+    if len(measures) == len(ran):
         # The makespan itself: what shares add up to may differ in the last digit.
-        seconds = max(span.end_s for span in spans) - min(span.first_send_s for span in spans)
+        whole = whole_span(ran)
+        assert whole is not None
+        seconds = whole.end_s - whole.first_send_s
     else:
-        seconds = sum(share_s for _, share_s in shares)
-    return PartTime(shares, max(seconds, RESOLUTION_S))
+        seconds = sum(shares_s)
+    return PartTime(measures, shares_s, max(seconds, RESOLUTION_S))
 
 
 Basis = Literal["estimated", "sampled", "full"]
@@ -506,11 +582,11 @@ def run_statistics(
         mode: The mode that ran; the makespan of `serial` is its own serial time.
         chosen: Which cases.
     """
-    measures = [each for each in run if chosen(each)]
+    measures = where(run, chosen)
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
     took = part_time(run, chosen)
-    timed = [each for each in measures if each.timed]
+    timed = where(measures, lambda each: each.timed)
     makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)
@@ -532,7 +608,7 @@ def run_statistics(
         tokens_in=total_tokens(each.tokens_in for each in measures),
         tokens_out=total_tokens(each.tokens_out for each in measures),
         scores=mean_scores(measures),
-        speedup_interval=_interval(took.shares, serial_times(measures))
+        speedup_interval=_interval(took, serial_times(measures))
         if took is not None and basis != "full"
         else None,
         sample=sample,
@@ -565,18 +641,15 @@ def _serial(
     return "estimated", math.fsum(each.service_s for each in timed) if timed else None
 
 
-def _interval(
-    shares: Sequence[tuple[CaseMeasure, float]], sample_s: Sequence[float]
-) -> tuple[float, float] | None:
-    parts = [
-        Part(
-            n_slow=int(each.completed and not sample_s),
-            slow_s=each.service_s if each.completed and not sample_s else 0.0,
-            n_fast=int(each.completed),
-            fast_s=share_s,
-        )
-        for each, share_s in shares
-    ]
+def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] | None:
+    import numpy as np  # noqa: PLC0415
+
+    counts_slow = not sample_s
+    parts = np.zeros((len(took.measures), len(Part._fields)))
+    for at, each in enumerate(took.measures):
+        if each.completed:
+            parts[at, :3] = counts_slow, each.service_s if counts_slow else 0.0, 1
+    parts[:, 3] = took.shares_s
     # A sample's cases are others than those that are measured: the two are drawn apart.
     apart = [[Part(1, time_s, 0, 0.0) for time_s in sample_s]] if sample_s else []
     return speedup_interval([parts, *apart])
@@ -584,7 +657,7 @@ def _interval(
 
 def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
     """How many cases have each outcome; all six are there."""
-    counts = Counter([each.outcome for each in measures])
+    counts = Counter(each.outcome for each in measures)
     return {
         "solved": counts["solved"],
         "partial": counts["partial"],
@@ -604,10 +677,11 @@ def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
     values: dict[str, list[float]] = {}
     given: set[tuple[str, ...]] = set()
     for each in measures:
-        if not each.scores:
+        scores = each.scores
+        if not scores:
             continue
-        given.add(tuple(each.scores))
-        for name, score in each.scores.items():
+        given.add(tuple(scores))
+        for name, score in scores.items():
             values.setdefault(name, []).append(score)
     ordered = sorted(given, key=lambda names: (-len(names), names))
     return {

@@ -29,7 +29,7 @@ measurement before infra, then the first.
 Exit code 0; 1 when a shard is missing, a planned case never ran or was not graded, or coverage is
 too low; 4 when the runs are not parts of one whole or cannot be read, or DIR cannot be written.
 """
-_MOST_OF_A_PAGE = 200_000
+_MOST_OF_A_PAGE = 100_000
 """Cases. A page of 100,000 took 460 MB of memory and 37 MB of disk; no browser is glad of more."""
 _WIDTH = 100
 
