@@ -69,7 +69,7 @@ def performance(
     """
     known = Performance(
         peak_in_flight=peak_in_flight(log),
-        audit=audit(log, manifest.pool_limits),
+        audit=audit(log, manifest.pool_limits, error_s=_clock_error_s(manifest)),
         first_token=latency_of(log.first_token_s),
     )
     if span is None or manifest.rate_mode != "fixed" or manifest.asked_by_others:
@@ -95,6 +95,11 @@ def performance(
         client_bound=client_bound(attribution, engines, dispatch_p95_s(log)),
     )
     return whole, bound
+
+
+def _clock_error_s(manifest: Manifest) -> float:
+    merged = manifest.merged
+    return 0.0 if merged is None or merged.clock_error_s is None else merged.clock_error_s
 
 
 def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:

@@ -301,7 +301,9 @@ class LimitAudit(_Figures, frozen=True):
         )
 
 
-def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
+def audit(
+    log: RequestLog, limits: Iterable[Limit], *, error_s: float = 0.0
+) -> tuple[LimitAudit, ...]:
     """An audit of each limit on which any request fell, in the order given, and of each other key.
 
     A key that the pool lists more than once is one key.
@@ -311,6 +313,8 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
     Args:
         log: Every request of the run, whether it counts or not.
         limits: Those of the run's lanes.
+        error_s: By how much two times may be wrong beside each other; what it may explain passed
+            nothing.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -327,7 +331,8 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
             dated: list[tuple[float, int]] = []
             if limit.day is not None:
                 dated = list(zip(columns.sent_at_s[here].tolist(), tokens, strict=True))
-            found.append(_audited(limit, np.sort(sent_s), np.sort(ended_s), pairs, dated))
+            sends, ends = np.sort(sent_s), np.sort(ended_s)
+            found.append(_audited(limit, sends, ends, pairs, dated, error_s=error_s))
     return tuple(found)
 
 
@@ -358,6 +363,8 @@ def _audited(
     ends: Floats,
     with_tokens: Sequence[tuple[float, int]],
     dated: Sequence[tuple[float, int]],
+    *,
+    error_s: float,
 ) -> LimitAudit:
     allowed = {kind.word: amount for kind, amount in limit.rows}
     columns: dict[str, Any] = dict(allowed)
@@ -366,18 +373,20 @@ def _audited(
         if kind.is_daily and word not in allowed:
             continue
         if kind.is_daily and limit.day is not None:
-            peak = _most_on_a_day(dated, limit.day, tokens=kind.counts == "tokens")
+            peak = sure = _most_on_a_day(dated, limit.day, tokens=kind.counts == "tokens")
         elif kind.counts == "in flight":
-            peak = _most_in_flight(sends, ends)
+            peak, sure = (_most_in_flight(sends, ends - by_s) for by_s in (0.0, error_s))
         elif kind.counts == "requests":
-            peak = _most_within(sends, kind.window_s)
+            peak, sure = (_most_within(sends, kind.window_s - by_s) for by_s in (0.0, error_s))
         elif word in allowed:
-            peak = _most_tokens(with_tokens, kind.window_s)
+            peak, sure = (
+                _most_tokens(with_tokens, kind.window_s - by_s) for by_s in (0.0, error_s)
+            )
         else:
             continue
         columns[_COLUMNS[word]] = peak if peak or kind.counts != "tokens" else None
         # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
-        if word in allowed and peak > math.ceil(allowed[word]):
+        if word in allowed and sure > math.ceil(allowed[word]):
             passed.append(word)
     return LimitAudit(limit=limit.name, n=len(sends), passed=tuple(passed), **columns)
 

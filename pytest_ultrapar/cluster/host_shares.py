@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import os
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
+from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +67,8 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         models: In the order in which the claims count what is unclaimed.
         n_cases: Cases of each, while nobody has joined the run.
         epoch_path: Where the host remembers the ledger's epoch.
+        clocks_path: Where it notes how its clock stands to the ledger's (`store.clock_stamps`);
+            empty: nowhere.
     """
 
     url: str | None
@@ -77,6 +81,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     n_cases: tuple[int, ...]
     epoch_path: str
+    clocks_path: str = ""
 
 
 def make_shares(host: BrokerHost, config: str) -> HostShares:
@@ -111,6 +116,7 @@ class HostShares:
         self._clock = HostDayClock().at(0.0).boot_id + _time_namespace()
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
+        self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._unclaimed: Mapping[str, int] = dict(
@@ -177,7 +183,10 @@ class HostShares:
         assert facts is not None
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
+            begun_s = time.monotonic()
             answer = self._server.renew(call)
+            if self._stamps is not None and not answer.stale:
+                self._stamps.add(Stamp(answer.epoch, answer.now_ms, begun_s, time.monotonic()))
             left = self._server.unclaimed(self._settings.claims)
             if answer.epoch != self._named_in:
                 self._name_rows(answer.epoch)
@@ -204,6 +213,8 @@ class HostShares:
                 run_id = self._server.facts.run_id
                 self._server.renew(msgspec.structs.replace(call, server_run_id=run_id))
         self._server.close()
+        if self._stamps is not None:
+            self._stamps.flush()
 
     def _next_call(self, *, leaving: bool = False) -> Renewal:
         settings, self._seq = self._settings, self._seq + 1

@@ -23,6 +23,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words, waits_words
+from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -269,6 +270,7 @@ class ClusterRun:
         lanes: Sequence[Lane],
         cases: Sequence[Case],
         assignment: Assignment,
+        directory: Path,
     ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
         """What the broker needs to keep to this host's part of all limits.
 
@@ -277,6 +279,7 @@ class ClusterRun:
             lanes: Those that the run may use.
             cases: All of them.
             assignment: What this host would do alone.
+            directory: Of this host's run.
 
         Returns:
             The rows that are shared, and who tells the broker its part of them.
@@ -312,6 +315,7 @@ class ClusterRun:
             models=models,
             n_cases=tuple(counts[model] for model in models),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
+            clocks_path=str(directory / CLOCKS_NAME),
         )
         shares = SharesSettings(
             "pytest_ultrapar.cluster.host_shares:make_shares",

@@ -378,8 +378,9 @@ class Run:
             self._sample = finished_sample(self.directory.path)
         self.assignment = assignment
         if self.cluster is not None:
-            shared = self.cluster.share_limits(self.pool, self.lanes, cases, assignment)
-            self.services.shared, self.services.shares = shared
+            self.services.shared, self.services.shares = self.cluster.share_limits(
+                self.pool, self.lanes, cases, assignment, self.directory.path
+            )
         self.planned = len(cases)
         self._suites = {case.suite for case in cases}
         return assignment

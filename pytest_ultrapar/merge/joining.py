@@ -321,6 +321,8 @@ def merged_manifest(
     exceeded: Sequence[tuple[str, ...]],
     n_repeated: int,
     n_clocks: int,
+    clock_error_s: float | None = None,
+    not_compared: str = "",
 ) -> Manifest:
     """The manifest of the whole.
 
@@ -336,6 +338,8 @@ def merged_manifest(
         exceeded: Of each part the limits that its own requests exceeded.
         n_repeated: Cases with a result in more than one part.
         n_clocks: Clocks that were set beside each other.
+        clock_error_s: As of `Merged`, of these parts.
+        not_compared: Likewise.
     """
     manifests = [part.manifest for part in parts]
     own = [
@@ -374,6 +378,8 @@ def merged_manifest(
             missing=missing_shards(own),
             n_repeated=n_repeated + sum(one.n_repeated for one in before),
             n_clocks=n_clocks,
+            clock_error_s=clock_error_s,
+            not_compared=not_compared,
         ),
     )
 

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -31,6 +32,7 @@ from pytest_ultrapar.merge.joining import (
     merged_manifest,
     nearest_clock,
 )
+from pytest_ultrapar.merge.server_clock import ServerClock
 from pytest_ultrapar.merge.sources import anchors, find_sources, standings
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
@@ -43,6 +45,7 @@ from pytest_ultrapar.store.cases_file import (
     read_shared,
     write_shared,
 )
+from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME, read_stamps
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
     Damage,
@@ -57,7 +60,7 @@ from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, mark_as_run, new_run_id
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -65,7 +68,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.merge.joining import Part, Standing
     from pytest_ultrapar.merge.sources import Source
     from pytest_ultrapar.records import JournalRecord
-    from pytest_ultrapar.store.manifest import Manifest
+    from pytest_ultrapar.store.clock_stamps import Stamp
+    from pytest_ultrapar.store.manifest import Manifest, Merged
 
 OPTION = "ultrapar merge"
 STAGE = ".merging"
@@ -198,6 +202,7 @@ def _make(
         sizes |= writer.copy()
         exceeded.append(writer.exceeded())
     _join_histories(sources, stage, clocks)
+    clocks.write(stage)
     _join_small_files(sources, stage)
     manifest = merged_manifest(
         [source.part for source in sources],
@@ -208,6 +213,8 @@ def _make(
         exceeded=exceeded,
         n_repeated=n_repeated,
         n_clocks=clocks.n,
+        clock_error_s=clocks.error_s,
+        not_compared=clocks.not_compared,
     )
     write_manifest(stage, manifest)
     del best
@@ -294,12 +301,18 @@ class _Clocks:
     """By how much times of each part are moved, so that all are on the clock of the first one.
 
     A monotonic clock says nothing on another machine, so clocks are set side by side by the time of
-    day at which episodes began. Who knows better, such as a server that all hosts asked, would say
-    it here.
+    day at which episodes began; those of the hosts of one run by the time of the server that they
+    asked, where each noted it.
+
+    Attributes:
+        n: How many clocks there are.
+        error_s: As of `Merged`.
+        not_compared: Likewise.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._anchors = [anchors(source) for source in sources]
+        self._stamps = [_stamps(source) for source in sources]
         # Parts of one named host share its clocks; of hosts without a name nobody knows.
         self._names = [
             source.part.manifest.host or f"{number}" if source.part.manifest.host else number
@@ -316,15 +329,65 @@ class _Clocks:
         ]
         self._common_s = known[0] if known else 0.0
         self.n = sum(len(found) for found in self._clocks.values())
+        self._server: ServerClock | None = None
+        self.error_s: float | None = None
+        self.not_compared = ""
+        parts = [source.part for source in sources]
+        if len(parts) > 1 and all(part.is_host for part in parts):
+            self._compare([part.manifest.merged for part in parts])
 
-    def shift_of_segment(self, number: int, segment: str) -> float:
-        """Seconds to add to the times of a segment of a part."""
+    def _compare(self, merged: Sequence[Merged | None]) -> None:
+        """Set the hosts of one run on the clock of their server, if that can be."""
+        pairs = zip(self._stamps, self._anchors, strict=True)
+        server = ServerClock([stamps if own else None for stamps, own in pairs])
+        earlier_s = [one.clock_error_s for one in merged if one is not None and one.n_clocks > 1]
+        known_s = [error_s for error_s in earlier_s if error_s is not None]
+        if server.lacks or len(known_s) < len(earlier_s):
+            self.not_compared = server.lacks or "those of an earlier merge could not be"
+            return
+        self._server = server
+        self.error_s = server.error_s + max(known_s, default=0.0)
+
+    def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
+        """What says how many seconds to add to a time of a segment of a part."""
         anchor_s = self._anchors[number].get(segment)
-        return 0.0 if anchor_s is None else self.shift(number, anchor_s)
+        if anchor_s is None:
+            return lambda _: 0.0
+        if self._server is not None:
+            return partial(self._server.shift, number)
+        shift_s = self.shift(number, anchor_s, 0.0)
+        return lambda _: shift_s
 
-    def shift(self, number: int, anchor_s: float) -> float:
-        """Seconds to add to times whose clock the time of day was ahead of by so much."""
-        return nearest_clock(self._clocks[self._names[number]], anchor_s) - self._common_s
+    def shift(self, number: int, anchor_s: float, at_s: float) -> float:
+        """Seconds to add to a time of a part.
+
+        Args:
+            number: Of the part.
+            anchor_s: By how much the time of day was ahead of the time's clock.
+            at_s: The time.
+        """
+        if self._server is not None and self._anchors[number]:
+            return self._server.shift(number, at_s)
+        clocks = self._clocks[self._names[number]]
+        return nearest_clock(clocks, anchor_s) - self._common_s
+
+    def write(self, stage: Path) -> None:
+        """Leave the stamps of all parts, by the common clock: the whole may be merged again."""
+        if self._server is None:
+            return
+        found = []
+        for number, stamps in enumerate(self._stamps):
+            for one in stamps if self._anchors[number] else ():
+                shift_s = self._server.shift(number, one.begun_s)
+                begun_s, ended_s = one.begun_s + shift_s, one.ended_s + shift_s
+                found.append(msgspec.structs.replace(one, begun_s=begun_s, ended_s=ended_s))
+        found.sort(key=lambda one: one.begun_s)
+        (stage / CLOCKS_NAME).write_bytes(msgspec.json.Encoder().encode_lines(found))
+
+
+def _stamps(source: Source) -> list[Stamp]:
+    """Those of a part; none of one that was resumed, maybe after another boot."""
+    return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 
 class _PartWriter:
@@ -382,7 +445,7 @@ class _PartWriter:
         return f"w-p{self.number + 1}_{worker}-{rest}.jsonl"
 
     def _copy_segment(self, path: Path, target: Path) -> int:
-        shift_s = self.clocks.shift_of_segment(self.number, path.name)
+        shift = self.clocks.shift_of_segment(self.number, path.name)
         encode = msgspec.json.Encoder().encode
         n_bytes = 0
         with path.open("rb") as original, target.open("xb") as file:
@@ -393,14 +456,16 @@ class _PartWriter:
                     line = original.read(position.length)
                     line += b"" if line.endswith(b"\n") else b"\n"
                 else:
-                    changed = self._changed(record, shift_s)
+                    changed = self._changed(record, shift)
                     if changed is None:
                         continue
                     line = frame(encode(changed))
                 n_bytes += file.write(line)
         return n_bytes
 
-    def _changed(self, record: JournalRecord, shift_s: float) -> JournalRecord | None:
+    def _changed(
+        self, record: JournalRecord, shift: Callable[[float], float]
+    ) -> JournalRecord | None:
         """The record as it stands in the whole; None for a grade that does not count there."""
         host = self.source.part.manifest.host
         if isinstance(record, Grade):
@@ -413,8 +478,9 @@ class _PartWriter:
         record = _on_host(record, host)
         if self._counts_elsewhere(record.case_id) and record.ending != "interrupted":
             record = msgspec.structs.replace(record, ending="interrupted", kind=REPEATED)
-        if shift_s:
-            attempts = [moved(one, shift_s) for one in record.attempts]
+        shifts_s = [shift(one.t_send_s) for one in record.attempts]
+        if any(shifts_s):
+            attempts = list(map(moved, record.attempts, shifts_s))
             record = msgspec.structs.replace(record, attempts=attempts)
         return record
 
@@ -471,12 +537,12 @@ def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> 
         host = source.part.manifest.host
         for one in read_history(source.directory / LIMITS_FILE, LimitRecord):
             own = one.change
-            shift_s = clocks.shift(number, one.at_us / 1e6 - own.t_s)
+            shift_s = clocks.shift(number, one.at_us / 1e6 - own.t_s, own.t_s)
             own = replace(own, t_s=own.t_s + shift_s)
             changes.append(replace(one, change=own, host=one.host or host))
         for other in read_history(source.directory / PAUSES_FILE, PauseRecord):
             pause = other.pause
-            shift_s = clocks.shift(number, other.at_us / 1e6 - pause.t_s)
+            shift_s = clocks.shift(number, other.at_us / 1e6 - pause.t_s, pause.t_s)
             pause = replace(pause, t_s=pause.t_s + shift_s, t_end_s=pause.t_end_s + shift_s)
             pauses.append(replace(other, pause=pause, host=other.host or host))
     for name, found in ((LIMITS_FILE, changes), (PAUSES_FILE, pauses)):

@@ -89,13 +89,19 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
         parts: The runs, shards in their order.
         missing: Shards of which there was no run, such as `3/4`.
         n_repeated: Cases that more than one part had a result of.
-        n_clocks: Clocks whose times were set beside each other by the time of day.
+        n_clocks: Clocks whose times were set beside each other.
+        clock_error_s: By how much two times of different hosts may be wrong beside each other,
+            where all asked one server; None: they were set beside each other by the time of day.
+        not_compared: Why a run of several hosts could not be set on its server's clock; empty where
+            it was, and of other runs.
     """
 
     parts: tuple[MergedPart, ...]
     missing: tuple[str, ...] = ()
     n_repeated: int = 0
     n_clocks: int = 1
+    clock_error_s: float | None = None
+    not_compared: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import NOT_THAT_JSON, sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME
+from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
@@ -416,7 +417,7 @@ def _refuse_earlier_run(path: Path, option: str) -> None:
             f" or finish that run with pytest --ultrapar-resume={path}"
         )
         raise ConfigError(msg)
-    for name in (CASES_NAME, COMING_NAME, CLAIMED_NAME, RECOVERED_NAME):
+    for name in (CASES_NAME, COMING_NAME, CLAIMED_NAME, RECOVERED_NAME, CLOCKS_NAME):
         (path / name).unlink(missing_ok=True)
 
 
