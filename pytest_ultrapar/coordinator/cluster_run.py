@@ -356,6 +356,12 @@ class ClusterRun:
         if self._claiming is not None:
             self._claiming.leave()
 
+    @property
+    def is_elected(self) -> bool:
+        """Whether this host is the one that says that all is done."""
+        said = None if self._claiming is None else self._claiming.said
+        return said is not None and said.elected
+
     def end_lines(self) -> list[str]:
         """What became of the whole run, as far as this host knows."""
         if self._claiming is None or self._claiming.said is None:

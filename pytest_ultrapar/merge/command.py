@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from pytest_ultrapar.merge.merging import MergedRun
 
@@ -77,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     assert made.manifest.merged is not None
     lines += merged_lines(made.manifest.merged)
     found = failures(made.summary, coverage)
+    lines += _without_result(made)
     lines += [f"FAILED: {visible(failure)}" for failure in found]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 1 if found else 0
@@ -96,6 +98,24 @@ def _coverage(text: str | None) -> float:
         msg = f"--coverage must be a number from 0 to 1 (got {text})"
         raise ConfigError(msg)
     return share
+
+
+def _without_result(made: MergedRun) -> Iterator[str]:
+    """Cases of a run of several hosts without a result, and how they get one."""
+    from pytest_ultrapar.report.text import counted, visible  # noqa: PLC0415 - as above
+
+    run, n = made.manifest.cluster_run, made.summary.n_without_grade
+    if run is None or not n:
+        return
+    yield (
+        f"{counted(n, 'case')} of run {visible(run)} without a result: joining the run finishes "
+        "what nobody did; what the server has as done, though its host lost it, comes again after "
+        f"ultrapar cluster reopen {visible(run)} {visible(str(made.directory))}"
+    )
+    for nodeid in made.summary.never_ran:
+        yield f"  {visible(nodeid)}"
+    if n > len(made.summary.never_ran):
+        yield f"  and {n - len(made.summary.never_ran):,} more"
 
 
 def _write_page(made: MergedRun) -> bool:

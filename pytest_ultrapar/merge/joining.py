@@ -151,10 +151,23 @@ def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
     return tuple(f"{k}/{n}" for k in range(1, int(n) + 1) if k not in known)
 
 
+def _n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
+    """Cases that the missing shards had, before any was deselected."""
+    if manifest.generated is None or not missing_shards(parts):
+        return None
+    return max(0, manifest.generated.n_cases - sum(one.n_cases for one in parts))
+
+
+def _said_generated(one: Manifest) -> str | None:
+    found = one.generated
+    return None if found is None else f"{counted(found.n_cases, 'case')} ({found.digest})"
+
+
 _FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
     ("version of pytest-ultrapar", lambda one: one.versions.get("pytest-ultrapar", "not known")),
     ("cluster run", lambda one: one.cluster_run or "none"),
     ("run seed", lambda one: one.seed),
+    ("set of cases of all shards", _said_generated),
     ("mode", lambda one: one.mode),
     ("rate mode", lambda one: one.rate_mode),
     ("pool's models", lambda one: ", ".join(sorted(one.models))),
@@ -376,6 +389,7 @@ def merged_manifest(
         merged=Merged(
             parts=tuple(own),
             missing=missing_shards(own),
+            n_missing=_n_missing(manifests[0], own),
             n_repeated=n_repeated + sum(one.n_repeated for one in before),
             n_clocks=n_clocks,
             clock_error_s=clock_error_s,

@@ -37,6 +37,7 @@ from pytest_ultrapar.merge.sources import anchors, find_sources, standings
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
+from pytest_ultrapar.session.runtime import read_tables, write_tables
 from pytest_ultrapar.store.cases_file import (
     CASES_NAME,
     Shared,
@@ -77,7 +78,6 @@ STAGE = ".merging"
 REPEATED = "repeated"
 """Kind of an episode whose case counts as another part answered it."""
 _REPORT = "report.md"
-_TABLES_FILE = "tables.json"
 
 
 class MergedRun(NamedTuple):
@@ -566,6 +566,8 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
             for suite, own in here.items()
         ],
     )
-    tables = sources[0].directory / _TABLES_FILE
-    if tables.exists():
-        shutil.copyfile(tables, stage / _TABLES_FILE)
+    tables: dict[str, tuple[str, ...]] = {}
+    for source in sources:
+        tables = read_tables(source.directory) | tables
+    if tables:
+        write_tables(stage, tables)

@@ -69,9 +69,14 @@ def merged_lines(merged: Merged) -> Iterator[str]:
 
 
 def missing_lines(merged: Merged) -> Iterator[str]:
-    """A sentence for each shard of which there was no run."""
+    """What shards there was no run of, and how many cases they have."""
+    n = merged.n_missing
     for shard in merged.missing:
-        yield f"shard {shard} is missing: its cases never ran, and no figure counts them"
+        alone = len(merged.missing) == 1 and n is not None
+        its = f"{counted(n or 0, 'case')} at most, which" if alone else "its cases"
+        yield f"shard {shard} is missing: {its} never ran, and no figure counts them"
+    if len(merged.missing) > 1 and n is not None:
+        yield f"the missing shards have {counted(n, 'case')} at most"
 
 
 def _name(one: MergedPart) -> str:

@@ -88,6 +88,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         parts: The runs, shards in their order.
         missing: Shards of which there was no run, such as `3/4`.
+        n_missing: Cases that these had at most, all together; None where nobody knows.
         n_repeated: Cases that more than one part had a result of.
         n_clocks: Clocks whose times were set beside each other.
         clock_error_s: By how much two times of different hosts may be wrong beside each other,
@@ -98,6 +99,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
     parts: tuple[MergedPart, ...]
     missing: tuple[str, ...] = ()
+    n_missing: int | None = None
     n_repeated: int = 0
     n_clocks: int = 1
     clock_error_s: float | None = None

@@ -19,6 +19,7 @@ from pytest_ultrapar.cluster.server import RULES
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
 from tests.key_value_server import KeyValueServer
 from tests.light import LIGHT
@@ -106,6 +107,14 @@ def test_two_hosts_run_each_case_once(project, hosts):
     assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(N))
     said = [f"all {N} cases are done; ultrapar merge joins" in output for output in outputs]
     assert sorted(said) == [False, True]
+    # Its directories are on one disk, so the last host made one run of them.
+    (whole,) = project.pytester.path.glob("merged-night-*")
+    assert f"run night is merged in {whole}" in outputs[said.index(True)]
+    assert len(pq.read_table(whole / "results.parquet")) == N
+    manifest = read_manifest(whole)
+    assert {one.host for one in manifest.merged.parts} == {"one", "two"}
+    # One machine has one clock, and the server's says the same.
+    assert manifest.merged.clock_error_s < 1, manifest.merged
 
 
 def test_joining_a_run_later_finishes_what_is_left(project, hosts):

@@ -22,7 +22,8 @@ from pytest_ultrapar.merge.joining import clocks_of, nearest_clock
 from pytest_ultrapar.merge.merging import STAGE, merge
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.records import EngineSpent
-from pytest_ultrapar.store.cases_file import iter_plan, read_cases
+from pytest_ultrapar.session.runtime import read_tables, write_tables
+from pytest_ultrapar.store.cases_file import Generated, iter_plan, read_cases
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.parts import PARTS_NAME
@@ -145,6 +146,44 @@ def test_a_missing_shard_is_said_loudly(tmp_path, capsys):
     assert "FAILED: shard 3/4 is missing: its cases never ran" in said
     assert "shard 3/4 is missing" in (out / "report.md").read_text(encoding="utf-8")
     assert read_manifest(out).merged.missing == ("3/4",)
+
+
+def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
+    whole = Generated(9, "ab")
+    runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/4", generated=whole) for k in (1, 2)]
+    more = part(tmp_path / "4", [4], shard="4/4", generated=whole)
+    assert cli.main(["merge", *map(str, (*runs, more)), "--out", str(tmp_path / "w")]) == 1
+    assert "shard 3/4 is missing: 4 cases at most, which never ran" in capsys.readouterr().out
+    assert cli.main(["merge", *map(str, runs), "--out", str(tmp_path / "x")]) == 1
+    assert "the missing shards have 5 cases at most" in capsys.readouterr().out
+    other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
+    said = refusal(capsys, tmp_path / "y", *runs, other)
+    assert "the set of cases of all shards is 9 cases (ab) in" in said
+    # What is merged later still knows how many there should be.
+    third = part(tmp_path / "3b", [3, 13], shard="3/4", generated=whole)
+    made = merged(tmp_path / "z", tmp_path / "x", third)
+    assert made.manifest.merged.n_missing == 3
+
+
+def test_how_the_tables_of_all_suites_look_goes_along(tmp_path):
+    a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
+    write_tables(a, {})
+    write_tables(b, {"phase53": ("flaw", "level")})
+    merged(tmp_path / "w", a, b)
+    assert read_tables(tmp_path / "w") == {"phase53": ("flaw", "level")}
+
+
+def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, capsys):
+    runs = []
+    for n, host in enumerate("ab"):
+        run = make_run(tmp_path / host, [case(i) for i in range(3)], cluster_run="r", host=host)
+        write_journal(run, "gw0", episode(n, 1.0, 2.0), grade(n))
+        runs.append(str(run.path))
+    assert cli.main(["merge", *runs, "--out", str(tmp_path / "w")]) == 1
+    said = capsys.readouterr().out
+    assert "1 case of run r without a result" in said
+    assert f"ultrapar cluster reopen r {tmp_path / 'w'}" in said
+    assert "  s/phase53/test_x.py::test[2]" in said
 
 
 def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):
