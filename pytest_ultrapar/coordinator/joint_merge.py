@@ -61,6 +61,8 @@ def merge_hosts(
             return
         say(f"run {run}: merging the directories of {counted(len(directories), 'host')}")
         say(_merge(directories, whole, run))
+    except KeyboardInterrupt:
+        say(f"run {run} is not merged: interrupted; ultrapar merge does it")
     except (UltraparError, OSError) as error:
         say(f"run {run} is not merged: {error}; ultrapar merge does it")
 

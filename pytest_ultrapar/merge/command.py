@@ -67,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     made = merge(arguments.runs, Path(arguments.out), datetime.now(UTC))
+    for name in made.left_out:
+        sys.stdout.write(f"{visible(name)} is left out: it was merged of other runs named\n")
     has_page = _write_page(made)
     lines = brief_lines(
         made.summary,

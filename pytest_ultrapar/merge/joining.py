@@ -68,6 +68,16 @@ class Part(NamedTuple):
         return self.manifest.cluster_run is not None and self.manifest.shard is None
 
 
+def covered_by_others(parts: Sequence[Part]) -> list[Part]:
+    """Merged runs all of whose parts are here, too: they say nothing that those do not."""
+    alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
+    return [
+        part
+        for part in parts
+        if part.manifest.merged is not None and {one.run_id for one in part.own} <= alone
+    ]
+
+
 def check(parts: Sequence[Part]) -> None:
     """Refuse runs that are not parts of one whole; what cases they planned is not looked at.
 

@@ -28,6 +28,7 @@ from pytest_ultrapar.merge.joining import (
     check,
     check_suites,
     clocks_of,
+    covered_by_others,
     in_order,
     merged_manifest,
     nearest_clock,
@@ -87,11 +88,14 @@ class MergedRun(NamedTuple):
         directory: Absolute.
         manifest: Of the whole.
         summary: Of its tables.
+        left_out: Names of merged runs whose parts were all named, too, such as what the last host
+            of a run made in the same folder.
     """
 
     directory: Path
     manifest: Manifest
     summary: RunSummary
+    left_out: tuple[str, ...] = ()
 
 
 def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
@@ -109,6 +113,8 @@ def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
     """
     out = out.absolute()
     sources = find_sources(names)
+    covered = covered_by_others([source.part for source in sources])
+    sources = [source for source in sources if source.part not in covered]
     check([source.part for source in sources])
     order = in_order([source.part for source in sources])
     sources.sort(key=lambda source: order.index(source.part))
@@ -127,7 +133,7 @@ def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
             msg = f"cannot write the merged run in {out}: {where}{error.strerror or error}"
             raise ResultsError(msg) from error
         _move(stage, out, run_id)
-    return MergedRun(out, manifest, summary)
+    return MergedRun(out, manifest, summary, tuple(part.name for part in covered))
 
 
 @contextmanager

@@ -198,6 +198,16 @@ def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):
     refusal(capsys, tmp_path / "x", tmp_path / "two", runs[0])
 
 
+def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
+    """As where `hosts/*` has what the last host made of the others."""
+    runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
+    merged(tmp_path / "two", *runs[:2])
+    named = (tmp_path / "two", *runs)
+    assert cli.main(["merge", *map(str, named), "--out", str(tmp_path / "w")]) == 0
+    assert f"{tmp_path / 'two'} is left out" in capsys.readouterr().out
+    assert len(rows(tmp_path / "w")) == 3
+
+
 def test_a_case_that_never_ran_makes_exit_code_1(tmp_path, capsys):
     whole = part(tmp_path / "a", [0])
     run = make_run(tmp_path / "b", [case(1), case(2)])
