@@ -48,7 +48,7 @@ def merge_hosts(
     try:
         hosts, began_at = _hosts_of(address, run)
         manifest = read_manifest(own)
-        found = directories_of(manifest, {path: _manifest(path) for path in beside}, began_at)
+        found = directories_of(manifest, manifests_of(beside), began_at)
         missing = sorted(hosts - {name for name, _ in found})
         if missing or len(found) < 2:  # noqa: PLR2004 - one host alone is the whole
             return
@@ -109,6 +109,11 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
         raise UltraparError(msg)
     names = frozenset(host.name for host in state.hosts if host.n_done)
     return names, datetime.now(UTC) - timedelta(seconds=state.began_s)
+
+
+def manifests_of(beside: Iterable[Path]) -> dict[Path, Manifest | None]:
+    """The manifest of each directory, which has one name only: `latest` leads to one of them."""
+    return {path: _manifest(path) for path in {each.resolve() for each in beside}}
 
 
 def _manifest(directory: Path) -> Manifest | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_ultrapar.coordinator.joint_merge import directories_of
+from pytest_ultrapar.coordinator.joint_merge import directories_of, manifests_of
 from pytest_ultrapar.store.manifest import Merged, read_manifest
 from tests.unit.finished_run import NOW, case, make_run
 
@@ -37,3 +37,11 @@ def test_hosts_of_the_run_are_told_from_what_else_lies_there(tmp_path):
     paths = {Path(name): manifest for name, manifest in beside.items()}
     found = directories_of(own, paths, NOW - timedelta(minutes=1))
     assert {host: str(path) for host, path in found} == {"a": "a", "b": "b", "c": "killed"}
+
+
+def test_a_directory_that_a_link_leads_to_is_one_host(tmp_path):
+    run = make_run(tmp_path / "a", [case(0)], cluster_run="night", host="a")
+    (tmp_path / "latest").symlink_to("a")
+    (tmp_path / "empty").mkdir()
+    found = manifests_of([run.path, tmp_path / "latest", tmp_path / "empty"])
+    assert found == {run.path: read_manifest(run.path), tmp_path / "empty": None}
