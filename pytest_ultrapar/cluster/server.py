@@ -18,8 +18,8 @@ from redis.retry import Retry
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
 from pytest_ultrapar.cluster.claims import (
     KEY_NAMES,
-    Answer,
     Call,
+    ClaimAnswer,
     ReopenCall,
     Reopened,
     read_answer,
@@ -90,7 +90,7 @@ class ClusterServer:
         before = self.facts
         return before is None or self.look().run_id != before.run_id
 
-    def claim(self, run: str, call: Call) -> Answer | None:
+    def claim(self, run: str, call: Call) -> ClaimAnswer | None:
         """Make a call about the cases of a run (`claims`).
 
         Raises:
@@ -115,14 +115,14 @@ class ClusterServer:
         keys, arguments = keys_of(self.address.prefix, call), arguments_of(call)
         return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
-    def unclaimed(self, run: str) -> list[int]:
-        """Cases of a run that nobody has claimed, by model; empty where nobody joined it.
+    def claimable(self, run: str) -> list[int]:
+        """Cases of a run that could be claimed now, by line; empty where nobody joined it.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
         """
         key = run_prefix(self.address, run) + "run"
-        text = self._ask(lambda: self._client.hget(key, "unclaimed"))
+        text = self._ask(lambda: self._client.hget(key, "claimable"))
         try:
             return msgspec.json.decode(text or b"[]", type=list[int])
         except (msgspec.MsgspecError, TypeError) as error:
@@ -275,7 +275,7 @@ def _run_state(
     Raises:
         ValueError, KeyError, TypeError: Somebody else wrote there.
     """
-    ranges = msgspec.json.decode(run[b"models"], type=list[tuple[int, int]])
+    ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[int, int]])
     found = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
