@@ -56,41 +56,41 @@ class _TakenError(UltraparError):
 
 
 class Appetite:
-    """How many cases of each model to claim: pure; a look is a call of `wants`.
+    """How many cases of each line to claim: pure; a look is a call of `wants`.
 
     Args:
-        n_models: How many models there are.
+        n_lines: How many lines there are.
     """
 
-    def __init__(self, n_models: int) -> None:
-        self._begun = [0] * n_models
+    def __init__(self, n_lines: int) -> None:
+        self._begun = [0] * n_lines
 
     def wants(
         self,
         claimed: Sequence[int],
         begun: Sequence[int],
-        unclaimed: Sequence[int],
+        claimable: Sequence[int],
         room: Sequence[int],
     ) -> list[tuple[int, int]]:
-        """What to claim now, by model.
+        """What to claim now, by line.
 
         Args:
-            claimed: Cases of each model that were ever claimed here.
+            claimed: Cases of each line that were ever claimed here.
             begun: Those of them that were begun.
-            unclaimed: Cases of each model that nobody has claimed.
-            room: Requests of each model that could be in flight beside those that are. `NO_PART`:
+            claimable: Cases of each line that anybody could claim now.
+            room: Requests of each line that could be in flight beside those that are. `NO_PART`:
                 this host has no part of its limits, and what it claimed would wait for others.
         """
         found: list[tuple[int, int]] = []
-        for model, n_begun in enumerate(begun):
-            n_new = n_begun - self._begun[model]
-            self._begun[model] = n_begun
-            if room[model] == NO_PART:
+        for line, n_begun in enumerate(begun):
+            n_new = n_begun - self._begun[line]
+            self._begun[line] = n_begun
+            if room[line] == NO_PART:
                 continue
-            ahead = max(LEAST, 2 * n_new if n_begun else min(FIRST, room[model]))
-            n = min(ahead - (claimed[model] - n_begun), unclaimed[model])
+            ahead = max(LEAST, 2 * n_new if n_begun else min(FIRST, room[line]))
+            n = min(ahead - (claimed[line] - n_begun), claimable[line])
             if n > 0:
-                found.append((model, n))
+                found.append((line, n))
         return found
 
 

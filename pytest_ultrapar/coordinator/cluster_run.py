@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import time
-from collections import Counter
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.cluster.claiming import Claiming
+    from pytest_ultrapar.cluster.identity import NumberedCases
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.waiting_line import WaitingLine
@@ -45,7 +45,7 @@ _ALONE = {
     "gate_baseline": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
 }
 """Options of one host's run, and why they are."""
-_MODES = ("ultra",)
+_MODES = ("ultra", "phase", "rotate")
 
 
 def refuse_options(options: Options, pool: Pool) -> None:
@@ -126,6 +126,7 @@ class ClusterRun:
         self._patience_s = options.cluster_patience_s
         self._server = ClusterServer(address)
         self._claiming: Claiming | None = None
+        self._numbered: NumberedCases | None = None
         self._case_of: dict[str, str] = {}
 
     def look(self, line: WaitingLine) -> None:
@@ -166,18 +167,16 @@ class ClusterRun:
         manifest: Manifest,
         directory: Path,
         cases: Sequence[Case],
-        models: Sequence[str],
         *,
         line: WaitingLine,
         status: Callable[[], BrokerStatus | None],
     ) -> str:
-        """Join the run, after `share_limits`; returns a line for people.
+        """Join the run, after `own_assignment`; returns a line for people.
 
         Args:
             manifest: Of this host's run.
             directory: Of this host's run.
             cases: All of them.
-            models: Those that make cases, in the order of the pool.
             line: Says what is waited for.
             status: What the broker says now, from any thread.
 
@@ -185,9 +184,10 @@ class ClusterRun:
             ConfigError: Other hosts run something else, or one of this name is at work.
         """
         from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity  # noqa: PLC0415
+        from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
 
-        numbered = NumberedCases(cases, models)
+        numbered = self._numbered
+        assert numbered is not None
         self._case_of = {case.nodeid: case.case_id for case in cases}
         identity = RunIdentity(
             version=manifest.versions.get("pytest-ultrapar", ""),
@@ -195,6 +195,7 @@ class ClusterRun:
             mode=manifest.mode,
             rate_mode=manifest.rate_mode,
             policy=manifest.policy,
+            groups=numbered.groups,
             shard="",
             pool=manifest.pool_digest,
             models=numbered.models,
@@ -224,41 +225,49 @@ class ClusterRun:
             f"{said.n_done} of {counted(len(numbered), 'case')} done"
         )
 
-    def share_limits(
+    def own_assignment(
         self,
-        pool: Pool,
-        lanes: Sequence[Lane],
-        cases: Sequence[Case],
         assignment: Assignment,
+        cases: Sequence[Case],
+        models: Sequence[str],
+        lanes: Sequence[Lane],
+    ) -> Assignment:
+        """What this host's broker is to keep to of an assignment of the whole run.
+
+        Args:
+            assignment: Of the run.
+            cases: All of them.
+            models: Those that make cases, in the order of the pool.
+            lanes: Those that cases may use.
+        """
+        from pytest_ultrapar.cluster.identity import NumberedCases  # noqa: PLC0415 - with a cluster only
+
+        self._numbered = NumberedCases(cases, models, assignment.groups)
+        return self._numbered.own_assignment(assignment, lanes)
+
+    def share_limits(
+        self, pool: Pool, lanes: Sequence[Lane]
     ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
-        """What the broker needs to keep to this host's part of all limits.
+        """What the broker needs to keep to this host's part of all limits, after `own_assignment`.
 
         Args:
             pool: The pool.
             lanes: Those that the run may use.
-            cases: All of them.
-            assignment: What this host would do alone.
 
         Returns:
             The rows that are shared, and who tells the broker its part of them.
-
-        Raises:
-            ConfigError: The assignment holds over hosts in a way that cannot be kept.
         """
-        from pytest_ultrapar.cluster.host_shares import SharingSettings, epoch_path  # noqa: PLC0415
+        from pytest_ultrapar.cluster.host_shares import (  # noqa: PLC0415 - with a cluster only
+            Line,
+            SharingSettings,
+            epoch_path,
+        )
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
-        if assignment.groups:
-            msg = (
-                f"--ultrapar-cluster-run: policy {self._options.policy} says which cases wait for "
-                "others, and hosts do not know of each other's; choose even, by-key, by-model or "
-                "round-robin"
-            )
-            raise ConfigError(msg)
+        numbered = self._numbered
+        assert numbered is not None
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)
-        counts = Counter(case.model for case in cases)
-        models = tuple(dict.fromkeys((*pool.subjects, *counts)))
         config = SharingSettings(
             # One with a password is in the environment, where the broker finds it, too.
             url=self._options.cluster,
@@ -268,8 +277,8 @@ class ClusterRun:
             rows=shared.specs,
             limits=shared.limits,
             lanes=shared.lanes,
-            models=models,
-            n_cases=tuple(counts[model] for model in models),
+            lines=tuple(Line(line.model, line.name) for line in numbered.lines),
+            n_cases=tuple(last - first for first, last in numbered.ranges),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
         )
         shares = SharesSettings(
