@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pytest_ultrapar.cluster.claims import (
-    ClaimCall,
     Claimed,
     GroupRule,
     JoinCall,
@@ -165,9 +164,9 @@ class ClaimBook:
         if any(self.open(one) for one in sharers if one != group):
             return False
         holder = self.locks.get(lock)
-        if holder is not None and not self.is_over(holder):
-            if self.open(holder) or self.is_startable(holder, now_ms):
-                return holder == group
+        goes_on = holder is not None and not self.is_over(holder)
+        if goes_on and (self.open(holder) or self.is_startable(holder, now_ms)):
+            return holder == group
         able = (one for one in sharers if self.left(one) and self.is_startable(one, now_ms))
         return next(able, None) == group
 

@@ -388,7 +388,7 @@ class LaneBroker:
         now_s = max(now_s, self._now_s)
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
         workers = self._workers.values()
-        return wants_of(self._table, workers, unclaimed, groups, bears or {}, now_s)
+        return wants_of(self._table, workers, unclaimed, bears or {}, now_s, groups=groups)
 
     def take_news(self, now_s: float) -> list[News]:
         """What this host learned of keys, instances and lanes since the last call."""

@@ -68,9 +68,10 @@ def wants_of(
     table: LaneTable,
     workers: Collection[WorkerState],
     unclaimed: Mapping[str, int],
-    groups: Mapping[GroupState, int],
     bears: Mapping[LaneId, float],
     now_s: float,
+    *,
+    groups: Mapping[GroupState, int],
 ) -> Wants:
     """What a host could use now; the arguments are those of `LaneBroker.wants`."""
     of_model, largest, dearest = _demand(table, workers, unclaimed)

@@ -24,6 +24,7 @@ from pytest_ultrapar.cluster.claims import (
     OtherRun,
     SameName,
 )
+from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import refuse_other
 from pytest_ultrapar.cluster.server import NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
@@ -42,13 +43,13 @@ FIRST, LEAST = 8, 2
 """Cases of a model that are claimed ahead: before any began, and at least."""
 LOOK_S, IDLE_S = 0.2, 1.0
 """Seconds between two looks while there is something to claim, and while there is not."""
-
-
-STILL_S = 5.0
-"""When nothing has been in flight or waited for so long, all that was claimed has ended."""
+SOON_S = 0.02
+"""While cases wait for others to end, the next look comes so soon after one of ours did."""
+STILL_S, STUCK_S = 5.0, 60.0
+"""When nothing has been in flight or waited for so long, all that was claimed has ended; the longer
+time is for what other cases wait for, since a fixture may take a while before the first request."""
 SAID_S = 3.0
 """Trouble that is over sooner is not worth a line."""
-_LEAVE_TRIES = 5
 
 
 class _TakenError(UltraparError):
@@ -141,19 +142,15 @@ class Claiming:
         self._host = self._seq = 0
         self.said: Claimed | None = None
         self.n_lost = 0
-        self._appetite = Appetite(len(cases.ranges))
-        self._claimed = [0] * len(cases.ranges)
-        self._begun = [0] * len(cases.ranges)
-        self._room = [NO_PART] * len(cases.ranges)
+        self._appetite = Appetite(len(cases.lines))
+        self._counts = HostCounts(cases)
         self._holding: set[int] = set()
-        self._n_to_ask = self._n_ended = self._n_claimed = 0
+        self._n_claimed = 0
         self._done: list[int] = []
         self._failed: list[int] = []
         self._all_done: set[int] = set()
         self._all_failed: set[int] = set()
         self._new: deque[tuple[int, str]] = deque()
-        self._reported = [0] * len(cases.ranges)
-        self._skipped = [0] * len(cases.ranges)
         self._is_over = False
         self._busy_s = time.monotonic()
         self._offer: Callable[[Sequence[int]], object] = lambda _: None
@@ -161,7 +158,7 @@ class Claiming:
         self._lost: Callable[[str], object] = lambda _: None
         self._troubled: Callable[[str], object] = lambda _: None
         self._trouble = ""
-        self._is_said = False
+        self._has_warned = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -264,7 +261,7 @@ class Claiming:
 
     def _claim_until_over(self) -> None:
         is_new_server = False
-        well_s = time.monotonic()
+        last_well_s = time.monotonic()
         call: ClaimCall | None = None
         while not self._stop.is_set():
             call = call or self._next_call()
@@ -289,21 +286,36 @@ class Claiming:
             # Whoever renews the limits may be in trouble alone.
             trouble = trouble or self._trouble
             if not trouble:
-                well_s, self._is_said = time.monotonic(), False
-            elif self._lasts_too_long(time.monotonic() - well_s, trouble):
-                self._lost(f"{trouble}; it was waited for for {self._patience_s:g} s")
+                last_well_s, self._has_warned = time.monotonic(), False
+            elif self._lasts_too_long(time.monotonic() - last_well_s, trouble):
+                self._lost(f"{trouble}; the run waited {self._patience_s:g} s for it")
                 return
             if said is not None:
                 is_drained = said.drained and not self._n_open()
                 if (said.is_over or is_drained) and not self._is_over:
                     self._is_over = True
                     self._over()
-            self._stop.wait(IDLE_S if self._is_over or trouble else LOOK_S)
+            if self._is_over or trouble:
+                self._stop.wait(IDLE_S)
+            else:
+                self._wait_for_next_look()
+
+    def _wait_for_next_look(self) -> None:
+        """Wait, but not for long after one of ours ended that others wait for."""
+        assert self.said is not None
+        if self.said.claimable == self.said.unclaimed:
+            self._stop.wait(LOOK_S)
+            return
+        until_s = time.monotonic() + LOOK_S
+        while time.monotonic() < until_s and not self._stop.wait(SOON_S):
+            status = self._status()
+            if self._new or (status is not None and status.ended_episodes > self._counts.n_ended):
+                return
 
     def _lasts_too_long(self, troubled_s: float, trouble: str) -> bool:
         """Whether trouble has lasted for too long; says so once when it begins to last."""
-        if troubled_s > SAID_S and not self._is_said:
-            self._is_said = True
+        if troubled_s > SAID_S and not self._has_warned:
+            self._has_warned = True
             self._troubled(f"{trouble}; nothing is sent meanwhile")
         return troubled_s > self._patience_s
 
@@ -312,25 +324,15 @@ class Claiming:
         status = self._status()
         if status is not None:
             # A broker that is not there yet, or busy, is asked at the next look.
-            self._n_ended = status.ended_episodes
+            self._counts.hear(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = time.monotonic()
-            for one in status.models:
-                if one.model in self._cases.models:
-                    place = self._cases.models.index(one.model)
-                    self._begun[place] = sum(one.open.values()) + sum(one.ended.values())
             self._trouble = status.trouble
-            room = status.room or {}
-            self._room = [room.get(model, NO_PART) for model in self._cases.models]
         assert self.said is not None
-        # Some end without a request: those that a test or a fixture skips, and whose fixtures fail.
-        begun = [
-            max(asked + skipped, reported)
-            for asked, skipped, reported in zip(
-                self._begun, self._skipped, self._reported, strict=True
-            )
-        ]
-        wants = self._appetite.wants(self._claimed, begun, self.said.unclaimed, self._room)
+        counts = self._counts
+        wants = self._appetite.wants(
+            counts.claimed, counts.begun(), self.said.claimable, counts.room
+        )
         return ClaimCall(
             host=self._host,
             life=self._life,
@@ -338,6 +340,7 @@ class Claiming:
             done=self._done,
             failed=self._failed,
             open=self._n_open(),
+            open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
             wants=[] if self._is_over else wants,
             said=_told(status),
@@ -351,11 +354,19 @@ class Claiming:
         """
         if time.monotonic() - self._busy_s > STILL_S:
             return 0
-        return max(0, self._n_to_ask - self._n_ended)
+        return self._counts.n_open()
+
+    def _open_of(self) -> list[tuple[int, int]]:
+        return [] if time.monotonic() - self._busy_s > STUCK_S else self._counts.open_of()
 
     def _take(self, said: Claimed, call: ClaimCall) -> None:
-        mine = self._holding | self._all_done | self._all_failed
-        given = [number for number in said.given if number not in mine]
+        given, again = [], []
+        for number in said.given:
+            if number in self._all_done or number in self._all_failed:
+                # Finished here: the server forgot it, or it was reopened.
+                again.append(number)
+            elif number not in self._holding:
+                given.append(number)
         cases = [self._cases.cases[number] for number in given]
         if cases:
             with self._path.open("a", encoding="utf-8") as file:
@@ -364,17 +375,13 @@ class Claiming:
         self._seq += 1
         for numbers in (call.done, call.failed):
             self._holding.difference_update(numbers)
-        # What comes again was finished here: the server forgot it, or it was reopened.
-        again = [number for number in said.given if number in self._all_done | self._all_failed]
         self._done, self._failed = again, []
         if not given:
             return
         self._busy_s = time.monotonic()
         self._holding.update(given)
-        for case, number in zip(cases, given, strict=True):
-            if case.skipped is None:
-                self._claimed[self._cases.model_of(number)] += 1
-                self._n_to_ask += 1
+        for number in given:
+            self._counts.claim(number)
         self._n_claimed += len(given)
         self._offer([case.index for case in cases])
 
@@ -391,12 +398,14 @@ class Claiming:
             name=self._name,
             life=self._life,
             identity=self._identity,
-            models=self._cases.ranges,
+            lines=self._cases.ranges,
+            groups=self._cases.rules(),
             comes_back=comes_back,
             holding=sorted(self._holding - self._all_done - self._all_failed),
             # A server that forgot the run hears of all.
             done=sorted(self._all_done),
             failed=sorted(self._all_failed),
+            open_of=self._open_of(),
         )
 
     def _joined(self, said: Claimed) -> Claimed:
@@ -408,10 +417,7 @@ class Claiming:
         while self._new:
             number, outcome = self._new.popleft()
             failed = outcome == "infra"
-            if self._cases.cases[number].skipped is None:
-                model = self._cases.model_of(number)
-                self._reported[model] += 1
-                self._skipped[model] += outcome == "skipped"
+            self._counts.report(number, outcome)
             (self._failed if failed else self._done).append(number)
             (self._all_failed if failed else self._all_done).add(number)
 

@@ -11,6 +11,7 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.cluster.claims import GroupRule
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.publish import NOT_THAT_JSON
 from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.store.cases_file import suite_digest
@@ -18,7 +19,7 @@ from pytest_ultrapar.store.cases_file import suite_digest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_ultrapar.pool.model import Lane, LaneId
+    from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
 
 _LONGEST = 60
@@ -103,7 +104,7 @@ class NumberedCases:
 
     Attributes:
         models: The models that make cases, in the order of the pool.
-        lines: Those of the groups, in the order of the assignment; then the free ones of each model.
+        lines: Those of groups, in the order of the assignment; then the free ones of each model.
         ranges: For each line, the first of its numbers and the one behind its last.
         cases: By number.
     """
@@ -112,9 +113,7 @@ class NumberedCases:
         self, cases: Sequence[Case], models: Sequence[str], groups: Sequence[Group] = ()
     ) -> None:
         self._groups = tuple(groups)
-        group_of = {
-            case_id: place for place, group in enumerate(groups) for case_id in group.cases
-        }
+        group_of = {case_id: place for place, group in enumerate(groups) for case_id in group.cases}
         by_model: dict[str, list[Case]] = {model: [] for model in models}
         in_groups: list[dict[str, list[Case]]] = [{} for _ in groups]
         for case in cases:

@@ -51,12 +51,13 @@ def test_cases_of_a_model_stand_together():
     numbered = NumberedCases([case(i, "ab"[i % 2]) for i in range(5)], ["b", "a", "none"])
     assert [one.index for one in numbered.cases] == [1, 3, 0, 2, 4]
     assert numbered.ranges == [(0, 2), (2, 5), (5, 5)]
-    assert [numbered.model_of(number) for number in range(5)] == [0, 0, 1, 1, 1]
+    assert [numbered.line_of(number) for number in range(5)] == [0, 0, 1, 1, 1]
 
 
 def identity(**changed):
     same = {
         "version": "1", "seed": 0, "mode": "ultra", "rate_mode": "fixed", "policy": "even",
+        "groups": "",
         "shard": "", "pool": "p", "models": ("m",), "n_cases": 3, "suite": "s", "order": "o",
         "data": {"tasks": "x"},
     }  # fmt: skip
@@ -76,6 +77,7 @@ def identity(**changed):
         ),
         ({"suite": "t", "order": "u"}, "the cases are not the same"),
         ({"order": "u"}, "the order in which pytest collects the cases is not the same"),
+        ({"groups": "g"}, "the groups of the policy are not the same"),
         ({"data": {}}, "the tasks: x here, none there"),
     ],
 )
