@@ -370,6 +370,9 @@ def test_one_at_a_time_is_one_over_all_hosts(project, hosts, lab):
 ASSIGN = """
 from pytest_ultrapar import Assignment, Group
 
+def pytest_ultrapar_policies(mode):
+    return ["ours"] if mode == "phase" else None
+
 def pytest_ultrapar_assign(workers, lanes, cases):
     by_model = {}
     for case in cases:
