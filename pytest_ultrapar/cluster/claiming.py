@@ -70,7 +70,7 @@ class Appetite:
         self,
         claimed: Sequence[int],
         begun: Sequence[int],
-        claimable: Sequence[int],
+        unclaimed: Sequence[int],
         room: Sequence[int],
     ) -> list[tuple[int, int]]:
         """What to claim now, by line.
@@ -78,7 +78,8 @@ class Appetite:
         Args:
             claimed: Cases of each line that were ever claimed here.
             begun: Those of them that were begun.
-            claimable: Cases of each line that anybody could claim now.
+            unclaimed: Cases of each line that nobody has claimed, those that wait for others
+                included: what has ended here meanwhile may be what they wait for.
             room: Requests of each line that could be in flight beside those that are. `NO_PART`:
                 this host has no part of its limits, and what it claimed would wait for others.
         """
@@ -89,7 +90,7 @@ class Appetite:
             if room[line] == NO_PART:
                 continue
             ahead = max(LEAST, 2 * n_new if n_begun else min(FIRST, room[line]))
-            n = min(ahead - (claimed[line] - n_begun), claimable[line])
+            n = min(ahead - (claimed[line] - n_begun), unclaimed[line])
             if n > 0:
                 found.append((line, n))
         return found
@@ -331,7 +332,7 @@ class Claiming:
         assert self.said is not None
         counts = self._counts
         wants = self._appetite.wants(
-            counts.claimed, counts.begun(), self.said.claimable, counts.room
+            counts.claimed, counts.begun(), self.said.unclaimed, counts.room
         )
         return ClaimCall(
             host=self._host,

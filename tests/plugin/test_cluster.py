@@ -355,9 +355,7 @@ def test_a_key_serves_one_model_after_the_other_over_all_hosts(project, hosts, l
 
 def test_a_model_begins_when_the_one_before_has_ended_on_all_hosts(project, hosts, lab):
     server = lab("workers = 2", 0.1, models=("m", "n"))
-    log = run_together(
-        project, hosts, server, 16, "--ultrapar-policy=batch:1", args=("-n0", "-n2")
-    )
+    log = run_together(project, hosts, server, 16, "--ultrapar-policy=batch:1", args=("-n0", "-n2"))
     assert spans(log, model="m")[1] <= spans(log, model="n")[0]
 
 
