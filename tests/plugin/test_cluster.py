@@ -605,3 +605,12 @@ def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch)
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == 0, output
     assert len(project.rows()) == N
+
+
+def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
+    """No host has a part of any limit then, and yet somebody has to say what becomes of them."""
+    project.suite(SUITE.replace('f"say {n}"', 'f"status 401 {n}"'))
+    host = hosts("one", "-n0")
+    output = host.end(60)
+    assert host.code == 1, output
+    assert Counter(row["outcome"] for row in host.rows()) == {"infra": N}
