@@ -231,7 +231,7 @@ local function answer(host, given)
     n_unclaimed = n_unclaimed + left[line]
   end
   -- Whoever asks for limits wants to know how much may come.
-  redis.call('HSET', RUN, 'claimable', cjson.encode(can))
+  redis.call('HSET', RUN, 'claimable', cjson.encode(can), 'unclaimed', cjson.encode(left))
   local n_open = number(RUN, 'n_open')
   local elected = redis.call('HGET', RUN, 'elected')
   if n_unclaimed == 0 and n_open == 0 and waits_ms() == 0 then

@@ -43,6 +43,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
         n_cases: How many cases there are.
         suite: Digest of their ids, in any order.
         order: Digest of their ids as collected, by model.
+        numbers: Digest of their ids in the order of their numbers.
         data: What the suites say of their data, by name.
     """
 
@@ -58,6 +59,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     n_cases: int
     suite: str
     order: str
+    numbers: str
     data: dict[str, str] = {}
 
     def text(self) -> str:
@@ -199,6 +201,12 @@ class NumberedCases:
     def suite(self) -> str:
         """Digest of the cases, whatever their order."""
         return suite_digest(self.cases)
+
+    @property
+    def numbers(self) -> str:
+        """Digest of the cases in the order of their numbers."""
+        ids = "\n".join(case.case_id for case in self.cases)
+        return hashlib.sha256(ids.encode()).hexdigest()
 
     @property
     def order(self) -> str:

@@ -202,6 +202,7 @@ class ClusterRun:
             n_cases=len(numbered),
             suite=numbered.suite,
             order=numbered.order,
+            numbers=numbered.numbers,
             data=manifest.data,
         )
         self._claiming = Claiming(

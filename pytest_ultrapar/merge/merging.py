@@ -74,6 +74,7 @@ REPEATED = "repeated"
 """Kind of an episode whose case counts as another part answered it."""
 _REPORT = "report.md"
 _TABLES_FILE = "tables.json"
+_ASSIGNMENT_FILE = "assignment.json"
 
 
 class MergedRun(NamedTuple):
@@ -500,6 +501,10 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
             for suite, own in here.items()
         ],
     )
-    tables = sources[0].directory / _TABLES_FILE
-    if tables.exists():
-        shutil.copyfile(tables, stage / _TABLES_FILE)
+    names = [_TABLES_FILE]
+    if sources[0].part.manifest.cluster_run is not None:
+        # All hosts have the same groups, by which the server of the cluster numbers the cases.
+        names.append(_ASSIGNMENT_FILE)
+    for name in names:
+        if (sources[0].directory / name).exists():
+            shutil.copyfile(sources[0].directory / name, stage / name)

@@ -63,6 +63,7 @@ def identity(**changed):
         "version": "1", "seed": 0, "mode": "ultra", "rate_mode": "fixed", "policy": "even",
         "groups": "",
         "shard": "", "pool": "p", "models": ("m",), "n_cases": 3, "suite": "s", "order": "o",
+        "numbers": "x",
         "data": {"tasks": "x"},
     }  # fmt: skip
     return RunIdentity(**same | changed)
@@ -148,6 +149,8 @@ def test_the_server_is_told_the_rules_of_groups_and_the_own_broker_only_their_la
     ]
     lanes = [lane("a"), lane("b", "key0"), lane("b", "key1")]
     own = numbered.own_assignment(Assignment({"gw0": ("a/key",)}, groups), lanes)
+    again = NumberedCases(numbered.cases, numbered.models, own.groups)
+    assert again.numbers == numbered.numbers
     assert own.home == {"gw0": ("a/key",)}
     assert own.groups == (Group("m", ids(0, 2), ("a/key",)), Group("n", ids(1), ("b/key1",)))
     check_assignment(own, [one.lane_id for one in lanes])
@@ -157,6 +160,7 @@ def test_hosts_of_other_groups_number_otherwise_and_have_the_same_order():
     one, two = grouped((Group("x", ids(0, 1)),)), grouped((Group("x", ids(0)),))
     assert one.order == two.order == grouped(()).order
     assert one.groups != two.groups
+    assert one.numbers != two.numbers
     assert grouped(()).groups == ""
 
 
