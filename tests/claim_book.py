@@ -116,7 +116,8 @@ class ClaimBook:
             self.done -= self.failed
             self.failed.clear()
         answer = self._answer(self._next, now_ms, [])
-        return msgspec.structs.replace(answer, n_lost=len(call.holding) - len(again))
+        lost = [case for case in call.holding if case not in again]
+        return msgspec.structs.replace(answer, lost=lost)
 
     def _answer(self, number: int, now_ms: int, given: list[int]) -> Claimed:
         said = Claimed(

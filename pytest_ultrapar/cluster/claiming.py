@@ -104,8 +104,6 @@ class Claiming:
 
     Attributes:
         said: What the server said last; None before `join`.
-        n_lost: Cases that this host had claimed and that were given to others meanwhile: they may
-            have been asked twice.
     """
 
     def __init__(
@@ -142,7 +140,7 @@ class Claiming:
         self._identity = ""
         self._host = self._seq = 0
         self.said: Claimed | None = None
-        self.n_lost = 0
+        self._lost_cases: set[int] = set()
         self._appetite = Appetite(len(cases.lines))
         self._counts = HostCounts(cases)
         self._holding: set[int] = set()
@@ -167,6 +165,11 @@ class Claiming:
     def n_claimed(self) -> int:
         """Cases that this host ever claimed."""
         return self._n_claimed
+
+    @property
+    def n_lost(self) -> int:
+        """Cases of this host that others were given while it was silent: some were asked twice."""
+        return len(self._lost_cases)
 
     # -- the main thread ---------------------------------------------------------------------------
 
@@ -411,7 +414,7 @@ class Claiming:
 
     def _joined(self, said: Claimed) -> Claimed:
         self._host, self._seq, self.said = said.host, 0, said
-        self.n_lost += said.n_lost
+        self._lost_cases.update(said.lost)
         return said
 
     def _collect(self) -> None:

@@ -86,16 +86,18 @@ local function finish(cases, has_failed)
 end
 
 -- Claims that a host had before it was taken for dead, or before the server forgot them.
+-- Returns those that others have by now.
 local function take_again(host, cases)
-  local n = 0
+  local lost = {}
   for _, case in ipairs(cases) do
     if redis.call('GETBIT', DONE, case) == 0 and not redis.call('ZSCORE', CLAIMS, case) then
       redis.call('ZREM', BACK, case)
       redis.call('ZADD', CLAIMS, host, case)
-      n = n + 1
+    else
+      lost[#lost + 1] = case
     end
   end
-  return n
+  return lost
 end
 
 local lines, groups, group_of = nil, nil, {}
@@ -295,7 +297,7 @@ if call.op == 'join' then
     name = call.name, life = call.life, joined_ms = now_ms, said = call.said}))
   finish(call.done, false)
   finish(call.failed, true)
-  local n_lost = #call.holding - take_again(host, call.holding)
+  local lost = take_again(host, call.holding)
   set_open(host, #call.holding)
   set_held(host, call.open_of)
   if not call.comes_back then
@@ -314,7 +316,7 @@ if call.op == 'join' then
   end
   expire()
   local said = answer(host, {})
-  said[#said + 1] = n_lost
+  said[#said + 1] = lost
   return said
 end
 

@@ -159,7 +159,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
         claimable: Those of them that the rules of their groups allow now.
         given: Cases that are this host's from now on.
         drained: Whether an operator wants the host to begin nothing more.
-        n_lost: Cases that it held and that are somebody else's by now; known after a `JoinCall`.
+        lost: Cases that it held and that others have, or have done, by now; after a `JoinCall`.
     """
 
     host: int
@@ -173,7 +173,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     claimable: list[int]
     given: list[int] = []
     drained: bool = False
-    n_lost: int = 0
+    lost: list[int] = []
 
     @property
     def is_over(self) -> bool:
@@ -214,7 +214,7 @@ def read_answer(said: Sequence[Any]) -> ClaimAnswer | None:
     """
     match said:
         case [b"ok", int(host), int(n_hosts), int(n_done), int(n_failed), int(n_open), *rest]:
-            elected, waits_ms, unclaimed, claimable, given, drained, *n_lost = rest
+            elected, waits_ms, unclaimed, claimable, given, drained, *lost = rest
             return Claimed(
                 host=host,
                 n_hosts=n_hosts,
@@ -227,7 +227,7 @@ def read_answer(said: Sequence[Any]) -> ClaimAnswer | None:
                 claimable=claimable,
                 given=given,
                 drained=bool(drained),
-                n_lost=n_lost[0] if n_lost else 0,
+                lost=lost[0] if lost else [],
             )
         case [b"other", bytes(identity)]:
             return OtherRun(identity.decode(errors="replace"))

@@ -402,7 +402,7 @@ def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
         assert len(at_once) <= 2
 
 
-def test_other_groups_under_the_same_name_are_refused(project, hosts, lab):
+def test_other_groups_under_the_same_name_are_refused(project, hosts, lab, kv, monkeypatch, capsys):  # noqa: PLR0917
     server = lab("workers = 3", 0.01, models=("m", "n"))
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(ASSIGN)
@@ -412,6 +412,28 @@ def test_other_groups_under_the_same_name_are_refused(project, hosts, lab):
     output = other.end()
     assert other.code == 4, output
     assert "the groups of the policy are not the same" in output
+    whole = project.pytester.path / "whole"
+    assert main(["merge", str(project.pytester.path / "host0"), "--out", str(whole)]) == 0
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    # The same numbers are the same cases, or some would have no result.
+    assert main(["cluster", "reopen", "night", str(whole)]) == 0
+    assert "0 cases" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, hosts, lab):
+    project.suite(cases(40))
+    server = lab("workers = 2", 0.5, models=("m", "n"))
+    options = (server.option, "--ultrapar-policy=batch:1")
+    one, two = hosts("one", "-n0", *options), hosts("two", "-n2", *options)
+    server.wait_for(32)
+    one.process.send_signal(signal.SIGKILL)
+    output = two.end()
+    assert two.code == 0, output
+    assert "run night: all 80 cases are done" in output
+    log = server.log
+    assert log.count(429) == 0
+    assert spans(log, model="m")[1] <= spans(log, model="n")[0]
 
 
 @pytest.mark.slow
