@@ -48,6 +48,9 @@ SOON_S = 0.02
 STILL_S, STUCK_S = 5.0, 60.0
 """When nothing has been in flight or waited for so long, all that was claimed has ended; the longer
 time is for what other cases wait for, since a fixture may take a while before the first request."""
+AT_ONCE = 20_000
+"""Cases that one call says are finished: a server that forgot the run hears of all, and 300,000 in
+one call would keep it for a second."""
 SAID_S = 3.0
 """Trouble that is over sooner is not worth a line."""
 
@@ -341,8 +344,8 @@ class Claiming:
             host=self._host,
             life=self._life,
             seq=self._seq,
-            done=self._done,
-            failed=self._failed,
+            done=self._done[:AT_ONCE],
+            failed=self._failed[:AT_ONCE],
             open=self._n_open(),
             open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
@@ -379,7 +382,8 @@ class Claiming:
         self._seq += 1
         for numbers in (call.done, call.failed):
             self._holding.difference_update(numbers)
-        self._done, self._failed = again, []
+        self._done = self._done[len(call.done) :] + again
+        self._failed = self._failed[len(call.failed) :]
         if not given:
             return
         self._busy_s = time.monotonic()
@@ -391,10 +395,14 @@ class Claiming:
 
     def _come_back(self) -> Claimed:
         """Join again: this host was taken for dead, or the server forgot it."""
-        said = self._server.claim(self._run, self._join_call(comes_back=True))
+        call = self._join_call(comes_back=True)
+        said = self._server.claim(self._run, call)
         if not isinstance(said, Claimed):
             msg = f'run "{self._run}" goes on without this host: another one took its name'
             raise _TakenError(msg)
+        # The rest is said while nobody is given a case yet.
+        self._done = sorted(self._all_done.difference(call.done))
+        self._failed = sorted(self._all_failed.difference(call.failed))
         return self._joined(said)
 
     def _join_call(self, *, comes_back: bool) -> JoinCall:
@@ -407,8 +415,8 @@ class Claiming:
             comes_back=comes_back,
             holding=sorted(self._holding - self._all_done - self._all_failed),
             # A server that forgot the run hears of all.
-            done=sorted(self._all_done),
-            failed=sorted(self._all_failed),
+            done=sorted(self._all_done)[:AT_ONCE],
+            failed=sorted(self._all_failed)[:AT_ONCE],
             open_of=self._open_of(),
         )
 

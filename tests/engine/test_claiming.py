@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import BrokerStatus, GroupProgress, ModelProgress
+from pytest_ultrapar.cluster import claiming
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claiming import Claiming
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
@@ -154,6 +156,21 @@ def test_one_at_a_time_over_all_hosts(kv, tmp_path):
     world = World(kv, (Group("all", tuple(one.case_id for one in cases()), at_once=1),))
     play(world, tmp_path)
     assert world.most_open == 1
+
+
+def test_a_server_that_forgot_the_run_hears_of_all_that_is_done(kv, tmp_path, monkeypatch):
+    monkeypatch.setattr(claiming, "AT_ONCE", 8)
+    world = World(kv)
+    host = Host(world, "one", tmp_path / "one")
+    host.start()
+    assert host.over.wait(30), host.lost
+    kv.client().flushall()
+    deadline_s = time.monotonic() + 30
+    while kv.client().bitcount("{ultrapar:default}:run:night:done") < N:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    host.claiming.leave()
+    assert sorted(host.offered) == list(range(N))
 
 
 def test_another_host_of_that_name_is_refused(kv, tmp_path):
