@@ -59,7 +59,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
     from pytest_ultrapar.broker.news import News
-    from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.broker.protocol import (
+        Feedback,
+        KnownLane,
+        LeaseOutcome,
+        LeaseRequest,
+        ShareStatus,
+    )
     from pytest_ultrapar.broker.shares import Holding, Row
     from pytest_ultrapar.broker.wants import Wants
     from pytest_ultrapar.pool.model import LaneId, Pool
@@ -131,6 +137,7 @@ class LaneBroker:
         self._now_s = -math.inf
         self._n_requests = 0
         self.trouble = ""
+        self.shares: list[ShareStatus] = []
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
         """Make a worker known.
@@ -427,6 +434,7 @@ class LaneBroker:
             room=self._table.room() if self._table.shared else None,
             trouble=self.trouble,
             groups=self._progress_of_groups() if self._table.shared else [],
+            shares=self.shares,
         )
 
     def _progress_of_groups(self) -> list[GroupProgress]:

@@ -521,8 +521,7 @@ class LaneTable:
             self.look_at(limit.lanes)
         # Silence of a lane that nobody could ask is none.
         for lane in {lane: None for limit in self._sharing for lane in limit.lanes}:
-            is_closed = any(one.shares is not None and one.shares.is_closed for one in lane.path)
-            if is_closed:
+            if lane.is_share_closed:
                 self._closed_s.setdefault(lane, now_s)
             elif lane in self._closed_s:
                 lane.health.was_unused(self._closed_s.pop(lane), now_s)
@@ -737,8 +736,7 @@ def room_on(lanes: Collection[LaneState]) -> int:
     free: dict[LimitState, float] = {}
     room = NO_PART
     for lane in lanes:
-        closed = (one.shares is not None and one.shares.is_closed for one in lane.path)
-        if not lane.is_up or any(closed):
+        if not lane.is_up or lane.is_share_closed:
             continue
         own = MANY
         for limit in lane.path:

@@ -593,6 +593,11 @@ class LaneState(Wake):
         )
 
     @property
+    def is_share_closed(self) -> bool:
+        """Whether this host has no share of a limit on the way, and so cannot send."""
+        return any(one.shares is not None and one.shares.is_closed for one in self.path)
+
+    @property
     def is_removed(self) -> bool:
         """Removed for the rest of the run."""
         return self.paused_until_s == math.inf

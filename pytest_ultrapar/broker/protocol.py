@@ -277,6 +277,24 @@ class GroupProgress(msgspec.Struct, frozen=True):
     room: int
 
 
+class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
+    """This host's share of a limit that hosts share, for people.
+
+    Attributes:
+        limit: Its name.
+        word: Of its kind: the same as the pool's field.
+        share: What this host may use now, in the pool's unit: 2.0 of `qps` are two a second.
+        whole: What all hosts together may use.
+        coming: What it will have when other hosts have given theirs back.
+    """
+
+    limit: str
+    word: str
+    share: float
+    whole: float
+    coming: float
+
+
 class BrokerStatus(msgspec.Struct, frozen=True):
     """A snapshot of the whole broker.
 
@@ -290,6 +308,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
             are, on lanes of which this host has a part; `NO_PART` where it has none.
         groups: Where hosts share limits: those of the assignment.
         trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
+        shares: Where hosts share limits, what this host was told last of each; empty before.
     """
 
     now_s: float
@@ -303,6 +322,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     room: dict[str, int] | None = None
     trouble: str = ""
     groups: list[GroupProgress] = []
+    shares: list[ShareStatus] = []
 
 
 class BrokerPort(Protocol):

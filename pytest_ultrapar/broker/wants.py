@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.lane_table import LaneTable
     from pytest_ultrapar.broker.lanes import GroupState, LaneState, LimitState, WorkerState
 
+SEATS = "workers"
 TELLING_ANSWERS = 5
 """So many answers tell how long one takes."""
 ROOM = 1.5
@@ -79,11 +80,14 @@ def wants_of(
     demand = _add_groups(table, workers, groups, of_model, of_lane)
     lanes = {lane: _usable(lane, n, bears, now_s) for lane, n in of_lane.items()}
     units = {lane: _unit(lane, largest[lane.model.name]) for lane in lanes}
+    spread = _spread(lanes, demand)
     rows: dict[Row, RowWant] = {}
     for row in table.shared:
         limit = table.limit(row.limit)
         assert limit.shares is not None
-        n = _on_limit(limit, lanes, demand)
+        n: float = _on_limit(limit, lanes, demand)
+        if row.word not in (SEATS, BUDGET_ROW):
+            n = min(n, sum(lanes[lane] * spread[lane] for lane in limit.lanes))
         unit = max((units[lane] for lane in limit.lanes if lanes[lane]), default=1)
         most_money = max((dearest[lane.model.name] for lane in limit.lanes), default=0)
         if row.word == BUDGET_ROW:
@@ -192,6 +196,25 @@ def _unit(lane: LaneState, waiting: int) -> int:
     return max(1, waiting or max(last, default=0))
 
 
+def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneState, float]:
+    """Which part of what a lane could take falls on it, where the model has more lanes than work.
+
+    A case that is left could go to each of twenty keys, and is sent on one: its host would keep
+    half the rate of each from others. Lanes on which the host has no share are no help to the rest.
+    """
+    of_model: dict[str, list[LaneState]] = {}
+    for lane in lanes:
+        of_model.setdefault(lane.model.name, []).append(lane)
+    found: dict[LaneState, float] = {}
+    for model, own in of_model.items():
+        for is_closed in (True, False):
+            these = [lane for lane in own if lane.is_share_closed is is_closed]
+            total = sum(lanes[lane] for lane in (own if is_closed else these))
+            part = min(1.0, demand[model] / total) if total else 1.0
+            found.update(dict.fromkeys(these, part))
+    return found
+
+
 def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter[str]) -> int:
     """Requests that all lanes of a limit could have in flight: no model more than it has cases."""
     by_model: Counter[str] = Counter()
@@ -200,17 +223,17 @@ def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter
     return sum(min(n, demand[model]) for model, n in by_model.items())
 
 
-def _row_want(word: str, limit: LimitState, n: int, unit: int) -> RowWant:
+def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowWant:
     shares = limit.shares
     assert shares is not None
-    if word == "workers":
+    if word == SEATS:
         n = max(n, limit.seats.in_flight)
         return RowWant(int(min(n, limit.most_seats)))
     kind = LIMIT_KINDS.get(word)
     weight = 1 if kind is not None and kind.counts == "requests" else unit
     per_s = _per_s(limit, n)
     if word in shares.tranches:
-        soon = n if per_s == math.inf else max(n, math.ceil(per_s * SOON_S))
+        soon = math.ceil(n if per_s == math.inf else max(n, per_s * SOON_S))
         return RowWant(soon * weight, weight)
     whole = shares.rates[word].row if word in shares.rates else shares.tokens[word].row
     if not n or per_s == math.inf:
@@ -219,7 +242,7 @@ def _row_want(word: str, limit: LimitState, n: int, unit: int) -> RowWant:
     return RowWant(min(whole.units, units), min(weight, whole.units))
 
 
-def _per_s(limit: LimitState, n: int) -> float:
+def _per_s(limit: LimitState, n: float) -> float:
     """Requests per second that so many in flight can make at most; infinity: nobody knows."""
     n_answered = sum(lane.n_answered() for lane in limit.lanes)
     service_s = sum(lane.service_s for lane in limit.lanes)

@@ -119,6 +119,7 @@ class Claiming:
         directory: Path,
         patience_s: float,
         status: Callable[[], BrokerStatus | None],
+        waits: Callable[[BrokerStatus], str] = lambda _: "",
     ) -> None:
         """Claim nothing yet.
 
@@ -130,7 +131,9 @@ class Claiming:
             directory: The host's run directory.
             patience_s: How long the server may be silent.
             status: What the broker says now, from any thread.
+            waits: Why the host sends nothing, in words; empty where it sends.
         """
+        self._waits = waits
         self._server = server
         self._run = run
         self._name = host
@@ -350,7 +353,7 @@ class Claiming:
             open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
             wants=[] if self._is_over else wants,
-            said=_told(status),
+            said="" if status is None else self._waits(status) or _told(status),
         )
 
     def _n_open(self) -> int:
@@ -434,10 +437,8 @@ class Claiming:
             (self._all_failed if failed else self._all_done).add(number)
 
 
-def _told(status: BrokerStatus | None) -> str:
+def _told(status: BrokerStatus) -> str:
     """What `ultrapar cluster status` shows of a host beside its counts."""
-    if status is None:
-        return ""
     waited: dict[str, float] = {}
     for lane in status.lanes:
         for limit, seconds in lane.waited_s.items():

@@ -7,20 +7,21 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.text import counted, duration, visible
+from pytest_ultrapar.report.text import counted, visible
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
     from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
+    from pytest_ultrapar.cluster.status import Status
 
 NAME = "cluster"
 SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run"
 DESCRIPTION = """\
 What the hosts that share runs and limits on a Redis or Valkey server are doing.
 
-    ultrapar cluster status              all runs and their hosts
+    ultrapar cluster status [RUN]        runs and their hosts, limits and who has them
     ultrapar cluster drain RUN HOST      the host begins nothing more, and ends
     ultrapar cluster forget RUN          remove what the server knows of a run that is over
     ultrapar cluster reopen RUN DIR      cases that are done, of which the merged run in DIR has no
@@ -37,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("action", choices=_ACTIONS, help="what to do")
     parser.add_argument("words", nargs="*", metavar="RUN", help="as shown above")
+    parser.add_argument("--json", action="store_true", help="status as JSON")
+    parser.add_argument("--all", action="store_true", help="status of every host, not the first 20")
     parser.add_argument("--cluster", metavar="URL", help="the server; a password is refused here")
 
 
@@ -52,8 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
         n = str(least) if least == most else f"{least} or {most}"
         msg = f"{action} takes {n} words after it (got {len(words)}); see ultrapar cluster --help"
         raise ConfigError(msg)
+    for name in ("json", "all"):
+        if getattr(arguments, name) and action != "status":
+            msg = f"--{name} is for status, not for {action}"
+            raise ConfigError(msg)
     server = _server(arguments.cluster)
     try:
+        if action == "status":
+            sys.stdout.write(_shown(_status(server, words), arguments))
+            return 0
         for line in _do(server, action, words):
             sys.stdout.write(f"{visible(line)}\n")
     finally:
@@ -79,9 +89,6 @@ def _server(url: str | None) -> ClusterServer:
 
 
 def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
-    if action == "status":
-        yield from _status(server, words)
-        return
     if action == "forget":
         yield from _forget(server, words[0])
         return
@@ -134,33 +141,44 @@ def _find(server: ClusterServer, name: str) -> RunState:
     return state
 
 
-def _status(server: ClusterServer, words: list[str]) -> Iterator[str]:
-    names = words or server.runs()
+def _status(server: ClusterServer, words: list[str]) -> Status:
+    from pytest_ultrapar.cluster.status import Status  # noqa: PLC0415 - not for --help
+
     facts = server.facts
     assert facts is not None
-    forgets = ", appendonly no: killed, it forgets its runs" if facts.forgets else ""
-    yield f"{server.address.shown}: {facts.name}{forgets}; {counted(len(names), 'run')}"
-    for name in names:
-        yield ""
+    runs: list[RunState] = []
+    unreadable: list[tuple[str, str]] = []
+    for name in words or server.runs():
         try:
-            state = _find(server, name)
+            runs.append(_find(server, name))
         except ConfigError as error:
             if words:
                 raise
             # One that cannot be read hides no other.
-            yield f"run {name}: {error}"
-            continue
-        yield (
-            f"run {state.name}, began {duration(state.began_s)} ago: {state.n_done} of "
-            f"{counted(state.n_cases, 'case')} done, {state.n_open} under way"
-        )
-        for host in state.hosts:
-            drained = ", begins nothing more" if host.drained else ""
-            said = f"; {host.said}" if host.said else ""
-            yield (
-                f"  {host.name}: {host.n_done} done, {host.n_open} under way, heard of "
-                f"{host.seen_s:.0f} s ago{drained}{said}"
-            )
+            unreadable.append((name, str(error)))
+    ledger, problem = None, ""
+    try:
+        ledger = server.ledger()
+    except ConfigError as error:
+        problem = str(error)
+    return Status(
+        server.address.shown,
+        facts.name,
+        facts.forgets,
+        tuple(runs),
+        tuple(unreadable),
+        ledger,
+        problem,
+    )
+
+
+def _shown(status: Status, arguments: argparse.Namespace) -> str:
+    from pytest_ultrapar.cluster.status import status_json, status_lines  # noqa: PLC0415 - as above
+
+    if arguments.json:
+        return f"{status_json(status)}\n"
+    lines = status_lines(status, everything=arguments.all)
+    return "".join(f"{visible(line)}\n" for line in lines)
 
 
 def _reopen(server: ClusterServer, state: RunState, directory: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.clock import HostDayClock, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
@@ -29,11 +30,13 @@ from pytest_ultrapar.cluster.ledger import (
     Answer,
     Notice,
     Renewal,
+    RowShare,
     RowSpec,
     RowUse,
 )
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
 
 if TYPE_CHECKING:
@@ -117,6 +120,7 @@ class HostShares:
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
         self._is_closed = self._returned = False
+        self._named_in = 0
         self._applied_s = boot_s()
         self.said: Answer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -175,11 +179,21 @@ class HostShares:
         try:
             answer = self._server.renew(call)
             claimable = self._server.claimable(self._settings.claims)
+            if answer.epoch != self._named_in:
+                self._name_rows(answer.epoch)
         except NoAnswerError:
             # It may be another one when it is back.
             self._server.facts = None
             raise
         return answer, claimable if len(claimable) == len(self._settings.lines) else ()
+
+    def _name_rows(self, epoch: int) -> None:
+        """Say what the rows are called: a server that forgot them forgot that, too."""
+        names = zip(self._settings.rows, self._settings.limits, strict=True)
+        # Only `ultrapar cluster status` asks for them: no share depends on that.
+        with suppress(UltraparError):
+            self._server.name_rows(self._settings.run, {spec.name: row for spec, row in names})
+            self._named_in = epoch
 
     def _leave(self, call: Renewal) -> None:
         """Give all back that is not in use; on the thread."""
@@ -253,6 +267,12 @@ class HostShares:
         shares = dict(zip(self._settings.limits, grants, strict=True))
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
+        broker.shares = [
+            _for_people(row, spec, share, share.grant if not self._returned else 0)
+            for row, spec, share in zip(
+                self._settings.limits, self._settings.rows, answer.shares, strict=True
+            )
+        ]
         self._host.move(lambda: broker.share(shares, until_s, now_s()))
         if answer.news:
             heard = [news for notice in answer.news if (news := _news(notice)) is not None]
@@ -262,6 +282,13 @@ class HostShares:
             for share, use in zip(answer.shares, call.uses, strict=True)
         )
         return SOON_S if moves else RENEW_S
+
+
+def _for_people(row: tuple[str, str], spec: RowSpec, share: RowShare, grant: int) -> ShareStatus:
+    """A share in the unit of the pool's field: 3 per 2 s are 1.5 of `qps`."""
+    kind = LIMIT_KINDS.get(row[1])
+    per = kind.window_s * 1000 / spec.window_ms if kind is not None and spec.window_ms else 1.0
+    return ShareStatus(*row, grant * per, share.amount * per, share.target * per)
 
 
 def _notice(news: News, run: str) -> Notice:

@@ -826,7 +826,7 @@ local function renew(known)
   end
   local packed = pack(shares)
   redis.call('HSET', key_own, 'seq', seq, 'epoch', epoch, 'plan', ARGV[2], 'uses', ARGV[3], 'shares',
-    packed, 'aux', pack({ wake, calm, versions_seen, wants_seen, barred, names }))
+    packed, 'host', host, 'run', run, 'aux', pack({ wake, calm, versions_seen, wants_seen, barred, names }))
   return packed
 end
 

@@ -7,6 +7,7 @@ sent again changes nothing and is answered again; so whoever calls repeats until
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -17,18 +18,29 @@ from redis.retry import Retry
 
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
 from pytest_ultrapar.cluster.claims import (
+    KEEP_MS,
     KEY_NAMES,
+    SILENT_MS,
     Call,
     ClaimAnswer,
     ReopenCall,
     Reopened,
     read_answer,
 )
+from pytest_ultrapar.cluster.identity import RunIdentity
+from pytest_ultrapar.cluster.ledger_view import (
+    NOT_THAT_LEDGER,
+    LedgerKeys,
+    LedgerView,
+    names_of,
+    view_of,
+)
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of
 from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.publish import NOT_THAT_JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ultrapar.cluster.address import ClusterAddress
     from pytest_ultrapar.cluster.ledger import Answer as LedgerAnswer
@@ -37,6 +49,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ANSWER_S = 2.0
 """A call that took longer is repeated; the longest script takes some milliseconds."""
+ROW_NAMES = "names"
+"""Of a run's key with what it calls the rows of limits; no script touches it."""
+_AT_ONCE = 200
+"""Keys that are read in one go."""
 _PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "UNKILLABLE", "LOADING")
 """What a server says that is busy, or short of disk or replicas, for now."""
 RULES = (
@@ -128,6 +144,25 @@ class ClusterServer:
         except (msgspec.MsgspecError, TypeError) as error:
             raise self._strange(error) from None
 
+    def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
+        """Say what a run calls the rows of limits that it shares, by limit and kind.
+
+        Raises:
+            NoAnswerError, ConfigError: As `claim`.
+        """
+        key = run_prefix(self.address, run) + ROW_NAMES
+
+        def ask() -> None:
+            pipeline = self._client.pipeline()
+            pipeline.delete(key)
+            if names:
+                texts = {row: msgspec.json.encode(name) for row, name in names.items()}
+                pipeline.hset(key, mapping=texts)  # type: ignore[arg-type]
+                pipeline.pexpire(key, KEEP_MS)
+            pipeline.execute()
+
+        self._ask(ask)
+
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
 
@@ -163,16 +198,67 @@ class ClusterServer:
             for key in ("run", "hosts", "open"):
                 pipeline.hgetall(prefix + key)
             pipeline.zrange(prefix + "seen", 0, -1, withscores=True)
+            pipeline.zcard(prefix + "failed")
             pipeline.time()
             return list(pipeline.execute())
 
-        run, hosts, is_open, seen, (seconds, micros) = self._ask(ask)
+        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask)
         if not run:
             return None
         try:
             now_ms = seconds * 1000 + micros // 1000
-            return _run_state(name, run, hosts, is_open, seen=dict(seen), now_ms=now_ms)
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            return _run_state(
+                name, run, hosts, is_open, seen=dict(seen), n_failed=n_failed, now_ms=now_ms
+            )
+        except NOT_THAT_LEDGER as error:
+            raise self._strange(error) from None
+
+    def ledger(self) -> LedgerView:
+        """What it knows of limits that hosts share, whatever their run.
+
+        Raises:
+            NoAnswerError, ConfigError: As `look`.
+        """
+        prefix = self.address.key_prefix
+        ledger, seen, rows, news, time = self._many(
+            lambda pipeline: (
+                pipeline.hgetall(f"{prefix}ledger"),
+                pipeline.zrange(f"{prefix}seen", 0, -1, withscores=True),
+                pipeline.hgetall(f"{prefix}rows"),
+                pipeline.hgetall(f"{prefix}news"),
+                pipeline.time(),
+            )
+        )
+        names = self._ask_of_each(
+            self.runs(),
+            lambda pipeline, run: pipeline.hgetall(run_prefix(self.address, run) + ROW_NAMES),
+        )
+        shares = self._ask_of_each(
+            list(rows), lambda pipeline, row: pipeline.hgetall(f"{prefix}row:".encode() + row)
+        )
+        incarnations = {one for one, _ in seen} | {one for own in shares for one in own}
+        hosts = self._ask_of_each(
+            sorted(incarnations),
+            lambda pipeline, one: pipeline.hmget(f"{prefix}host:".encode() + one, "host", "run"),
+        )
+        try:
+            return view_of(
+                LedgerKeys(
+                    ledger=ledger,
+                    seen=dict(seen),
+                    rows=rows,
+                    shares=dict(zip(rows, shares, strict=True)),
+                    hosts={
+                        one: (host.decode(errors="replace"), run.decode(errors="replace"))
+                        for one, (host, run) in zip(sorted(incarnations), hosts, strict=True)
+                        if host is not None and run is not None
+                    },
+                    names=names_of(names),
+                    news=news,
+                    server_ms=time[0] * 1000 + time[1] // 1000,
+                )
+            )
+        except NOT_THAT_LEDGER as error:
             raise self._strange(error) from None
 
     def drain(self, run: str, host: str) -> None:
@@ -191,7 +277,8 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         prefix = run_prefix(self.address, run)
-        self._ask(lambda: self._client.delete(*(prefix + name for name in KEY_NAMES)))
+        names = (*KEY_NAMES, ROW_NAMES)
+        self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -202,10 +289,34 @@ class ClusterServer:
             return ask()
         except redis.RedisError as error:
             said = str(error)
-            if "user_script" in said or said.startswith(("WRONGTYPE", "ERR value is not")):
+            if "user_script" in said or "WRONGTYPE " in said or said.startswith("ERR value is not"):
                 # The scripts are right with what they wrote.
                 raise self._strange(said[:100]) from None
             refuse(self.address, error)
+
+    def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
+        """Ask for several things at once."""
+
+        def ask() -> list[Any]:
+            pipeline = self._client.pipeline(transaction=False)
+            add(pipeline)
+            return list(pipeline.execute())
+
+        return self._ask(ask)
+
+    def _ask_of_each(
+        self, names: Sequence[T], add: Callable[[redis.client.Pipeline, T], object]
+    ) -> list[Any]:
+        """Ask the same for each of these, some at once: a server is not to be kept by one call."""
+
+        def add_some(some: Sequence[T], pipeline: redis.client.Pipeline) -> None:
+            for one in some:
+                add(pipeline, one)
+
+        found: list[Any] = []
+        for first in range(0, len(names), _AT_ONCE):
+            found += self._many(partial(add_some, names[first : first + _AT_ONCE]))
+        return found
 
     def _strange(self, error: object) -> ConfigError:
         return ConfigError(
@@ -223,6 +334,7 @@ class HostState:
         joined_s: Seconds since it joined.
         n_done: Cases that it finished.
         n_open: Its cases under way.
+        per_min: Cases that it finished per minute, since it joined.
         drained: Whether it shall begin nothing more.
         said: Of itself, for people.
     """
@@ -232,8 +344,14 @@ class HostState:
     joined_s: float
     n_done: int
     n_open: int
+    per_min: float
     drained: bool
     said: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is not taken for dead."""
+        return self.seen_s * 1000 < SILENT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +361,10 @@ class RunState:
     Attributes:
         identity: What its hosts agreed on, as JSON text.
         began_s: Seconds since its first host joined.
+        n_done: Cases that are finished.
+        n_failed: Those of them without an answer (`infra`).
+        n_open: Cases under way on hosts.
+        n_unclaimed: Cases that no host has claimed.
     """
 
     name: str
@@ -250,8 +372,23 @@ class RunState:
     began_s: float
     n_cases: int
     n_done: int
+    n_failed: int
     n_open: int
+    n_unclaimed: int
     hosts: tuple[HostState, ...]
+
+    @property
+    def version(self) -> str:
+        """Of pytest-ultrapar on its hosts; empty where the identity is not one of this version."""
+        try:
+            return msgspec.json.decode(self.identity, type=RunIdentity).version
+        except NOT_THAT_JSON:
+            return ""
+
+    @property
+    def per_min(self) -> float:
+        """Cases that its present hosts finish per minute, since they joined."""
+        return sum(host.per_min for host in self.hosts)
 
 
 class _Told(msgspec.Struct):
@@ -268,24 +405,27 @@ def _run_state(
     is_open: Mapping[bytes, bytes],
     *,
     seen: Mapping[bytes, float],
+    n_failed: int,
     now_ms: float,
 ) -> RunState:
     """What the keys of a run say.
 
     Raises:
-        ValueError, KeyError, TypeError: Somebody else wrote there.
+        Those of NOT_THAT_LEDGER: Somebody else wrote there.
     """
     ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[int, int]])
     found = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
+        joined_s = max(0.0, now_ms - told.joined_ms) / 1000
         found.append(
             HostState(
                 told.name,
-                (now_ms - seen.get(number, now_ms)) / 1000,
-                (now_ms - told.joined_ms) / 1000,
+                max(0.0, now_ms - seen.get(number, now_ms)) / 1000,
+                joined_s,
                 told.n_done,
                 int(is_open.get(number, b"0")),
+                told.n_done * 60 / max(joined_s, 1.0),
                 f"drain:{told.name}".encode() in run,
                 told.said,
             )
@@ -296,7 +436,9 @@ def _run_state(
         (now_ms - int(run[b"began_ms"])) / 1000,
         max((last for _, last in ranges), default=0),
         int(run[b"n_done"]),
+        n_failed,
         int(run[b"n_open"]),
+        sum(msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[int])),
         tuple(sorted(found, key=lambda host: host.name)),
     )
 

@@ -17,9 +17,11 @@ from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
+from pytest_ultrapar.coordinator.namesake import Namesake, WatchfulLine
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words, waits_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.cluster.claiming import Claiming
     from pytest_ultrapar.cluster.identity import NumberedCases
-    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.report.waiting_line import WaitingLine
+    from pytest_ultrapar.report.waiting_line import Screen, WaitingLine
     from pytest_ultrapar.store.manifest import Manifest
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -125,15 +127,19 @@ class ClusterRun:
         self._options = options
         self._patience_s = options.cluster_patience_s
         self._server = ClusterServer(address)
+        self._namesake = Namesake(self._server, self.name, self.host)
         self._claiming: Claiming | None = None
         self._numbered: NumberedCases | None = None
         self._case_of: dict[str, str] = {}
+        self._limits: dict[str, Limit] = {}
+        self._lanes: tuple[Lane, ...] = ()
 
     def look(self, line: WaitingLine) -> None:
         """Make sure that the server can be used; waits for one that does not answer.
 
         Raises:
-            ConfigError: It cannot, or does not answer for as long as the run may wait.
+            ConfigError: It cannot, or does not answer for as long as the run may wait; or a host
+                of this name is at work in the run.
         """
         from pytest_ultrapar.cluster.server import NoAnswerError  # noqa: PLC0415 - with a cluster only
 
@@ -149,7 +155,12 @@ class ClusterRun:
                 time.sleep(0.5)
             else:
                 line.end()
-                return
+                break
+        self._namesake.look_now()
+
+    def waiting_line(self, reporter: Screen | None) -> WaitingLine:
+        """What tells people of a wait, and ends it where a host of this name is at work."""
+        return WatchfulLine(reporter, self._namesake)
 
     @property
     def warnings(self) -> list[str]:
@@ -170,8 +181,8 @@ class ClusterRun:
         *,
         line: WaitingLine,
         status: Callable[[], BrokerStatus | None],
-    ) -> str:
-        """Join the run, after `own_assignment`; returns a line for people.
+    ) -> list[str]:
+        """Join the run, after `own_assignment`; returns lines for people.
 
         Args:
             manifest: Of this host's run.
@@ -213,18 +224,48 @@ class ClusterRun:
             directory=directory,
             patience_s=self._patience_s,
             status=status,
+            waits=self._waits,
         )
         began_s = time.monotonic()
-        said = self._claiming.join(
+        self._claiming.join(
             identity, lambda what, more: line.say(what, more, time.monotonic() - began_s)
         )
         line.end()
-        others = said.n_hosts - 1
-        beside = f"with {counted(others, 'other host')}" if others else "first of its hosts"
-        return (
-            f"host {self.host} of run {self.name} on {self.address.shown}, {beside}: "
-            f"{said.n_done} of {counted(len(numbered), 'case')} done"
+        whole, told = self.whole, status()
+        assert whole is not None
+        shares = [] if told is None else told.shares
+        return joined_words(whole, self.part, self.address.shown, shares, self._limits)
+
+    @property
+    def whole(self) -> WholeRun | None:
+        """What this host knows of the whole run, from any thread; None before it has joined."""
+        claiming = self._claiming
+        said = None if claiming is None else claiming.said
+        if claiming is None or said is None:
+            return None
+        assert self._numbered is not None
+        unclaimed = dict.fromkeys(self._numbered.models, 0)
+        for line, n in zip(self._numbered.lines, said.unclaimed, strict=False):
+            unclaimed[line.model] += n
+        return WholeRun(
+            n_hosts=said.n_hosts,
+            n_cases=len(self._case_of),
+            n_done=said.n_done,
+            n_open=said.n_open,
+            unclaimed=unclaimed,
+            n_claimed=claiming.n_claimed,
+            hears_first=said.waits_ms > 0,
+            drained=said.drained,
         )
+
+    def _waits(self, status: BrokerStatus) -> str:
+        whole = self.whole
+        return "" if whole is None else waits_words(whole, status, self._lanes)
+
+    @property
+    def part(self) -> HostPart:
+        """Whose part of which run this host's results are."""
+        return HostPart(self.host, self.name, len(self._case_of))
 
     def own_assignment(
         self,
@@ -267,6 +308,8 @@ class ClusterRun:
 
         numbered = self._numbered
         assert numbered is not None
+        self._lanes = tuple(lanes)
+        self._limits = {name: pool.limits[name] for lane in lanes for name in lane.limits}
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)
         config = SharingSettings(

@@ -131,7 +131,8 @@ class Coordinator:
             status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
         )
         if reporter is not None and self.config.option.verbose > _SILENT:
-            reporter.write_line(f"ultrapar: {said}")
+            for line in said:
+                reporter.write_line(f"ultrapar: {line}")
 
     def pytest_report_header(self) -> list[str]:
         """Say what is going to happen."""
@@ -146,7 +147,9 @@ class Coordinator:
             self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        self.run.keep_keys(WaitingLine(reporter))
+        cluster = self.run.cluster
+        waiting = WaitingLine(reporter) if cluster is None else cluster.waiting_line(reporter)
+        self.run.keep_keys(waiting)
         for line in self.run.check_lanes(cases, WaitingLine(reporter)):
             if reporter is not None and self.config.option.verbose > _SILENT:
                 reporter.write_line(f"ultrapar: {line}")
@@ -167,6 +170,7 @@ class Coordinator:
                 Counter(case.model for case in cases),
                 lambda: self.status_source(),  # noqa: PLW0108 - it is set after this
                 is_simulated=self.run.manifest.simulated,
+                whole=lambda: None if self.run.cluster is None else self.run.cluster.whole,
             )
 
     def prepare_end(self) -> None:
@@ -301,8 +305,15 @@ class Coordinator:
         if self.config.option.verbose > _SILENT:
             summary = self._finished.summary
             days = () if summary is None else finish.left_after(self.run, summary)
-            finish.show(self._finished, terminalreporter, self.run.services.unused_faults(), days)
-            for line in self.run.cluster.end_lines() if self.run.cluster is not None else ():
+            cluster = self.run.cluster
+            finish.show(
+                self._finished,
+                terminalreporter,
+                self.run.services.unused_faults(),
+                days,
+                None if cluster is None else cluster.part,
+            )
+            for line in cluster.end_lines() if cluster is not None else ():
                 terminalreporter.write_line(line)
         else:
             finish.show_failures(self._finished, terminalreporter)

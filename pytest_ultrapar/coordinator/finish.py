@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.coordinator.run_gate import Judgement, RunGate  # noqa: TC004 - no field is read
+    from pytest_ultrapar.report.whole_run import HostPart
 
 
 _GOOD, _BAD = 0.8, 0.4
@@ -41,6 +42,7 @@ def show(
     reporter: pytest.TerminalReporter,
     unused_faults: Sequence[str] = (),
     days: Iterable[str] = (),
+    part: HostPart | None = None,
 ) -> None:
     """Write the summary. Called by pytest's terminal summary, controller, once.
 
@@ -49,6 +51,7 @@ def show(
         reporter: Pytest's.
         unused_faults: What the run's simulated provider was to do wrong and never did.
         days: `left_after`.
+        part: Whose part of which run this is; None: the run is one host's.
     """
     reporter.section("ultrapar")
     if finished.summary is not None:
@@ -56,7 +59,11 @@ def show(
         directory, width = str(finished.directory), writer.fullwidth
         if reporter.config.get_verbosity() < 0:
             lines = quiet_lines(
-                finished.summary, directory=directory, width=width, has_page=finished.has_page
+                finished.summary,
+                directory=directory,
+                width=width,
+                has_page=finished.has_page,
+                part=part,
             )
         else:
             lines = brief_lines(
@@ -65,6 +72,7 @@ def show(
                 directory=directory,
                 width=width,
                 has_page=finished.has_page,
+                part=part,
                 paint=lambda text, share: writer.markup(text, **{_colour(share): True}),
             )
         for line in lines:

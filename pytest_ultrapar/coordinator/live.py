@@ -27,9 +27,11 @@ from pytest_ultrapar.report.progress import (
     collecting_line,
     next_line_s,
     observe,
+    observe_whole,
     progress_line,
     tables_line,
 )
+from pytest_ultrapar.report.whole_run import share_words, waits_words
 from pytest_ultrapar.session import internals
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.plan.eta import ToAsk
     from pytest_ultrapar.pool.settings import Live
     from pytest_ultrapar.report.live_screen import LiveScreen
+    from pytest_ultrapar.report.whole_run import WholeRun
 
 
 _LOOK_S = 0.5
@@ -114,6 +117,7 @@ class LiveProgress:
         status: Callable[[], BrokerStatus | None],
         *,
         is_simulated: bool,
+        whole: Callable[[], WholeRun | None] = lambda: None,
     ) -> None:
         """Cases are known and about to be asked and graded.
 
@@ -122,9 +126,12 @@ class LiveProgress:
             planned: All cases by model, those that need no episode among them.
             status: The broker's words; called in this object's thread.
             is_simulated: Whether any answer comes from the simulated provider.
+            whole: What is known of a run of several hosts; called in this object's thread.
         """
         self._terminal.clear()
-        asking = _Asking(to_ask, planned, status, self._tally, is_simulated=is_simulated)
+        asking = _Asking(
+            to_ask, planned, status, self._tally, is_simulated=is_simulated, whole=whole
+        )
         # The thread may come in between: before its first look the new line says nothing.
         self._line, self._look = asking.line, asking.look
         if self._has_view:
@@ -277,7 +284,9 @@ class _Asking:
         tally: Tally,
         *,
         is_simulated: bool,
+        whole: Callable[[], WholeRun | None] = lambda: None,
     ) -> None:
+        self._whole = whole
         self._to_ask = to_ask
         self._limits = {limit.name: limit for limit in to_ask.limits}
         self._planned = planned
@@ -308,6 +317,15 @@ class _Asking:
             now_s=now_s,
             all_answered=status.ended_episodes >= self._n_to_answer,
         )
+        whole = self._whole()
+        if whole is not None:
+            self._state = observe_whole(
+                self._state,
+                whole,
+                share=share_words(status.shares, self._limits),
+                waits=waits_words(whole, status, self._to_ask.lanes),
+                now_s=now_s,
+            )
 
     def line(self, now_s: float, width: int) -> str | None:
         """The line of the last look, with an estimate; None when the broker did not answer."""
@@ -335,7 +353,8 @@ class _Asking:
         )
 
     def _estimate(self, status: BrokerStatus, now_s: float) -> None:
-        if now_s < self._next_estimate_s:
+        # What one host has before it depends on what the others take: all of them are looked at.
+        if now_s < self._next_estimate_s or self._state.whole is not None:
             return
         eta = estimate(self._to_ask, status, self._looks.since)
         self._state = replace(self._state, eta=eta, eta_at_s=now_s)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.run_summary import Cell, RunSummary
     from pytest_ultrapar.broker.protocol import LaneStatus
+    from pytest_ultrapar.report.whole_run import HostPart
 
 MOST_LINES = 30
 MOST_WIDTH = 100
@@ -70,6 +71,7 @@ def brief_lines(
     directory: str,
     width: int,
     has_page: bool = False,
+    part: HostPart | None = None,
     paint: Callable[[str, float], str] = plain,
 ) -> list[str]:
     """At most `MOST_LINES` lines of at most `MOST_WIDTH` characters, safe for a terminal.
@@ -80,10 +82,15 @@ def brief_lines(
         directory: Where the results are, as it should be shown.
         width: Of the terminal, in characters.
         has_page: Whether `report.html` stands there, too.
+        part: Whose part of which run this is; None: the run is one host's.
         paint: Colours a share of solved cases, 0 to 1, that is written out already.
     """
     width = min(width, MOST_WIDTH)
-    *head, path = quiet_lines(summary, directory=directory, width=width, has_page=has_page)
+    *head, path = quiet_lines(
+        summary, directory=directory, width=width, has_page=has_page, part=part
+    )
+    if part is not None and not summary.statistics.n_planned:
+        return [*head, path]
     rest = [
         *_folded(_speed(summary, lanes), width, 1),
         *_first(lane_lines(lanes), width, 1),
@@ -96,13 +103,18 @@ def brief_lines(
 
 
 def quiet_lines(
-    summary: RunSummary, *, directory: str, width: int, has_page: bool = False
+    summary: RunSummary,
+    *,
+    directory: str,
+    width: int,
+    has_page: bool = False,
+    part: HostPart | None = None,
 ) -> list[str]:
     """The verdict, and where the results are; `brief_lines` has the arguments."""
     width = min(width, MOST_WIDTH)
     return [
         *_folded([SIMULATED] if summary.simulated else [], width, _MOST_FOLDS),
-        *_folded([_verdict(summary)], width, _MOST_FOLDS),
+        *_folded([_verdict(summary, part)], width, _MOST_FOLDS),
         # A path is copied: it is never folded.
         f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}",
     ]
@@ -146,8 +158,11 @@ def _first(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
     return _folded([*shown, *more], width, most_lines)
 
 
-def _verdict(summary: RunSummary) -> str:
+def _verdict(summary: RunSummary, part: HostPart | None) -> str:
     statistics = summary.statistics
+    if part is not None and not statistics.n_planned:
+        # All of nothing would read as a success.
+        return f"host {part.host} ran none of the {counted(part.n_cases, 'case')} of run {part.run}"
     counts = {name: n for name, n in statistics.counts.items() if n or name == "solved"}
     without = {
         "finished but not graded": summary.n_ungraded,
@@ -157,6 +172,8 @@ def _verdict(summary: RunSummary) -> str:
     counts |= {name: n for name, n in without.items() if n}
     said = ", ".join(f"{n:,} {name}" for name, n in counts.items())
     cases = counted(statistics.n_planned, "case")
+    if part is not None:
+        cases = f"{statistics.n_planned:,} of {counted(part.n_cases, 'case')} on host {part.host}"
     return f"{cases}: {said}; coverage {percent(statistics.coverage)}"
 
 

@@ -71,20 +71,28 @@ class LiveScreen:
         line = Text(", ".join(first), "bold")
         mark = f"{GAP}SIMULATED" if view.is_simulated else ""
         n_bar = min(width - cell_len(line.plain) - len(mark) - len(GAP), 4 * _BAR)
-        if n_bar >= _BAR and state.total:
-            line.append(GAP + self._filled(state.graded / state.total, n_bar), "green")
+        n_done, n_all = state.graded, state.total
+        if state.whole is not None:
+            n_done, n_all = state.whole.n_done, state.whole.n_cases
+        if n_bar >= _BAR and n_all:
+            line.append(GAP + self._filled(n_done / n_all, n_bar), "green")
         line.append(mark, "magenta")
         yield line
         # Models have rows of their own.
         for outcome in ("solved", "partial", "unsolved"):
             facts.pop(outcome, None)
+        # A line of its own: of a host that stands still it is what matters.
+        of_host = facts.pop("waits", "") or facts.pop("share", "")
         waiting = f"{view.waiting:,} waiting" if view.waiting and not state.all_answered else ""
         flying = [facts.pop("in flight", ""), waiting, *facts.values()]
         yield Text(", ".join(_plain(text) for text in flying if text))
+        if of_host:
+            yield Text(_plain(of_host), "yellow" if state.waits else "")
         if view.spent is not None:
             spent = money(view.spent.amount, view.spent.currency)
             whole = money(view.spent.projected, view.spent.currency)
-            yield Text(f"{spent} spent, about {whole} in all")
+            here = " here" if state.whole is not None else ""
+            yield Text(f"{spent} spent{here}, about {whole} in all")
 
     def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
         kept, n_more = shown(rows, n_lines)
@@ -107,8 +115,8 @@ class LiveScreen:
             why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
             return line.append(why, "red" if row.is_removed else "yellow")
         if n_bar and row.seats is not None:
-            is_full = row.seats.share >= 1
-            line.append(self._filled(row.seats.share, n_bar), "yellow" if is_full else "green")
+            share = row.seats.share if row.seats.most or row.seats.used else 0.0
+            line.append(self._filled(share, n_bar), "yellow" if share >= 1 else "green")
         else:
             line.append(" " * n_bar)
         line.append(_seats(row).rjust(_COUNT) + GAP)
@@ -183,10 +191,15 @@ def _cell(name: str, width: int) -> str:
 def _seats(row: LaneRow) -> str:
     if row.seats is None:
         return f"{row.in_flight:,}"
+    if not row.seats.most and not row.seats.used:
+        # Where hosts share the limit, and this one has nothing of it.
+        return "no share"
     return f"{row.seats.used:,.0f}/{row.seats.most:,.0f}"
 
 
 def _per_s(row: LaneRow) -> str:
+    if row.rate is not None and not row.rate.most and not row.rate.used:
+        return "no share"
     if row.rate is None:
         return "" if row.per_s is None else f"{row.per_s:,.1f}"
     return f"{row.rate.used:,.1f}/{row.rate.most:,.3g}"

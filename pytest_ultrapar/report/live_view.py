@@ -100,7 +100,8 @@ def lane_rows(
     span_s = now.now_s - since.now_s
     own = [lane for lane in lanes if lane.lane_id in known]
     sent = {lane.lane_id: _sent(known[lane.lane_id], before.get(lane.lane_id)) for lane in own}
-    seats, rates = _uses(own, limits, known, sent, span_s)
+    shares = {(one.limit, one.word): one.share for one in now.shares}
+    seats, rates = _uses(own, limits, known, sent, span_s, shares=shares)
     rows = []
     for lane in own:
         status = known[lane.lane_id]
@@ -137,6 +138,8 @@ def _uses(
     known: Mapping[LaneId, LaneStatus],
     sent: Mapping[LaneId, int],
     span_s: float,
+    *,
+    shares: Mapping[tuple[str, str], float],
 ) -> tuple[dict[str, Use], dict[str, Use]]:
     """Of each limit by name: its seats in use, and its sends per second; lanes share limits."""
     held: dict[str, int] = {}
@@ -157,12 +160,18 @@ def _uses(
     seats, rates = {}, {}
     for name, n_held in held.items():
         rows = limits[name].rows if name in limits else ()
-        most = min((row.amount for row in rows if row.kind.counts == "in flight"), default=None)
-        most = seats_found.get(name, most)
+        # Of limits that hosts share, the part of this one.
+        own = {row.kind.word: shares.get((name, row.kind.word), row.amount) for row in rows}
+        in_flight = (own[row.kind.word] for row in rows if row.kind.counts == "in flight")
+        most = min(in_flight, default=None)
+        if name in seats_found:
+            most = min(seats_found[name], shares.get((name, "workers"), seats_found[name]))
         if most is not None:
             seats[name] = Use(n_held, most)
-        declared = [row.amount / row.kind.window_s for row in rows if row.kind.is_spaced]
-        per_s = rates_found.get(name, min(declared, default=None))
+        declared = [own[row.kind.word] / row.kind.window_s for row in rows if row.kind.is_spaced]
+        per_s = min(declared, default=None)
+        if name in rates_found:
+            per_s = min(rates_found[name], shares.get((name, "qps"), rates_found[name]))
         if per_s is not None and span_s > 0:
             rates[name] = Use(gone[name] / span_s, per_s)
     return seats, rates

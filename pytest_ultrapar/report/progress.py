@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_ultrapar.plan.eta import Eta
 from pytest_ultrapar.report.text import counted, duration, rate
+from pytest_ultrapar.report.whole_run import WholeRun
 
 WINDOW_S = 30.0
 """Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
@@ -34,6 +35,10 @@ class ProgressState:
         seen: (monotonic seconds, answered, graded) of the recent past, oldest first, at most two a
             second.
         eta: When the last episode ends, estimated at `eta_at_s`; None while nobody knows.
+        whole: Of a run of several hosts, how far all are together; None: it is on one host.
+        share: This host's share of the limits, in words.
+        waits: Why it sends nothing, in words; empty where it sends.
+        whole_seen: The same as `seen`: seconds and cases done by all hosts.
     """
 
     total: int
@@ -44,6 +49,10 @@ class ProgressState:
     seen: tuple[tuple[float, int, int], ...] = ()
     eta: Eta | None = None
     eta_at_s: float = 0.0
+    whole: WholeRun | None = None
+    share: str = ""
+    waits: str = ""
+    whole_seen: tuple[tuple[float, int], ...] = ()
 
     @property
     def graded(self) -> int:
@@ -75,6 +84,18 @@ def observe(
         all_answered=all_answered,
         seen=seen,
     )
+
+
+def observe_whole(
+    state: ProgressState, whole: WholeRun, *, share: str, waits: str, now_s: float
+) -> ProgressState:
+    """The state after a look at what all hosts have done at `now_s`."""
+    seen = state.whole_seen
+    if not seen or now_s - seen[-1][0] >= _STEP_S:
+        seen = (*seen, (now_s, whole.n_done))
+    while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
+        seen = seen[1:]
+    return replace(state, whole=whole, share=share, waits=waits, whole_seen=seen)
 
 
 def answered_per_s(state: ProgressState, now_s: float) -> float | None:
@@ -111,8 +132,11 @@ def seconds_left(state: ProgressState, now_s: float) -> float | None:
 def said(state: ProgressState, now_s: float) -> dict[str, str]:
     """What is known, a few words for each fact, in the order in which it is shown.
 
-    The step is `asking` while episodes run, with the limit that is done last, then `grading`.
+    The step is `asking` while episodes run, with the limit that is done last, then `grading`. Of a
+    run of several hosts the step, the rate and the end are those of all of them.
     """
+    if state.whole is not None:
+        return _said_of_whole(state, state.whole, now_s)
     step = "grading" if state.all_answered else "asking"
     per_s = graded_per_s(state, now_s) if state.all_answered else answered_per_s(state, now_s)
     left_s = seconds_left(state, now_s)
@@ -134,12 +158,43 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
     return facts
 
 
+def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[str, str]:
+    # The server hears of this host's own a moment later.
+    n_done = max(whole.n_done, min(state.graded, whole.n_cases))
+    hosts = counted(whole.n_hosts, "host")
+    facts = {"step": f"asking on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
+    per_s = None
+    if state.whole_seen:
+        since_s, n_before = state.whole_seen[0]
+        per_s = _per_s(whole.n_done - n_before, now_s - since_s)
+    if per_s is not None:
+        facts["rate"] = f"{rate(per_s)} in all"
+        if n_done < whole.n_cases:
+            facts["ETA"] = f"ETA {duration((whole.n_cases - n_done) / per_s)}"
+    facts["here"] = f"here {state.graded:,} graded"
+    for outcome in ("solved", "partial", "unsolved", "infra", "error"):
+        if n := state.counts.get(outcome):
+            facts[outcome] = f"{n:,} {outcome}"
+    if n_done >= whole.n_cases:
+        return facts
+    if state.waits:
+        facts["waits"] = state.waits
+        return facts
+    facts["in flight"] = f"{state.in_flight:,} in flight"
+    if state.share:
+        facts["share"] = state.share
+    return facts
+
+
 _RANKS = {
     name: rank
     for rank, name in enumerate(
         [
             "step",
+            "waits",
             "ETA",
+            "here",
+            "share",
             "infra",
             "error",
             "solved",

@@ -465,6 +465,10 @@ def _outcomes(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     }
     counts.update({said: n for said, n in without_grade.items() if n})
     shown = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
+    if not statistics.n_planned:
+        # Such as of a host that came when others had all. A coverage of nothing says nothing.
+        yield "0 cases: there was none to run"
+        return
     yield (
         f"{counted(statistics.n_planned, 'case')}: {shown}; {statistics.n_graded} graded,"
         f" coverage {percent(statistics.coverage)}"

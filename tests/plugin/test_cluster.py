@@ -41,8 +41,8 @@ def kv():
 class Host:
     """One host of a run: a process of pytest with a directory of its own."""
 
-    def __init__(self, project, kv, name, *args, run="night", url=None):
-        self.name = name
+    def __init__(self, project, kv, name, *args, run="night", url=None, called=None):
+        self.name = called or name
         self.directory = project.pytester.path / name
         environ = dict(os.environ, ULTRAPAR_CLUSTER=url or kv.url)
         self._log_path = project.pytester.path / f"{name}.log"
@@ -104,7 +104,7 @@ def test_two_hosts_run_each_case_once(project, hosts):
     assert {row["outcome"] for row in rows} == {"solved"}
     assert sorted(Counter(row["nodeid"] for row in rows).values()) == [1] * N
     assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(N))
-    said = [f"run night: all {N} cases are done; ultrapar merge" in one for one in outputs]
+    said = [f"all {N} cases are done; ultrapar merge joins" in output for output in outputs]
     assert sorted(said) == [False, True]
 
 
@@ -118,6 +118,8 @@ def test_joining_a_run_later_finishes_what_is_left(project, hosts):
     assert again.code == 0, output
     assert f"{N} of {N} cases done" in output
     assert f"run night: all {N} cases are done, none of them by this host" in output
+    assert f"host two ran none of the {N} cases of run night" in output
+    assert "coverage" not in output
     assert len(project.server.prompts) == N
 
 
@@ -447,6 +449,81 @@ def test_hosts_keep_the_limits_together(project, hosts, lab, args):
     server.judge(seats=5, per_s=10)
     each_once(150, *run)
     assert len(server.log.requests) == 150
+
+
+@pytest.mark.slow
+def test_second_host_of_a_name_is_told_at_once_and_does_not_wait_for_the_keys(project, hosts, lab):
+    project.suite(cases(150))
+    server = lab("workers = 1, qps = 4", 0.5)
+    one = hosts("one", "-n0", server.option)
+    server.wait_for(5)
+    two = hosts("two", "-n0", server.option, called="one")
+    output = two.end()
+    assert one.process.poll() is None, "it was not told before the first had ended"
+    assert two.code == 4, output
+    said = (
+        'a host named "one" is at work in run "night"; give this one a name of its own with '
+        "--ultrapar-cluster-host NAME"
+    )
+    assert said in output
+    assert "waiting for key" not in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
+    project, hosts, kv, lab, monkeypatch, capsys, workers
+):
+    project.suite(cases(50))
+    server = lab("workers = 5, qps = 1")
+    run = [hosts(f"host{n}", ("-n0", workers)[n == 2], server.option) for n in range(3)]
+    server.wait_for(10)
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    assert main(["cluster", "status", "night"]) == 0
+    told = capsys.readouterr().out
+    for word in ("workers = 5", "qps = 1"):
+        assert re.search(rf"^  lab/key[01]'s {word}: host\d \d", told, re.MULTILINE), told
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0, 0], outputs
+    lines = "\n".join(outputs).splitlines()
+    progress = [line for line in lines if line.startswith("asking on ")]
+    assert any("asking on 3 hosts: " in line for line in progress), outputs
+    assert any("waits: lab/key" in line for line in progress), progress
+    assert any(line.endswith("with other hosts") for line in progress), progress
+    assert any("/50 done, " in line and "share " in line for line in progress), progress
+    assert not any(line.startswith("0 cases") for line in lines)
+
+
+@pytest.mark.slow
+def test_host_that_is_drained_ends_with_its_own_cases(project, hosts, kv, lab, monkeypatch):
+    project.suite(cases(100))
+    server = lab()
+    host = hosts("one", "-n0", server.option)
+    server.wait_for(20)
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    assert main(["cluster", "drain", "night", "one"]) == 0
+    output = host.end()
+    assert host.code == 0, output
+    assert len(host.rows()) < 100
+    assert "not begun; joining it goes on with them" in output
+    assert f"{len(host.rows())} of 100 cases on host one: " in output
+
+
+@pytest.mark.slow
+def test_cases_of_a_disk_that_was_lost_are_reopened_and_run_again(project, hosts, kv, monkeypatch):
+    project.suite(SUITE)
+    one, two = hosts("one", "-n0", "--maxfail=1"), None
+    one.end()
+    whole = project.pytester.path / "whole"
+    assert main(["merge", str(one.directory), "--out", str(whole)]) == 0
+    journal = next((whole / "journal").iterdir())
+    journal.unlink()
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    assert main(["cluster", "reopen", "night", str(whole)]) == 0
+    two = hosts("two", "-n0")
+    output = two.end()
+    assert two.code == 0, output
+    assert len(two.rows()) == N
 
 
 @pytest.mark.slow

@@ -306,12 +306,15 @@ def test_pace_keeps_the_distance_of_the_share_and_what_was_sent_is_held():
     for _ in range(9):
         play.ask()
     hosts.wait(0.22)
-    assert [t for t, _ in hosts.seen.at_s] == pytest.approx([0.0, 0.105, 0.21])
+    assert [t for t, _ in hosts.seen.at_s] == pytest.approx([0.0, 0.102, 0.204])
+    assert play.broker.holdings(0.22)[row].units == 10
     hosts.tell(0, {row: 2}, 1e6)
+    # What was not sent of the larger share is free at once.
+    assert play.broker.holdings(0.22)[row].units == 3
     hosts.wait(1.0)
-    assert [t for t, _ in hosts.seen.at_s][3:] == pytest.approx([0.735])
-    assert play.broker.holdings(1.2)[row].units == 10
-    assert play.broker.holdings(1.27)[row].units == 2
+    # Two in the window of a share of two: the second of three sends is over it first.
+    assert [t for t, _ in hosts.seen.at_s][3:] == pytest.approx([0.102 + 1.02])
+    assert play.broker.holdings(1.2)[row].units == 2
     hosts.tell(0, {}, 1e6)
     hosts.wait(5.0)
     assert len(hosts.seen.at_s) == 4
@@ -354,6 +357,29 @@ def test_wants_know_of_cases_that_nobody_has_claimed():
     assert play.broker.wants(0.0, {}).rows["key", "qps"].units == 0
     bears = {one.lane_id: 1 for one in hosts.pool.lanes}
     assert play.broker.wants(0.0, {"m": 30}, bears).rows["key", "workers"].units == 2
+
+
+def test_who_has_more_keys_than_cases_wants_of_their_rates_what_the_cases_can_use():
+    names = [f"key{n}" for n in range(4)]
+    limits = [Limit(name, "key", workers=8, qps=100.0) for name in names]
+    what = pool([lane("i", name, name) for name in names], *limits)
+    hosts = Hosts(what, 1)
+    (play,) = hosts.plays
+    qps = [(name, "qps") for name in names]
+    hosts.tell(0, {**dict.fromkeys(qps, 50), **{(n, "workers"): 8 for n in names}}, 1e6)
+    play.on_grant = lambda n: play.later(0.1, play.back, n)
+    for _ in range(24):
+        play.ask(case_id="only")
+        hosts.wait(0.2)
+    play.ask(case_id="only", opens=False)
+    wants = play.broker.wants(play.now_s, {}).rows
+    # One case of 0.1 s an answer makes 10 a second, and half as many more where it is quicker.
+    assert sum(wants[row].units for row in qps) <= 4 * math.ceil(15 / 4) + 4
+    assert all(wants[row].units for row in qps)
+    assert all(wants[name, "workers"].units == 1 for name in names)
+    # Keys of which it has nothing are no help.
+    hosts.tell(0, {qps[0]: 50, ("key0", "workers"): 8}, 1e6)
+    assert play.broker.wants(play.now_s, {}).rows[qps[0]].units >= 15
 
 
 def test_lane_is_not_silent_while_nobody_may_ask_it():

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from pytest_ultrapar.report.live_screen import LiveScreen
 from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Spent, Use
-from tests.unit.test_report_progress import after
+from tests.unit.test_report_progress import after, of_several
 
 PLAIN = LiveScreen(colour=False, encoding="utf-8")
 COLOURED = LiveScreen(colour=True, encoding="utf-8")
@@ -118,3 +118,24 @@ def test_every_line_of_the_failures_is_used():
         lines = PLAIN.lines(shown, 200, n_lines)
         n_rows = sum("tests/test_it.py" in line for line in lines)
         assert n_rows == min(len(FAILURES), n_lines - lines.index("last failures") - 1)
+
+
+def test_screen_of_several_hosts_shows_all_of_them_and_this_ones_share():
+    shown = view(spent=Spent(0.5, 2.25, "USD"))._replace(progress=of_several(), eta_s=None)
+    lines = PLAIN.lines(shown, 79, 16)
+    assert lines[0].startswith("asking on 3 hosts: 120/560 done, ETA 3 min 40 s  ██")
+    assert lines[1] == "15 in flight, 41 waiting, 2.0/s in all, here 32 graded, 2 infra"
+    assert lines[2] == "share 3 of 10 workers, 8 of 16 qps"
+    assert lines[3] == "0.500 USD spent here, about 2.25 USD in all"
+
+
+def test_screen_of_a_host_without_a_share_says_what_it_waits_for():
+    shown = view()._replace(progress=of_several("waits: key0's qps = 2 is with\x1b other hosts"))
+    lines = PLAIN.lines(shown, 79, 16)
+    assert lines[2] == "waits: key0's qps = 2 is with\\x1b other hosts"
+
+
+def test_lane_of_which_this_host_has_no_share_is_not_drawn_as_full():
+    row = lane("lab/a/key0")._replace(in_flight=0, seats=Use(0, 0), rate=Use(0.0, 0))
+    lines = PLAIN.lines(view([row])._replace(progress=of_several()), 79, 16)
+    assert re.fullmatch(r"lab/a/key0 +░{10} +no share +no share *", lines[4])

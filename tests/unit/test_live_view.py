@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.protocol import BrokerStatus, EstimatedLimit, LaneStatus
+from pytest_ultrapar.broker.protocol import BrokerStatus, EstimatedLimit, LaneStatus, ShareStatus
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.live_view import (
     Failure,
@@ -169,3 +170,12 @@ def test_small_terminal_has_room_for_every_part():
 def test_rows_that_do_not_fit_are_counted(n, n_lines, rows_, more):
     found, n_more = shown(range(n), n_lines)
     assert (len(found), n_more) == (rows_, more)
+
+
+def test_of_limits_that_hosts_share_this_hosts_part_is_the_most():
+    told = [ShareStatus("p/key0", "workers", 2, 5, 2), ShareStatus("p/key0", "qps", 0, 10, 0)]
+    before = at(0.0, *(status(one) for one in LANES))
+    now = msgspec.structs.replace(at(10.0, status(LANES[0], in_flight=1)), shares=told)
+    (row,) = rows(now, before)
+    assert row.seats == Use(1, 2)
+    assert row.rate == Use(0.0, 0.0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +15,13 @@ from pytest_ultrapar.report.progress import (
     graded_per_s,
     next_line_s,
     observe,
+    observe_whole,
     progress_line,
     seconds_left,
     tables_line,
 )
 from pytest_ultrapar.report.text import duration, rate, times
+from pytest_ultrapar.report.whole_run import WholeRun
 
 COUNTS = {"solved": 20, "partial": 5, "unsolved": 10, "infra": 2, "error": 1}
 KEY = Eta(15.0, "lab/key0 (qps)")
@@ -159,3 +163,49 @@ def test_duration_has_few_digits(seconds, text):
 def test_rate_and_times_have_few_digits():
     assert [rate(x) for x in (1332.6, 4, 0.125, 0.005)] == ["1,333/s", "4.0/s", "7.5/min", "18.0/h"]
     assert [times(x) for x in (297.5, 3.44)] == ["298x", "3.4x"]
+
+
+WHOLE = WholeRun(3, 560, 120, 9, {"m": 431})
+
+
+def of_several(waits="", n_before=100):
+    state = after((0.0, 0), (10.0, 40), total=560, counts={"solved": 30, "infra": 2})
+    share = "share 3 of 10 workers, 8 of 16 qps"
+    for now_s, n_done in ((0.0, n_before), (10.0, WHOLE.n_done)):
+        whole = replace(WHOLE, n_done=n_done)
+        state = observe_whole(state, whole, share=share, waits=waits, now_s=now_s)
+    return state
+
+
+def test_progress_of_several_hosts_is_that_of_all_of_them():
+    assert progress_line(of_several(), 10.0, 200) == (
+        "asking on 3 hosts: 120/560 done, 2.0/s in all, ETA 3 min 40 s, here 32 graded, 30 solved, "
+        "2 infra, 15 in flight, share 3 of 10 workers, 8 of 16 qps"
+    )
+    assert progress_line(of_several(), 10.0, 80) == (
+        "asking on 3 hosts: 120/560 done, ETA 3 min 40 s, here 32 graded"
+    )
+
+
+def test_host_that_waits_says_so_before_anything_else():
+    state = of_several("waits: key0's qps = 2 is with other hosts", n_before=120)
+    line = progress_line(state, 10.0, 80)
+    assert line == "asking on 3 hosts: 120/560 done, waits: key0's qps = 2 is with other hosts"
+    assert "in flight" not in progress_line(state, 10.0, 200)
+
+
+def test_share_is_of_no_interest_when_all_hosts_have_done_all():
+    state = of_several()
+    over = observe_whole(state, replace(WHOLE, n_done=560), share=state.share, waits="", now_s=20.0)
+    assert progress_line(over, 20.0, 200) == (
+        "asking on 3 hosts: 560/560 done, 23.0/s in all, here 32 graded, 30 solved, 2 infra"
+    )
+
+
+def test_no_end_is_said_before_anything_of_the_whole_run_was_seen_to_end():
+    assert "ETA" not in progress_line(of_several(n_before=120), 10.0, 200)
+
+
+@given(st.integers(0, 200))
+def test_progress_of_several_hosts_fits_any_width(width):
+    assert len(progress_line(of_several(), 10.0, width)) <= width

@@ -1,0 +1,260 @@
+"""`ultrapar cluster status`: what a server knows of runs, hosts and limits, for people and as JSON.
+
+Pure. What matters most stands first, for a cluster may have 1,000 hosts and a screen has 40 lines:
+hosts that are silent or wait, limits of which hosts want more than there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.report.text import counted, duration, one_line, rate, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ultrapar.cluster.ledger_view import (
+        LedgerView,  # noqa: TC004 - no field is read
+        NoticeView,
+        RowView,
+        ShareView,
+    )
+    from pytest_ultrapar.cluster.server import HostState, RunState  # noqa: TC004 - as above
+
+MOST_HOSTS, MOST_ROWS, MOST_NEWS = 20, 20, 10
+"""Lines of each kind."""
+_SHARES = 6
+_SILENT_S = 3.0
+"""A host says something about once a second."""
+_LONGEST = 100
+_NAME = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All of it.
+
+    Attributes:
+        server: Its URL, without a password.
+        software: Its name and version.
+        forgets: Whether it loses its memory when it is killed (`appendonly no`).
+        runs: Those that were asked for.
+        unreadable: Runs of which something else stands there than was written, and what.
+        ledger: The limits that hosts share; None where something else stands there.
+        problem: What stands there instead; empty.
+    """
+
+    server: str
+    software: str
+    forgets: bool
+    runs: tuple[RunState, ...]
+    unreadable: tuple[tuple[str, str], ...]
+    ledger: LedgerView | None
+    problem: str = ""
+
+
+def status_json(status: Status) -> str:
+    """As JSON, indented; its shape is documented in `docs/how-to/cluster.md`."""
+    ledger = status.ledger
+    shape = {
+        "server": status.server,
+        "software": status.software,
+        "forgets": status.forgets,
+        "runs": [_run_json(one) for one in status.runs],
+        "limits": [] if ledger is None else [_limit_json(one) for one in ledger.rows],
+        "news": [] if ledger is None else [msgspec.to_builtins(one) for one in ledger.news],
+        "problems": [
+            *(f"run {name}: {said}" for name, said in status.unreadable),
+            *([status.problem] if status.problem else []),
+        ],
+    }
+    return msgspec.json.format(msgspec.json.encode(shape), indent=2).decode()
+
+
+def _run_json(run: RunState) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(run)
+    # Digests, which nobody reads.
+    del plain["identity"]
+    plain |= {"version": run.version, "per_min": run.per_min}
+    for own, host in zip(plain["hosts"], run.hosts, strict=True):
+        own["is_alive"] = host.is_alive
+    return plain
+
+
+def _limit_json(row: RowView) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(row)
+    plain["granted"] = row.granted
+    for own, share in zip(plain["shares"], row.shares, strict=True):
+        own["coming"] = share.coming
+    return plain
+
+
+def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
+    """For people; no line holds anything that steers a terminal.
+
+    Args:
+        status: What is known.
+        everything: Leave out nothing, however many hosts there are.
+    """
+    forgets = ", appendonly no: killed, it forgets its runs" if status.forgets else ""
+    n_runs = len(status.runs) + len(status.unreadable)
+    yield f"{status.server}: {status.software}{forgets}; {counted(n_runs, 'run')}"
+    for name, said in status.unreadable:
+        yield ""
+        yield f"run {one_line(name)}: {one_line(said)}"
+    for run in status.runs:
+        yield ""
+        yield from _run_lines(run, everything=everything)
+    yield from _ledger_lines(status, everything=everything)
+
+
+def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
+    version = f", pytest-ultrapar {one_line(run.version)[:_NAME]}" if run.version else ""
+    yield f"run {one_line(run.name)}, began {duration(run.began_s)} ago{version}"
+    failed = f" ({run.n_failed:,} without an answer)" if run.n_failed else ""
+    parts = [
+        f"{run.n_done:,} of {counted(run.n_cases, 'case')} done{failed}",
+        f"{run.n_open:,} under way",
+        f"{run.n_unclaimed:,} not begun",
+    ]
+    if run.per_min and run.n_done < run.n_cases:
+        left_s = (run.n_cases - run.n_done) * 60 / run.per_min
+        parts += [rate(run.per_min / 60), f"about {duration(left_s)} left"]
+    yield f"  {', '.join(parts)}"
+    if not run.hosts:
+        over = "it is over" if run.n_done >= run.n_cases else "joining it goes on with the rest"
+        yield f"  no hosts: {over}"
+        return
+    hosts = sorted(run.hosts, key=_most_important)
+    kept = hosts if everything else hosts[:MOST_HOSTS]
+    width = max(len("host"), *(len(_name(host.name)) for host in kept))
+    yield f"  {'host':{width}}  {'done':>9}  {'under way':>9}  {'rate':>9}  state"
+    for host in kept:
+        per = rate(host.per_min / 60) if host.per_min else "-"
+        yield (
+            f"  {_name(host.name):{width}}  {host.n_done:>9,}  {host.n_open:>9,}  {per:>9}  "
+            f"{_state(host)}"
+        )
+    yield from _more(hosts, kept, "host")
+
+
+def _most_important(host: HostState) -> tuple[bool, bool, bool, int, str]:
+    # Who is silent may be dead, who waits may be wrong; the others do what they should.
+    return (
+        host.seen_s < _SILENT_S,
+        not host.drained,
+        "waits:" not in host.said,
+        -host.n_open,
+        host.name,
+    )
+
+
+def _state(host: HostState) -> str:
+    parts = []
+    if not host.is_alive:
+        parts.append(f"silent for {duration(host.seen_s)}, taken for dead")
+    elif host.seen_s >= _SILENT_S:
+        parts.append(f"silent for {duration(host.seen_s)}")
+    if host.drained:
+        parts.append("drained: begins nothing more")
+    if host.said and host.seen_s < _SILENT_S:
+        parts.append(shorten(one_line(host.said), _LONGEST))
+    return "; ".join(parts) or "alive"
+
+
+def _ledger_lines(status: Status, *, everything: bool) -> Iterator[str]:
+    if status.problem:
+        yield ""
+        yield f"limits: {one_line(status.problem)}"
+    ledger = status.ledger
+    if ledger is None or ledger.epoch_age_s is None:
+        return
+    rows = [row for row in ledger.rows if row.shares or row.closed_s]
+    if rows:
+        yield ""
+        yield f"limits, and the hosts that have them ({ledger.n_hosts:,} alive)"
+    kept = rows if everything else rows[:MOST_ROWS]
+    for row in kept:
+        yield f"  {_row_text(row, everything=everything)}"
+    yield from _more(rows, kept, "limit")
+    news = ledger.news if everything else ledger.news[:MOST_NEWS]
+    if news:
+        yield ""
+        yield "removed and paused"
+    for one in news:
+        yield f"  {_news_text(one)}"
+    yield from _more(ledger.news, news, "notice")
+
+
+def _row_text(row: RowView, *, everything: bool) -> str:
+    what = f"{one_line(row.limit)}'s {one_line(row.word)}" if row.limit else one_line(row.row)
+    text = f"{shorten(what, 2 * _NAME)} = {_amount(row)}: "
+    if row.closed_s:
+        text += f"closed for {duration(row.closed_s)} more, since the server began anew; "
+    having = [share for share in row.shares if share.out]
+    waiting = [share for share in row.shares if not share.out]
+    shown = having if everything else having[:_SHARES]
+    parts = [_share_text(share) for share in shown]
+    if n_more := len(having) - len(shown):
+        n_units = sum(share.out for share in having[len(shown) :])
+        parts.append(f"{counted(n_more, 'more host')} {n_units:,}")
+    text += ", ".join(parts) or "nobody has any"
+    if waiting:
+        kept = waiting if everything else waiting[:_SHARES]
+        names = ", ".join(_waiting_text(share) for share in kept)
+        more = f" and {len(waiting) - len(kept):,} more" if len(kept) < len(waiting) else ""
+        verb = "waits" if len(waiting) == 1 else "wait"
+        text += f"; {names}{more} {verb}"
+    if row.spent:
+        text += f"; {row.spent:,} spent"
+    return text
+
+
+def _amount(row: RowView) -> str:
+    usual = {"qps": 1.0, "rpm": 60.0, "tpm": 60.0, "rpd": 86_400.0, "tpd": 86_400.0}
+    if not row.window_s or usual.get(row.word) == row.window_s:
+        return f"{row.amount:,}"
+    return f"{row.amount:,} per {duration(row.window_s)}"
+
+
+def _share_text(share: ShareView) -> str:
+    parts = []
+    if share.silent_s is None:
+        parts.append("gone, free soon")
+    elif share.silent_s >= _SILENT_S:
+        parts.append(f"silent for {duration(share.silent_s)}")
+    if share.held > share.granted and share.silent_s is not None:
+        parts.append(f"gives {share.held - share.granted:,} back")
+    if share.coming:
+        parts.append(f"{share.coming:,} on the way")
+    # What it wants beyond what it will have, it waits for.
+    if share.wanted > max(share.target, share.out):
+        parts.append(f"wants {share.wanted:,}")
+    more = f" ({', '.join(parts)})" if parts else ""
+    return f"{_name(share.host)} {share.out:,}{more}"
+
+
+def _waiting_text(share: ShareView) -> str:
+    on_way = f", {share.coming:,} on the way" if share.coming else ""
+    return f"{_name(share.host)} (wants {share.wanted:,}{on_way})"
+
+
+def _news_text(one: NoticeView) -> str:
+    where = one_line(one.lane)[: 2 * _NAME] or "what this version does not know"
+    run = f", run {one_line(one.run)[:_NAME]}" if one.run else ""
+    reason = f": {shorten(one_line(one.reason), _LONGEST)}" if one.reason else ""
+    left = f" for {duration(one.left_s)} more" if one.left_s else ""
+    what = f"{one_line(one.removes)} removed" if one.removes else "paused"
+    return f"{where}: {what}{left}{run}{reason}"
+
+
+def _name(name: str) -> str:
+    return shorten(one_line(name), _NAME)
+
+
+def _more(rows: Sequence[object], kept: Sequence[object], noun: str) -> Iterator[str]:
+    if n := len(rows) - len(kept):
+        yield f"  and {counted(n, f'more {noun}')} (--all)"

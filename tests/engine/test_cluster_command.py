@@ -1,0 +1,330 @@
+"""`ultrapar cluster` against a real server: what it shows, changes, and finds of other writers."""
+
+import json
+import re
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.cli import main
+from pytest_ultrapar.cluster.address import read_address
+from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall
+from pytest_ultrapar.cluster.identity import RunIdentity
+from pytest_ultrapar.cluster.ledger import Notice, Renewal, RowSpec, RowUse
+from pytest_ultrapar.cluster.server import ClusterServer
+from pytest_ultrapar.cluster.status import MOST_HOSTS
+from tests.key_value_server import KeyValueServer
+
+PREFIX = "{ultrapar:default}:"
+QPS = RowSpec(name="key:abc:qps", kind="paced", amount=2, window_ms=1000, group="key:abc")
+SEATS = RowSpec(name="key:abc:workers", kind="seats", amount=5, longest_ms=2000, group="key:abc")
+IDENTITY = RunIdentity(
+    version="9.8.7", seed=0, mode="ultra", rate_mode="fixed", policy="even", shard="", pool="p",
+    models=("m",), n_cases=50, suite="s", order="o",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kv():
+    with KeyValueServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def server(kv, monkeypatch):
+    kv.client().flushall()
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    server = ClusterServer(read_address(None, {"ULTRAPAR_CLUSTER": kv.url}))
+    server.look()
+    yield server
+    server.close()
+
+
+def join(server, name, run="night"):
+    call = JoinCall(name=name, life=f"life of {name}", identity=IDENTITY.text(), models=[(0, 50)])
+    return server.claim(run, call).host
+
+
+def claim(server, name, number, **facts):
+    call = ClaimCall(host=number, life=f"life of {name}", **{"seq": 0} | facts)
+    return server.claim("night", call)
+
+
+class Sharing:
+    """A host that renews, by a clock that tests move."""
+
+    def __init__(self, server, name, want, run="night"):
+        self.server, self.name, self.want, self.run = server, name, want, run
+        self.seq, self.answer = 0, None
+
+    def renew(self, **facts):
+        self.seq += 1
+        held = [0, 0] if self.answer is None else [one.grant for one in self.answer.shares]
+        uses = tuple(RowUse(n, want, 1) for n, want in zip(held, self.want, strict=True))
+        said = {"epoch": 0 if self.answer is None else self.answer.epoch} | facts
+        self.answer = self.server.renew(
+            Renewal(
+                host=self.name, incarnation=f"life-{self.name}", seq=self.seq, run=self.run,
+                server_run_id=self.server.facts.run_id, clock="c", clock_ms=self.seq,
+                rows=(SEATS, QPS), uses=uses, lanes=((0, 1),), **said,
+            )
+        )  # fmt: skip
+        return self.answer
+
+
+def shown(capsys, *words):
+    code = main(["cluster", *words])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return code, out + err
+
+
+def status(capsys, *words):
+    code, text = shown(capsys, "status", *words)
+    assert code == 0, text
+    return text
+
+
+def two_hosts(server, **facts):
+    """Of which one has a small limit to itself."""
+    numbers = {name: join(server, name) for name in ("one", "two")}
+    claim(server, "one", numbers["one"], open=3, done=[], wants=[(0, 4)], said="2 in flight")
+    claim(server, "one", numbers["one"], seq=1, done=[0, 1], failed=[2], open=1, said="2 in flight")
+    claim(server, "two", numbers["two"], said="waits: lab/key0's qps = 2 is with other hosts")
+    names = {SEATS.name: ("lab/key0", "workers"), QPS.name: ("lab/key0", "qps")}
+    server.name_rows("night", names)
+    one, two = Sharing(server, "one", (5, 2)), Sharing(server, "two", (5, 2))
+    for host in (one, two, one, two):
+        host.renew(fresh=True, **facts)
+    return one, two
+
+
+def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
+    two_hosts(server)
+    text = status(capsys)
+    assert "run night, began " in text
+    assert ", pytest-ultrapar 9.8.7\n" in text
+    assert "3 of 50 cases done (1 without an answer), 1 under way, 46 not begun, " in text
+    assert re.search(r"^  one +3 +1 +\S+ +2 in flight$", text, re.MULTILINE)
+    waits = r"^  two +0 +0 +- +waits: lab/key0's qps = 2 is with other hosts$"
+    assert re.search(waits, text, re.MULTILINE)
+    # Who waits stands first.
+    assert text.index("\n  two ") < text.index("\n  one ")
+    (qps,) = re.findall(r"^  lab/key0's qps = 2: (.*)$", text, re.MULTILINE)
+    assert re.fullmatch(r"(one|two) 2; (one|two) \(wants 2\) waits", qps)
+    assert "lab/key0's workers = 5: " in text
+
+
+def test_status_as_json_has_the_documented_shape(server, capsys):
+    two_hosts(server)
+    found = json.loads(status(capsys, "--json"))
+    assert [*found] == ["server", "software", "forgets", "runs", "limits", "news", "problems"]
+    (run,) = found["runs"]
+    assert (run["name"], run["version"], run["n_cases"], run["n_done"]) == ("night", "9.8.7", 50, 3)
+    assert (run["n_failed"], run["n_open"], run["n_unclaimed"]) == (1, 1, 46)
+    assert {host["name"]: host["n_done"] for host in run["hosts"]} == {"one": 3, "two": 0}
+    assert all(host["is_alive"] for host in run["hosts"])
+    rows = {(row["limit"], row["word"]): row for row in found["limits"]}
+    qps = rows["lab/key0", "qps"]
+    assert (qps["amount"], qps["window_s"], qps["granted"], qps["closed_s"]) == (2, 1.0, 2, 0.0)
+    assert sorted((one["granted"], one["wanted"]) for one in qps["shares"]) == [(0, 2), (2, 2)]
+    assert found["problems"] == []
+
+
+def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
+    two_hosts(server, news=(Notice("a", "nobody's", 0, "night"),))
+    found = json.loads(status(capsys, "--json"))
+    page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
+    section = page.split("`ultrapar cluster status --json` has")[1].split("\n## ")[0]
+    documented = {
+        part.split("|")[0].replace("`", "").split()[-1]: {*re.findall(r"`(\w+)`", part)}
+        for part in section.replace("\n| ", "\n|").split("\n|")[3:]
+    }
+    (run,), (row, _), (news,) = found["runs"], found["limits"], found["news"]
+    for name, one in (
+        ("runs", run), ("hosts", run["hosts"][0]), ("limits", row), ("shares", row["shares"][0]),
+        ("news", news),
+    ):  # fmt: skip
+        assert {*one} - documented[name] == set(), name
+    assert {*found} <= {*re.findall(r"`(\w+)`", section)}
+
+
+def test_rows_that_a_new_server_keeps_closed_say_until_when(server, capsys):
+    Sharing(server, "one", (5, 2)).renew()
+    text = status(capsys)
+    assert re.search(r"key:abc:qps = 2: closed for \d\.\d\d s more, since the server began", text)
+    assert "one (wants 2, 2 on the way) waits" in text
+
+
+def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
+    def notice(name, for_ms, **facts):
+        text = msgspec.json.encode(News("lab/i/key0", **facts)).decode()
+        return Notice(name, text, for_ms, "night")
+
+    gone = notice("a", 0, removes="key", reason="401: \x1b[31mno such key")
+    Sharing(server, "one", (5, 2)).renew(news=(gone, notice("b", 60_000, for_s=60.0)))
+    text = status(capsys)
+    assert "  lab/i/key0: key removed, run night: 401: \\x1b[31mno such key\n" in text
+    assert re.search(r"  lab/i/key0: paused for (59\.\d|60\.0) s more, run night\n", text)
+    assert {one["removes"] for one in json.loads(status(capsys, "--json"))["news"]} == {"key", ""}
+
+
+def test_host_that_is_silent_stands_first_and_is_called_so(server, kv, capsys):
+    two_hosts(server)
+    client = kv.client()
+    (number,) = (
+        key for key, text in client.hgetall(f"{PREFIX}run:night:hosts").items() if b'"one"' in text
+    )
+    client.zincrby(f"{PREFIX}run:night:seen", -60_000, number)
+    text = status(capsys)
+    assert re.search(r"^  one .* silent for 6\d\.\d s, taken for dead$", text, re.MULTILINE)
+    assert text.index("\n  one ") < text.index("\n  two ")
+
+
+def test_1000_hosts_fit_on_a_screen(server, capsys):
+    for n in range(1000):
+        join(server, f"host-{n}")
+    hosts = [Sharing(server, f"host-{n}", (1, 1)) for n in range(1000)]
+    for host in hosts:
+        host.renew(fresh=True)
+    text = status(capsys)
+    assert len(text.splitlines()) < MOST_HOSTS + 20
+    assert f"and {1000 - MOST_HOSTS} more hosts (--all)" in text
+    assert max(map(len, text.splitlines())) < 400
+    assert re.search(r"and 99\d more wait$", text, re.MULTILINE)
+    assert len(status(capsys, "--all").splitlines()) > 1000
+
+
+HOSTILE = {
+    "a row that is no row": lambda client: client.hset(f"{PREFIX}rows", "x\x1b[2J", b"nonsense"),
+    "a row of numbers that are none": lambda client: client.hset(
+        f"{PREFIX}rows",
+        "x",
+        struct.pack("<5d", *[float("nan")] * 5) + msgspec.msgpack.encode(["seats"] + [1] * 12),
+    ),
+    "a row of deep lists": lambda client: client.hset(
+        f"{PREFIX}rows", "x", struct.pack("<5d", *[1.0] * 5) + b"\x91" * 100_000
+    ),
+    "a share that is too short": lambda client: client.hset(
+        f"{PREFIX}row:{QPS.name}", "other", b"short"
+    ),
+    "a share of infinity": lambda client: client.hset(
+        f"{PREFIX}row:{QPS.name}", "other", struct.pack("<10d", *[float("inf")] * 10)
+    ),
+    "a ledger without an epoch": lambda client: client.hdel(f"{PREFIX}ledger", "epoch"),
+    "a time that is none": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
+    "another type": lambda client: (
+        client.delete(f"{PREFIX}seen"),
+        client.set(f"{PREFIX}seen", "nothing"),
+    ),
+    "news that are none": lambda client: client.hset(f"{PREFIX}news", "x", b"\xc1"),
+    "names that are none": lambda client: client.hset(f"{PREFIX}run:night:names", "x", "{"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, capsys, what):
+    two_hosts(server)
+    HOSTILE[what](kv.client())
+    text = status(capsys)
+    assert "limits: redis://" in text
+    assert "holds something else than pytest-ultrapar wrote there" in text
+    assert "3 of 50 cases done" in text
+    assert "\x1b" not in text
+    (problem,) = json.loads(status(capsys, "--json"))["problems"]
+    assert "something else" in problem
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ("run", "models", "nonsense"),
+        ("run", "models", "[[0]]"),
+        ("run", "n_done", "many"),
+        ("run", "began_ms", "inf"),
+        ("run", "unclaimed", '["a"]'),
+        ("hosts", "7", "{"),
+        ("hosts", "7", '{"name": 1}'),
+        ("open", "1", "x"),
+        ("hosts", "7", "[" * 100_000),
+    ],
+)
+def test_run_that_another_writer_spoilt_hides_no_other(server, kv, capsys, written):
+    key, field, value = written
+    two_hosts(server)
+    join(server, "three", run="other")
+    kv.client().hset(f"{PREFIX}run:night:{key}", field, value)
+    text = status(capsys)
+    assert "run night: redis://" in text
+    assert "run other, began" in text
+    code, text = shown(capsys, "status", "night")
+    assert code == 4
+    assert "something else than pytest-ultrapar wrote there" in text
+
+
+def test_control_characters_are_made_visible(server, kv, capsys):
+    two_hosts(server)
+    nasty = "\x1b]0;title\x07\u202egnp.exe\nroot"
+    told = {"name": f"h{nasty}", "joined_ms": 0, "said": nasty}
+    kv.client().hset(f"{PREFIX}run:night:hosts", "7", json.dumps(told))
+    kv.client().hset(f"{PREFIX}run:night:names", QPS.name, json.dumps([f"lab{nasty}", "qps"]))
+    text = status(capsys)
+    assert not {"\x1b", "\x07", "\u202e"} & {*text}
+    assert "\nroot" not in text
+    assert "\\x1b]0;title" in text
+
+
+def test_drain(server, capsys):
+    numbers = {name: join(server, name) for name in ("one", "two")}
+    assert shown(capsys, "drain", "night", "one") == (0, "one begins nothing more of run night\n")
+    assert claim(server, "one", numbers["one"], wants=[(0, 4)]).given == []
+    assert claim(server, "two", numbers["two"], wants=[(0, 4)]).given == [0, 1, 2, 3]
+    assert re.search(r"^  one .*drained: begins nothing more", status(capsys), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["drain", "night", "none"], 'run night has no host "none"; it has one'),
+        (["drain", "other", "one"], 'knows no run "other"; it knows night'),
+        (["drain", "night"], "drain takes 2 words after it (got 1)"),
+        (["forget", "night"], "run night goes on: one; end or drain its hosts first"),
+        (["forget", "other"], 'knows no run "other"'),
+        (["reopen", "night", "whole"], "run night goes on: one; end or drain its hosts first"),
+        (["status", "other"], 'knows no run "other"'),
+        (["drain", "night", "one", "--json"], "--json is for status, not for drain"),
+        (["forget", "night", "--all"], "--all is for status, not for forget"),
+    ],
+)
+def test_what_cannot_be_done_is_a_sentence(server, capsys, words, said):
+    join(server, "one")
+    code, text = shown(capsys, *words)
+    assert code == 4
+    assert said in text
+
+
+def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
+    two_hosts(server)
+    client = kv.client()
+    for number, _ in client.zrange(f"{PREFIX}run:night:seen", 0, -1, withscores=True):
+        client.zincrby(f"{PREFIX}run:night:seen", -60_000, number)
+    said = "run night is forgotten; the directories of its hosts stay\n"
+    assert shown(capsys, "forget", "night") == (0, said)
+    assert client.keys(f"{PREFIX}run:night:*") == []
+
+
+def test_a_run_that_another_writer_spoilt_can_be_forgotten(server, kv, capsys):
+    two_hosts(server)
+    kv.client().hset(f"{PREFIX}run:night:run", "models", "nonsense")
+    code, text = shown(capsys, "forget", "night")
+    assert code == 0, text
+    assert "run night: " not in status(capsys)
+
+
+def test_server_without_anything_says_so(server, capsys):
+    text = status(capsys)
+    assert text.splitlines() == [text.strip()]
+    assert text.endswith("; 0 runs\n")

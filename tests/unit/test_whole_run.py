@@ -1,0 +1,104 @@
+"""What a host of several says of the whole run, of its share, and of what it waits for."""
+
+import pytest
+
+from pytest_ultrapar.broker.protocol import BrokerStatus, LaneStatus, ShareStatus
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.report.whole_run import (
+    HostPart,
+    WholeRun,
+    joined_words,
+    share_words,
+    waits_words,
+)
+from tests.pools import lane
+
+LIMITS = {
+    one.name: one
+    for one in (
+        Limit("pool", "pool", workers=100),
+        Limit("p/key0", "key", workers=5, qps=1.5, rpd=500),
+        Limit("p/key1", "key", workers=5, qps=2),
+    )
+}
+LANES = [lane("i", f"key{n}", "pool", f"p/key{n}") for n in range(2)]
+WHOLE = WholeRun(3, 600, 120, 4, {"m": 476})
+
+
+def shares(*, key0=(0, 0), key1=(0, 0)):
+    """Shares of each key's `qps`, and what is on its way."""
+    return [
+        ShareStatus("pool", "workers", 20, 100, 20),
+        ShareStatus("p/key0", "workers", 2, 5, 2),
+        ShareStatus("p/key0", "qps", key0[0], 1.5, key0[1]),
+        ShareStatus("p/key0", "rpd", 7, 500, 7),
+        ShareStatus("p/key1", "workers", 1, 5, 1),
+        ShareStatus("p/key1", "qps", key1[0], 2, key1[1]),
+    ]
+
+
+def told(own, in_flight=0, *, state="up", **more):
+    lanes = [LaneStatus(one.lane_id, state, "", 0, 0, 0, 0, 0, 0, {}) for one in LANES]
+    return BrokerStatus(1.0, in_flight, 0, 0, 0, lanes, room={"m": 0}, shares=own, **more)
+
+
+def test_share_adds_up_the_level_that_binds():
+    assert share_words(shares(key0=(1.5, 0)), LIMITS) == "share 3 of 10 workers, 1.5 of 3.5 qps"
+    assert not share_words([], LIMITS)
+    assert not share_words([ShareStatus("unknown", "qps", 1, 2, 1)], LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (shares(key0=(1, 1)), ""),
+        (shares(), "waits: p/key0's qps = 1.5 and 1 more limit are with other hosts"),
+        (shares(key0=(0, 1), key1=(0, 1)), "waits: its share of p/key0's qps = 1.5 is on its way"),
+        ([], "waits: its first share of the limits"),
+    ],
+)
+def test_host_without_a_share_says_which_limit_it_waits_for(own, said):
+    assert waits_words(WHOLE, told(own), LANES) == said
+
+
+def test_one_limit_that_bars_all_lanes_is_named_alone():
+    closed = [ShareStatus("pool", "workers", 0, 1, 0), *shares(key0=(1, 1), key1=(1, 1))[1:]]
+    assert waits_words(WHOLE, told(closed), LANES) == (
+        "waits: pool's workers = 1 is with other hosts"
+    )
+
+
+def test_who_sends_does_not_wait():
+    assert not waits_words(WHOLE, told(shares(), in_flight=1), LANES)
+
+
+def test_lanes_that_are_removed_wait_for_nothing():
+    assert not waits_words(WHOLE, told(shares(), state="out"), LANES)
+
+
+@pytest.mark.parametrize(
+    ("whole", "status", "said"),
+    [
+        (WHOLE, told(shares(), trouble="the server does not answer"), "waits: the server does not"),
+        (WholeRun(1, 9, 0, 0, {"m": 9}, hears_first=True), told([]), "waits: the server forgot"),
+        (WholeRun(2, 9, 3, 6, {"m": 0}), told(shares()), "waits: nothing left to begin, 6 under"),
+        (WholeRun(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
+        (WholeRun(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it begins"),
+    ],
+)
+def test_other_reasons_to_send_nothing(whole, status, said):
+    words = waits_words(whole, status, LANES)
+    assert words.startswith(said)
+    assert bool(words) == bool(said)
+
+
+def test_host_that_joins_says_how_many_there_are_and_what_it_may_send():
+    part = HostPart("ci-3", "nightly", 600)
+    assert joined_words(WHOLE, part, "redis://db/0", shares(key1=(2, 2)), LIMITS) == [
+        "host ci-3 of run nightly on redis://db/0, with 2 other hosts: 120 of 600 cases done",
+        "limits are those of all hosts together; this host's share 3 of 10 workers, 2 of 3.5 qps",
+    ]
+    alone = WholeRun(1, 600, 0, 0, {"m": 600})
+    first, second = joined_words(alone, part, "redis://db/0", [], LIMITS)
+    assert first.endswith(", the only host so far: 0 of 600 cases done")
+    assert second.endswith("this host's share of them comes in some seconds")
