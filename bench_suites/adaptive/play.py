@@ -66,7 +66,14 @@ class _Job:
 
 
 class LimitPlay(BrokerPlay):
-    """One provider, as many lanes as asked for, and somebody who waits until the end."""
+    """One provider, as many lanes as asked for, and somebody who waits until the end.
+
+    Attributes:
+        pool: What the broker knows of the provider.
+        serving: The provider at work; several plays may have one.
+        served_s: When answers came.
+        n_refused: Requests that were refused for rate limits.
+    """
 
     def __init__(
         self,
@@ -94,28 +101,28 @@ class LimitPlay(BrokerPlay):
             n_requests: The play ends when so many are over.
             qps: Rate that the pool declares, over all lanes; None for none.
         """
-        super().__init__(LaneBroker(_pool(ceiling, n_lanes, rate_mode, qps), seed=seed))
+        self.pool = _pool(ceiling, n_lanes, rate_mode, qps)
+        super().__init__(LaneBroker(self.pool, seed=seed))
         self._provider = provider
         self._ceiling = ceiling
         self._span_s = span_s
         self._stall_s = stall_s
-        self._serving = Serving(provider, random.Random(seed))
+        self.serving = Serving(provider, random.Random(seed))
         self._rng = random.Random(seed)
         self._retry = RetryPolicy()
         self._ids = itertools.count()
         self._jobs: dict[int, _Job] = {}
         self._n_left = n_requests
         self._n_open = 0
-        self._served_s: list[float] = []
-        self._n_attempts = self._n_refused = self._n_refused_late = self._n_infra = 0
+        self.served_s: list[float] = []
+        self._n_attempts = self.n_refused = self._n_refused_late = self._n_infra = 0
         self._peak = 0
         self._in_flight = 0
         self.connect("main")
 
     def run(self) -> Outcome:
         """To the end of the span, or of the requests."""
-        for _ in range(2 * self._ceiling):
-            self._next_job()
+        self.begin()
         while self._n_open:
             next_s = self.next_s()
             if next_s > self._span_s:
@@ -125,6 +132,11 @@ class LimitPlay(BrokerPlay):
                 self.now_s = begin_s + for_s
             self.step()
         return self._outcome()
+
+    def begin(self) -> None:
+        """Have twice as many wait as there may be at once."""
+        for _ in range(2 * self._ceiling):
+            self._next_job()
 
     def _next_job(self) -> None:
         if self._n_left > 0:
@@ -139,11 +151,11 @@ class LimitPlay(BrokerPlay):
         if is_wordless and lease.is_answering:
             outcome = "congestion"
         if outcome == "ok":
-            self._serving.in_flight -= 1
-            self._served_s.append(came_s)
+            self.serving.in_flight -= 1
+            self.served_s.append(came_s)
         elif is_wordless or outcome == "rate":
-            self._n_refused += 1
-            self._n_refused_late += bool(self._served_s) and lease.granted_s > self._served_s[0]
+            self.n_refused += 1
+            self._n_refused_late += bool(self.served_s) and lease.granted_s > self.served_s[0]
         feedback = Feedback(is_wordless=is_wordless)
         if outcome == self._provider.refusal:
             feedback = Feedback(asked_s, is_wordless=is_wordless)
@@ -185,19 +197,19 @@ class LimitPlay(BrokerPlay):
             self._n_attempts += 1
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
-            outcome = self._serving.judge(self.now_s)
-            took_s = self._serving.takes_s() if outcome == "ok" else self._provider.refused_after_s
+            outcome = self.serving.judge(self.now_s)
+            took_s = self.serving.takes_s() if outcome == "ok" else self._provider.refused_after_s
             came_s = self.now_s + took_s
             self.later(took_s, self._end, came_s, job, action.lease, outcome)
 
     def _outcome(self) -> Outcome:
-        times = sorted(self._served_s)
-        best = self._best(0.0, self._span_s)
+        times = sorted(self.served_s)
+        best = self.best(0.0, self._span_s)
         changes = [one.from_s for one in self._provider.bears if one.from_s > 0]
         last_s = max(changes, default=0.0)
         return Outcome(
             utilisation=len(times) / best if best else 0.0,
-            refused=self._n_refused / max(1, self._n_attempts),
+            refused=self.n_refused / max(1, self._n_attempts),
             n_refused_late=self._n_refused_late,
             t90_s=self._reaches(times, 0.0, changes[0] if changes else self._span_s),
             recovery_s=self._reaches(times, last_s, self._span_s) if changes else None,
@@ -208,7 +220,8 @@ class LimitPlay(BrokerPlay):
             n_infra=self._n_infra,
         )
 
-    def _best(self, from_s: float, to_s: float) -> float:
+    def best(self, from_s: float, to_s: float) -> float:
+        """Answers that the provider would have given at best in that time."""
         changes = (one.from_s for one in self._provider.bears)
         edges = [from_s, *(at_s for at_s in changes if from_s < at_s < to_s), to_s]
         return sum(
@@ -222,7 +235,7 @@ class LimitPlay(BrokerPlay):
         begin_s = from_s
         while begin_s + MEAN_OVER_S <= to_s:
             n = bisect_left(times, begin_s + MEAN_OVER_S) - bisect_left(times, begin_s)
-            if n >= 0.9 * self._best(begin_s, begin_s + MEAN_OVER_S):
+            if n >= 0.9 * self.best(begin_s, begin_s + MEAN_OVER_S):
                 return begin_s - from_s
             begin_s += step_s
         return math.inf

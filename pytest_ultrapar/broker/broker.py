@@ -138,6 +138,7 @@ class LaneBroker:
         self._n_requests = 0
         self.trouble = ""
         self.shares: list[ShareStatus] = []
+        self.lowered: list[str] = []
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
         """Make a worker known.
@@ -397,8 +398,16 @@ class LaneBroker:
         workers = self._workers.values()
         return wants_of(self._table, workers, unclaimed, bears or {}, now_s, groups=groups)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `take_news` has any that should not wait."""
+        return self._news.is_fresh
+
     def take_news(self, now_s: float) -> list[News]:
-        """What this host learned of keys, instances and lanes since the last call."""
+        """What this host learned of keys, instances and lanes since the last call.
+
+        Removals are said again from time to time.
+        """
         return self._news.take(max(now_s, self._now_s))
 
     def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
@@ -435,6 +444,7 @@ class LaneBroker:
             trouble=self.trouble,
             groups=self._progress_of_groups() if self._table.shared else [],
             shares=self.shares,
+            lowered=self.lowered,
         )
 
     def _progress_of_groups(self) -> list[GroupProgress]:

@@ -29,6 +29,8 @@ ROOM = 1.5
 wants too much is given what nobody else wants."""
 SOON_S = 10.0
 """Counted rows are wanted for so long ahead."""
+LOOKED_FOR = 2
+"""Seats of a limit that is looked for may be so many times as many by the next renewal."""
 PAUSED_S = 2.0
 """A lane that pauses for longer wants nothing: the next renewals come before."""
 
@@ -93,6 +95,8 @@ def wants_of(
         if row.word == BUDGET_ROW:
             unit = max(1, most_money or limit.shares.tranches[BUDGET_ROW].last_units)
         rows[row] = _row_want(row.word, limit, n, unit)
+        if limit.controller is not None and not limit.lanes[0].is_declared:
+            rows[row] = _undivided(rows[row], row.word, limit)
     return Wants({one.lane.lane_id: LaneWant(n, units[one]) for one, n in lanes.items()}, rows)
 
 
@@ -240,6 +244,26 @@ def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowWant:
         return RowWant(whole.units if n else 0, min(weight, whole.units))
     units = math.ceil(per_s * whole.window_s * weight) + weight
     return RowWant(min(whole.units, units), min(weight, whole.units))
+
+
+def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
+    """A row of a limit that is looked for from the start: no two hosts have a part of it.
+
+    Several that look for one limit would each try beyond it, and each pay for what others try. Who
+    has a part says by its unit that more is of use as it comes free.
+    """
+    shares, controller = limit.shares, limit.controller
+    assert shares is not None
+    assert controller is not None
+    if word in shares.tranches or not want.units:
+        return want
+    if word == "workers":
+        whole = int(limit.most_seats)
+        # Not all of them: what a host has is in use for some time after its death.
+        soon = max(LOOKED_FOR * controller.cap(), limit.seats.in_flight)
+        return RowWant(min(whole, soon), 1 if shares.seats else whole)
+    paced = shares.rates.get(word) or shares.tokens[word]
+    return RowWant(paced.row.units, want.unit if paced.share else paced.row.units)
 
 
 def _per_s(limit: LimitState, n: float) -> float:

@@ -164,6 +164,7 @@ class Claiming:
         self._troubled: Callable[[str], object] = lambda _: None
         self._trouble = ""
         self._has_warned = False
+        self._lowered: set[str] = set()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -234,7 +235,8 @@ class Claiming:
             offer: Called with positions in pytest's collection that this host has to run.
             over: Called once, when nothing is left to run on any host.
             lost: Called once, when the server could not be used for too long, with why.
-            troubled: Called with a sentence when it cannot be used for now.
+            troubled: Called with a sentence when it cannot be used for now, or a limit is lower
+                than the pool says.
         """
         self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
         self._thread = threading.Thread(target=self._claim_on, name="ultrapar-claims", daemon=True)
@@ -338,6 +340,10 @@ class Claiming:
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = time.monotonic()
             self._trouble = status.trouble
+            for sentence in status.lowered:
+                if sentence not in self._lowered:
+                    self._lowered.add(sentence)
+                    self._troubled(sentence)
         assert self.said is not None
         counts = self._counts
         wants = self._appetite.wants(

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Between two calls; and while units are on their way, be it here or from here."""
+"""Between two calls; and while units are on their way, here or from here, or there are news."""
+LOOK_S = 0.1
+"""Between two looks for news."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -167,7 +169,10 @@ class HostShares:
                 if not answer.stale:
                     pause_s = self._apply(answer, call, begun_s)
                     self._claimable = claimable or self._claimable
-            await asyncio.sleep(max(0.0, begun_s + pause_s - boot_s()))
+            while (left_s := begun_s + pause_s - boot_s()) > 0:
+                await asyncio.sleep(min(left_s, LOOK_S))
+                if self._host.broker.has_news:
+                    pause_s = SOON_S
 
     def _ask(self, call: Renewal) -> tuple[Answer, Sequence[int]]:
         """Call the server; on the thread."""
@@ -227,7 +232,10 @@ class HostShares:
                     spent=held[row].spent,
                 )
             )
-        self._news += tuple(_notice(one, settings.run) for one in broker.take_news(now_s))
+        if self.said is not None:
+            at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
+            news = broker.take_news(now_s)
+            self._news += tuple(_notice(one, settings.run, at_ms) for one in news)
         return Renewal(
             host=settings.host,
             incarnation=self._incarnation,
@@ -257,6 +265,13 @@ class HostShares:
                 self._epoch_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
+        self._host.broker.lowered = [
+            _lowered(row, spec, share.amount)
+            for row, spec, share in zip(
+                self._settings.limits, self._settings.rows, answer.shares, strict=True
+            )
+            if share.amount < spec.amount
+        ]
         self._answered_ms = answer.now_ms
         # Taken for dead, others may have by now what it still holds: that may end, and nothing is
         # begun before all of it has.
@@ -273,10 +288,12 @@ class HostShares:
                 self._settings.limits, self._settings.rows, answer.shares, strict=True
             )
         ]
-        self._host.move(lambda: broker.share(shares, until_s, now_s()))
         if answer.news:
-            heard = [news for notice in answer.news if (news := _news(notice)) is not None]
+            # Before the shares: nothing more is to be sent where nothing should be.
+            told = (_news(notice, answer.server_ms) for notice in answer.news)
+            heard = [one for one in told if one is not None]
             self._host.move(lambda: broker.hear(heard, now_s()))
+        self._host.move(lambda: broker.share(shares, until_s, now_s()))
         moves = any(
             share.target > share.grant or use.held > share.grant
             for share, use in zip(answer.shares, call.uses, strict=True)
@@ -291,24 +308,47 @@ def _for_people(row: tuple[str, str], spec: RowSpec, share: RowShare, grant: int
     return ShareStatus(*row, grant * per, share.amount * per, share.target * per)
 
 
-def _notice(news: News, run: str) -> Notice:
+def _lowered(row: tuple[str, str], spec: RowSpec, amount: int) -> str:
+    limit, word = row
+    kind = LIMIT_KINDS.get(word)
+    per = kind.window_s * 1000 / spec.window_ms if kind is not None and spec.window_ms else 1.0
+    return (
+        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} in that "
+        "of others who share it; the smallest holds"
+    )
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """News as the ledger keeps them: with the time of the server when they were told.
+
+    The ledger's own time stands still while nobody calls: a run that is joined again the next day
+    would hear of keys that were mended, and of pauses that are over.
+    """
+
+    news: News
+    at_ms: int
+
+
+def _notice(news: News, run: str, at_ms: int) -> Notice:
     """What a host learned, for the other hosts of its run: they have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
-        reason=msgspec.json.encode(news).decode(),
+        reason=msgspec.json.encode(_Told(news, at_ms)).decode(),
         for_ms=round(news.for_s * 1000),
         run=run,
     )
 
 
-def _news(notice: Notice) -> News | None:
-    """The same as another host hears it; None where somebody else wrote it."""
+def _news(notice: Notice, server_ms: int) -> News | None:
+    """The same as another host hears it; None where it is over, or somebody else wrote it."""
     try:
-        news = msgspec.json.decode(notice.reason, type=News)
+        told = msgspec.json.decode(notice.reason, type=_Told)
     except NOT_THAT_JSON:
         return None
-    # What is left of a pause is by the ledger's clock.
-    return msgspec.structs.replace(news, for_s=notice.for_ms / 1000)
+    left_s = told.news.for_s - (server_ms - told.at_ms) / 1000
+    if left_s <= 0:
+        return None
+    return msgspec.structs.replace(told.news, for_s=min(left_s, notice.for_ms / 1000))
 
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:

@@ -342,7 +342,7 @@ local function grant_of(row, share)
   if row.kind == 'counted' then free = free - spent_of(row) end
   if now < opens(row) then free = 0 end
   local grant = min(share.target, max(share.held, free))
-  if share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
+  if row.kind ~= 'seats' and share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
   row.out = row.out + max(share.held, grant) - out_of(share)
   share.grant = grant
   local told = 0
@@ -480,6 +480,16 @@ local function within(row, shares, amount, most, spare)
     end
   end
   wanting = by_rank(wanting)
+  local whole = unit >= row.amount
+  if whole then
+    local has, others = {}, {}
+    for _, share in ipairs(wanting) do
+      local side = share.target > 0 and has or others
+      side[#side + 1] = share
+    end
+    for _, share in ipairs(others) do has[#has + 1] = share end
+    wanting = has
+  end
   local useful = max(unit, row.kind == 'paced' and LEAST_PACED or 1)
   local asks, old, wants = {}, {}, {}
   for at, share in ipairs(wanting) do
@@ -494,7 +504,7 @@ local function within(row, shares, amount, most, spare)
   for at, share in ipairs(wanting) do share.next = parts[at] end
   for _, share in ipairs(shares) do
     local target, barred = share.next or 0, 0
-    if full and target == 0 and share.rank > cut then
+    if full and target == 0 and (whole or share.rank > cut) then
       barred = share.barred ~= 0 and share.barred or now
     end
     if target ~= share.target or barred ~= share.barred then

@@ -57,7 +57,8 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
             Counted: what it was granted and has not spent.
         want: Units that it could use, `held` included, at least 0. Of counted rows: those that it
             could spend within some seconds, on top of what is spent.
-        unit: The smallest useful share, at least 1: the next grant is 0 or at least this.
+        unit: The smallest useful share, at least 1: the next grant is 0 or at least this. Seats are
+            of use one by one: more than one says who else may have any.
         spent: Of counted rows: all that it has spent in this incarnation, debts included.
         told: Of counted rows: `RowShare.told` of the last answer, in whatever epoch.
     """
@@ -673,7 +674,7 @@ class Ledger:
         if self.now_ms < self._opens_ms(row):
             free = 0
         grant = min(share.target, max(share.held, free))
-        if share.held < grant < share.unit:
+        if row.kind != "seats" and share.held < grant < share.unit:
             grant = min(share.held, share.target)
         row.out += max(share.held, grant) - share.out
         share.grant = grant
@@ -773,6 +774,10 @@ class Ledger:
         """Divide a run's part between its hosts; whether anything changed."""
         wanting = sorted((share for share in shares if share.want), key=lambda share: share.rank)
         unit = max((share.unit for share in wanting), default=1)
+        # What only one of them can use stays with whom it is, whoever comes.
+        whole = unit >= row.amount
+        if whole:
+            wanting.sort(key=lambda share: not share.target)
         useful = max(unit, LEAST_PACED if row.kind == "paced" else 1)
         asks = [
             Ask(share.rank, min(share.want, max(most, share.unit)), share.unit, "")
@@ -786,7 +791,7 @@ class Ledger:
         for share in shares:
             target = targets.get(id(share), 0)
             barred: float = 0
-            if full and not target and share.rank > cut:
+            if full and not target and (whole or share.rank > cut):
                 barred = share.barred or self.now_ms
             if target != share.target or barred != share.barred:
                 changed = True
