@@ -11,7 +11,7 @@ from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.headroom import never_late_s
-from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
+from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat, room_on
 from pytest_ultrapar.broker.lanes import (
     GroupBook,
     GroupState,
@@ -29,6 +29,7 @@ from pytest_ultrapar.broker.protocol import (
     Action,
     BrokerStatus,
     Grant,
+    GroupProgress,
     Refusal,
 )
 from pytest_ultrapar.broker.retry_budget import ParkedRetry, RetryBudget
@@ -381,17 +382,21 @@ class LaneBroker:
         now_s: float,
         unclaimed: Mapping[str, int],
         bears: Mapping[LaneId, float] | None = None,
+        in_groups: Mapping[str, int] | None = None,
     ) -> Wants:
         """What this host could use now.
 
         Args:
             now_s: As everywhere.
-            unclaimed: By model, cases that no host has claimed.
+            unclaimed: By model, cases of no group that any host could claim now.
             bears: By lane, requests in flight that this host's client bears at most; a lane that is
                 missing bears any number.
+            in_groups: By group, cases of it that any host could claim now.
         """
         now_s = max(now_s, self._now_s)
-        return wants_of(self._table, self._workers.values(), unclaimed, bears or {}, now_s)
+        groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
+        workers = self._workers.values()
+        return wants_of(self._table, workers, unclaimed, bears or {}, now_s, groups=groups)
 
     @property
     def has_news(self) -> bool:
@@ -437,9 +442,19 @@ class LaneBroker:
             models=self._table.progress.status(held, now_s),
             room=self._table.room() if self._table.shared else None,
             trouble=self.trouble,
+            groups=self._progress_of_groups() if self._table.shared else [],
             shares=self.shares,
             lowered=self.lowered,
         )
+
+    def _progress_of_groups(self) -> list[GroupProgress]:
+        found = []
+        for group in self._groups.states():
+            if group.rule is not None:
+                ended = len(group.rule.cases) - group.n_left
+                room = room_on(self._table.lanes_of(group.rule))
+                found.append(GroupProgress(group.name, group.n_open + ended, ended, room))
+        return found
 
     def load_reported(
         self, provider: str, instance: str, load: ServerLoad, now_s: float

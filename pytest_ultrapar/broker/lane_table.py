@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.assignment import Group
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.headroom import Promise
@@ -536,22 +537,13 @@ class LaneTable:
 
     def room(self) -> dict[str, int]:
         """By model, requests that could be in flight beside those that are (`BrokerStatus`)."""
-        found: dict[str, int] = {}
-        for model in self.models.values():
-            free: dict[LimitState, float] = {}
-            room = NO_PART
-            for lane in model.lanes:
-                if not lane.is_up or lane.is_share_closed:
-                    continue
-                own = MANY
-                for limit in lane.path:
-                    left = free.setdefault(limit, limit.seats.cap - limit.seats.in_flight)
-                    own = int(max(0, min(own, left)))
-                for limit in lane.path:
-                    free[limit] -= own
-                room = max(0, room) + own
-            found[model.name] = room
-        return found
+        return {model.name: room_on(model.lanes) for model in self.models.values()}
+
+    def lanes_of(self, rule: Group) -> list[LaneState]:
+        """The lanes that cases of a group may use."""
+        if rule.lanes is None:
+            return list(self.lanes.values())
+        return [self.lanes[lane_id] for lane_id in rule.lanes]
 
     def limit(self, name: str) -> LimitState:
         """One of the pool's limits."""
@@ -734,6 +726,26 @@ def _set_balance(lanes: list[LaneState]) -> None:
     shared = set.intersection(*(set(lane.seats) for lane in lanes)) if len(lanes) > 1 else set()
     for lane in lanes:
         lane.balance = tuple(seats for seats in lane.seats if seats not in shared)
+
+
+def room_on(lanes: Collection[LaneState]) -> int:
+    """Requests that could be in flight on some lanes beside those that are (`BrokerStatus`)."""
+    if all(lane.is_removed for lane in lanes):
+        # Whoever asks is refused at once: that takes no part of anything.
+        return 0
+    free: dict[LimitState, float] = {}
+    room = NO_PART
+    for lane in lanes:
+        if not lane.is_up or lane.is_share_closed:
+            continue
+        own = MANY
+        for limit in lane.path:
+            left = free.setdefault(limit, limit.seats.cap - limit.seats.in_flight)
+            own = int(max(0, min(own, left)))
+        for limit in lane.path:
+            free[limit] -= own
+        room = max(0, room) + own
+    return room
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:

@@ -1432,6 +1432,10 @@ class GroupBook:
             group = self._groups[name] = GroupState(name, now_s)
         return group
 
+    def states(self) -> Collection[GroupState]:
+        """All groups."""
+        return self._groups.values()
+
     def get(self, name: str) -> GroupState | None:
         """The group of that name; None when there is none."""
         return self._groups.get(name)

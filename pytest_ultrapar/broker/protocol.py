@@ -262,6 +262,21 @@ class ModelProgress(msgspec.Struct, frozen=True):
 NO_PART = -1
 
 
+class GroupProgress(msgspec.Struct, frozen=True):
+    """How far the cases of one group are on this host.
+
+    Attributes:
+        begun: Episodes that have had a first lease, or ended without one.
+        ended: Those of them that are reported ended.
+        room: As `BrokerStatus.room`, over the lanes of the group.
+    """
+
+    name: str
+    begun: int
+    ended: int
+    room: int
+
+
 class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
     """This host's share of a limit that hosts share, for people.
 
@@ -291,6 +306,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         models: How it went so far with each model that was asked.
         room: Where hosts share limits, by model: requests that could be in flight beside those that
             are, on lanes of which this host has a part; `NO_PART` where it has none.
+        groups: Where hosts share limits: those of the assignment.
         trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
         shares: Where hosts share limits, what this host was told last of each; empty before.
         lowered: Limits that are lower than the pool says, since others who share them say less: a
@@ -307,6 +323,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     models: list[ModelProgress] = []
     room: dict[str, int] | None = None
     trouble: str = ""
+    groups: list[GroupProgress] = []
     shares: list[ShareStatus] = []
     lowered: list[str] = []
 

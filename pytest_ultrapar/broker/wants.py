@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pytest_ultrapar.broker.lane_table import LaneTable
-    from pytest_ultrapar.broker.lanes import LaneState, LimitState, WorkerState
+    from pytest_ultrapar.broker.lanes import GroupState, LaneState, LimitState, WorkerState
 
 SEATS = "workers"
 TELLING_ANSWERS = 5
@@ -73,12 +73,14 @@ def wants_of(
     unclaimed: Mapping[str, int],
     bears: Mapping[LaneId, float],
     now_s: float,
+    *,
+    groups: Mapping[GroupState, int],
 ) -> Wants:
     """What a host could use now; the arguments are those of `LaneBroker.wants`."""
-    demand, largest, dearest = _demand(table, workers, unclaimed)
-    lanes: dict[LaneState, int] = {
-        lane: _usable(lane, demand[lane.model.name], bears, now_s) for lane in table.lanes.values()
-    }
+    of_model, largest, dearest = _demand(table, workers, unclaimed)
+    of_lane = {lane: of_model[lane.model.name] for lane in table.lanes.values()}
+    demand = _add_groups(table, workers, groups, of_model, of_lane)
+    lanes = {lane: _usable(lane, n, bears, now_s) for lane, n in of_lane.items()}
     units = {lane: _unit(lane, largest[lane.model.name]) for lane in lanes}
     spread = _spread(lanes, demand)
     rows: dict[Row, RowWant] = {}
@@ -129,6 +131,47 @@ def _demand(
     for model in table.models:
         demand[model] = max(busy[model], n_open[model]) + openings[model] + unclaimed.get(model, 0)
     return demand, largest, dearest
+
+
+def _add_groups(
+    table: LaneTable,
+    workers: Collection[WorkerState],
+    groups: Mapping[GroupState, int],
+    of_model: Counter[str],
+    of_lane: dict[LaneState, int],
+) -> Counter[str]:
+    """Count what groups could use on their own lanes only; returns the demand of each model.
+
+    Args:
+        table: All lanes.
+        workers: All workers.
+        groups: For each the cases that could be claimed now.
+        of_model: What requests could be in flight; those that are open or wait are in it.
+        of_lane: The same by lane; changed here.
+    """
+    demand = of_model.copy()
+    waiting = Counter(
+        one.group
+        for worker in workers
+        for one in worker.waiting.values()
+        if one.opens and one.group is not None
+    )
+    for group, n_claimable in groups.items():
+        n_own = group.n_open + waiting[group]
+        if group.rule is None or not n_own + n_claimable:
+            continue
+        lanes = table.lanes_of(group.rule)
+        models = {lane.model for lane in lanes}
+        for model in models:
+            demand[model.name] += n_claimable
+            for lane in model.lanes:
+                # What a group has under way is of no use for lanes that are not its own.
+                of_lane[lane] -= n_own
+        for lane in lanes:
+            of_lane[lane] += n_own + n_claimable
+    for lane, n in of_lane.items():
+        of_lane[lane] = max(0, n)
+    return demand
 
 
 def _usable(lane: LaneState, demand: int, bears: Mapping[LaneId, float], now_s: float) -> int:

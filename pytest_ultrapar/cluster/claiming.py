@@ -24,6 +24,7 @@ from pytest_ultrapar.cluster.claims import (
     OtherRun,
     SameName,
 )
+from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import refuse_other
 from pytest_ultrapar.cluster.server import NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
@@ -42,13 +43,16 @@ FIRST, LEAST = 8, 2
 """Cases of a model that are claimed ahead: before any began, and at least."""
 LOOK_S, IDLE_S = 0.2, 1.0
 """Seconds between two looks while there is something to claim, and while there is not."""
-
-
-STILL_S = 5.0
-"""When nothing has been in flight or waited for so long, all that was claimed has ended."""
+SOON_S = 0.02
+"""While cases wait for others to end, the next look comes so soon after one of ours did."""
+STILL_S, STUCK_S = 5.0, 60.0
+"""When nothing has been in flight or waited for so long, all that was claimed has ended; the longer
+time is for what other cases wait for, since a fixture may take a while before the first request."""
+AT_ONCE = 20_000
+"""Cases that one call says are finished: a server that forgot the run hears of all, and 300,000 in
+one call would keep it for a second."""
 SAID_S = 3.0
 """Trouble that is over sooner is not worth a line."""
-_LEAVE_TRIES = 5
 
 
 class _TakenError(UltraparError):
@@ -56,14 +60,14 @@ class _TakenError(UltraparError):
 
 
 class Appetite:
-    """How many cases of each model to claim: pure; a look is a call of `wants`.
+    """How many cases of each line to claim: pure; a look is a call of `wants`.
 
     Args:
-        n_models: How many models there are.
+        n_lines: How many lines there are.
     """
 
-    def __init__(self, n_models: int) -> None:
-        self._begun = [0] * n_models
+    def __init__(self, n_lines: int) -> None:
+        self._begun = [0] * n_lines
 
     def wants(
         self,
@@ -72,25 +76,26 @@ class Appetite:
         unclaimed: Sequence[int],
         room: Sequence[int],
     ) -> list[tuple[int, int]]:
-        """What to claim now, by model.
+        """What to claim now, by line.
 
         Args:
-            claimed: Cases of each model that were ever claimed here.
+            claimed: Cases of each line that were ever claimed here.
             begun: Those of them that were begun.
-            unclaimed: Cases of each model that nobody has claimed.
-            room: Requests of each model that could be in flight beside those that are. `NO_PART`:
+            unclaimed: Cases of each line that nobody has claimed, those that wait for others
+                included: what has ended here meanwhile may be what they wait for.
+            room: Requests of each line that could be in flight beside those that are. `NO_PART`:
                 this host has no part of its limits, and what it claimed would wait for others.
         """
         found: list[tuple[int, int]] = []
-        for model, n_begun in enumerate(begun):
-            n_new = n_begun - self._begun[model]
-            self._begun[model] = n_begun
-            if room[model] == NO_PART:
+        for line, n_begun in enumerate(begun):
+            n_new = n_begun - self._begun[line]
+            self._begun[line] = n_begun
+            if room[line] == NO_PART:
                 continue
-            ahead = max(LEAST, 2 * n_new if n_begun else min(FIRST, room[model]))
-            n = min(ahead - (claimed[model] - n_begun), unclaimed[model])
+            ahead = max(LEAST, 2 * n_new if n_begun else min(FIRST, room[line]))
+            n = min(ahead - (claimed[line] - n_begun), unclaimed[line])
             if n > 0:
-                found.append((model, n))
+                found.append((line, n))
         return found
 
 
@@ -102,8 +107,6 @@ class Claiming:
 
     Attributes:
         said: What the server said last; None before `join`.
-        n_lost: Cases that this host had claimed and that were given to others meanwhile: they may
-            have been asked twice.
     """
 
     def __init__(
@@ -143,20 +146,16 @@ class Claiming:
         self._identity = ""
         self._host = self._seq = 0
         self.said: Claimed | None = None
-        self.n_lost = 0
-        self._appetite = Appetite(len(cases.ranges))
-        self._claimed = [0] * len(cases.ranges)
-        self._begun = [0] * len(cases.ranges)
-        self._room = [NO_PART] * len(cases.ranges)
+        self._lost_cases: set[int] = set()
+        self._appetite = Appetite(len(cases.lines))
+        self._counts = HostCounts(cases)
         self._holding: set[int] = set()
-        self._n_to_ask = self._n_ended = self._n_claimed = 0
+        self._n_claimed = 0
         self._done: list[int] = []
         self._failed: list[int] = []
         self._all_done: set[int] = set()
         self._all_failed: set[int] = set()
         self._new: deque[tuple[int, str]] = deque()
-        self._reported = [0] * len(cases.ranges)
-        self._skipped = [0] * len(cases.ranges)
         self._is_over = False
         self._busy_s = time.monotonic()
         self._offer: Callable[[Sequence[int]], object] = lambda _: None
@@ -164,8 +163,8 @@ class Claiming:
         self._lost: Callable[[str], object] = lambda _: None
         self._troubled: Callable[[str], object] = lambda _: None
         self._trouble = ""
+        self._has_warned = False
         self._lowered: set[str] = set()
-        self._is_said = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -173,6 +172,11 @@ class Claiming:
     def n_claimed(self) -> int:
         """Cases that this host ever claimed."""
         return self._n_claimed
+
+    @property
+    def n_lost(self) -> int:
+        """Cases of this host that others were given while it was silent: some were asked twice."""
+        return len(self._lost_cases)
 
     # -- the main thread ---------------------------------------------------------------------------
 
@@ -269,7 +273,7 @@ class Claiming:
 
     def _claim_until_over(self) -> None:
         is_new_server = False
-        well_s = time.monotonic()
+        last_well_s = time.monotonic()
         call: ClaimCall | None = None
         while not self._stop.is_set():
             call = call or self._next_call()
@@ -294,21 +298,36 @@ class Claiming:
             # Whoever renews the limits may be in trouble alone.
             trouble = trouble or self._trouble
             if not trouble:
-                well_s, self._is_said = time.monotonic(), False
-            elif self._lasts_too_long(time.monotonic() - well_s, trouble):
-                self._lost(f"{trouble}; it was waited for for {self._patience_s:g} s")
+                last_well_s, self._has_warned = time.monotonic(), False
+            elif self._lasts_too_long(time.monotonic() - last_well_s, trouble):
+                self._lost(f"{trouble}; the run waited {self._patience_s:g} s for it")
                 return
             if said is not None:
                 is_drained = said.drained and not self._n_open()
                 if (said.is_over or is_drained) and not self._is_over:
                     self._is_over = True
                     self._over()
-            self._stop.wait(IDLE_S if self._is_over or trouble else LOOK_S)
+            if self._is_over or trouble:
+                self._stop.wait(IDLE_S)
+            else:
+                self._wait_for_next_look()
+
+    def _wait_for_next_look(self) -> None:
+        """Wait, but not for long after one of ours ended that others wait for."""
+        assert self.said is not None
+        if self.said.claimable == self.said.unclaimed:
+            self._stop.wait(LOOK_S)
+            return
+        until_s = time.monotonic() + LOOK_S
+        while time.monotonic() < until_s and not self._stop.wait(SOON_S):
+            status = self._status()
+            if self._new or (status is not None and status.ended_episodes > self._counts.n_ended):
+                return
 
     def _lasts_too_long(self, troubled_s: float, trouble: str) -> bool:
         """Whether trouble has lasted for too long; says so once when it begins to last."""
-        if troubled_s > SAID_S and not self._is_said:
-            self._is_said = True
+        if troubled_s > SAID_S and not self._has_warned:
+            self._has_warned = True
             self._troubled(f"{trouble}; nothing is sent meanwhile")
         return troubled_s > self._patience_s
 
@@ -317,36 +336,27 @@ class Claiming:
         status = self._status()
         if status is not None:
             # A broker that is not there yet, or busy, is asked at the next look.
-            self._n_ended = status.ended_episodes
+            self._counts.hear(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = time.monotonic()
-            for one in status.models:
-                if one.model in self._cases.models:
-                    place = self._cases.models.index(one.model)
-                    self._begun[place] = sum(one.open.values()) + sum(one.ended.values())
             self._trouble = status.trouble
             for sentence in status.lowered:
                 if sentence not in self._lowered:
                     self._lowered.add(sentence)
                     self._troubled(sentence)
-            room = status.room or {}
-            self._room = [room.get(model, NO_PART) for model in self._cases.models]
         assert self.said is not None
-        # Some end without a request: those that a test or a fixture skips, and whose fixtures fail.
-        begun = [
-            max(asked + skipped, reported)
-            for asked, skipped, reported in zip(
-                self._begun, self._skipped, self._reported, strict=True
-            )
-        ]
-        wants = self._appetite.wants(self._claimed, begun, self.said.unclaimed, self._room)
+        counts = self._counts
+        wants = self._appetite.wants(
+            counts.claimed, counts.begun(), self.said.unclaimed, counts.room
+        )
         return ClaimCall(
             host=self._host,
             life=self._life,
             seq=self._seq,
-            done=self._done,
-            failed=self._failed,
+            done=self._done[:AT_ONCE],
+            failed=self._failed[:AT_ONCE],
             open=self._n_open(),
+            open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
             wants=[] if self._is_over else wants,
             said="" if status is None else self._waits(status) or _told(status),
@@ -360,11 +370,19 @@ class Claiming:
         """
         if time.monotonic() - self._busy_s > STILL_S:
             return 0
-        return max(0, self._n_to_ask - self._n_ended)
+        return self._counts.n_open()
+
+    def _open_of(self) -> list[tuple[int, int]]:
+        return [] if time.monotonic() - self._busy_s > STUCK_S else self._counts.open_of()
 
     def _take(self, said: Claimed, call: ClaimCall) -> None:
-        mine = self._holding | self._all_done | self._all_failed
-        given = [number for number in said.given if number not in mine]
+        given, again = [], []
+        for number in said.given:
+            if number in self._all_done or number in self._all_failed:
+                # Finished here: the server forgot it, or it was reopened.
+                again.append(number)
+            elif number not in self._holding:
+                given.append(number)
         cases = [self._cases.cases[number] for number in given]
         if cases:
             with self._path.open("a", encoding="utf-8") as file:
@@ -373,26 +391,27 @@ class Claiming:
         self._seq += 1
         for numbers in (call.done, call.failed):
             self._holding.difference_update(numbers)
-        # What comes again was finished here: the server forgot it, or it was reopened.
-        again = [number for number in said.given if number in self._all_done | self._all_failed]
-        self._done, self._failed = again, []
+        self._done = self._done[len(call.done) :] + again
+        self._failed = self._failed[len(call.failed) :]
         if not given:
             return
         self._busy_s = time.monotonic()
         self._holding.update(given)
-        for case, number in zip(cases, given, strict=True):
-            if case.skipped is None:
-                self._claimed[self._cases.model_of(number)] += 1
-                self._n_to_ask += 1
+        for number in given:
+            self._counts.claim(number)
         self._n_claimed += len(given)
         self._offer([case.index for case in cases])
 
     def _come_back(self) -> Claimed:
         """Join again: this host was taken for dead, or the server forgot it."""
-        said = self._server.claim(self._run, self._join_call(comes_back=True))
+        call = self._join_call(comes_back=True)
+        said = self._server.claim(self._run, call)
         if not isinstance(said, Claimed):
             msg = f'run "{self._run}" goes on without this host: another one took its name'
             raise _TakenError(msg)
+        # The rest is said while nobody is given a case yet.
+        self._done = sorted(self._all_done.difference(call.done))
+        self._failed = sorted(self._all_failed.difference(call.failed))
         return self._joined(said)
 
     def _join_call(self, *, comes_back: bool) -> JoinCall:
@@ -400,27 +419,26 @@ class Claiming:
             name=self._name,
             life=self._life,
             identity=self._identity,
-            models=self._cases.ranges,
+            lines=self._cases.ranges,
+            groups=self._cases.rules(),
             comes_back=comes_back,
             holding=sorted(self._holding - self._all_done - self._all_failed),
             # A server that forgot the run hears of all.
-            done=sorted(self._all_done),
-            failed=sorted(self._all_failed),
+            done=sorted(self._all_done)[:AT_ONCE],
+            failed=sorted(self._all_failed)[:AT_ONCE],
+            open_of=self._open_of(),
         )
 
     def _joined(self, said: Claimed) -> Claimed:
         self._host, self._seq, self.said = said.host, 0, said
-        self.n_lost += said.n_lost
+        self._lost_cases.update(said.lost)
         return said
 
     def _collect(self) -> None:
         while self._new:
             number, outcome = self._new.popleft()
             failed = outcome == "infra"
-            if self._cases.cases[number].skipped is None:
-                model = self._cases.model_of(number)
-                self._reported[model] += 1
-                self._skipped[model] += outcome == "skipped"
+            self._counts.report(number, outcome)
             (self._failed if failed else self._done).append(number)
             (self._all_failed if failed else self._all_done).add(number)
 

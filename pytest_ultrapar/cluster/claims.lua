@@ -1,22 +1,28 @@
--- Who runs which case of a run that several hosts share. `claims.py` has the same as a model.
+-- Who runs which case of a run that several hosts share. `claims.py` has its calls and answers.
 --
--- Cases have numbers, from 0, and those of one model stand together. A case is not claimed yet, or
--- claimed by a host, or done. A cursor for each model says up to where its cases were claimed once;
--- those that came back since are `back`. So nothing here is as large as the run but one bit a case.
+-- Cases have numbers, from 0, and those of one line (one model in one group, or free) stand together.
+-- A case is not claimed yet, or claimed by a host, or done. A cursor for each line says up to where
+-- its cases were claimed once; those that came back since are `back`. So nothing here is as large as
+-- the run but one bit a case.
 --
 -- KEYS  1 run (hash)    what the hosts agreed on, and counts
 --       2 hosts (hash)  number -> JSON of what people are told of a host
 --       3 seen (zset)   number -> when it was last heard of, ms
 --       4 open (hash)   number -> its claimed cases whose episodes have not ended
 --       5 given (hash)  number -> JSON of its last call's number and what that gave
---       6 cursors (hash) model -> first case never claimed
+--       6 cursors (hash) line -> first case never claimed
 --       7 back (zset)   case -> case
 --       8 claims (zset) case -> number of the host
 --       9 failed (zset) case -> case: done, without an answer
 --      10 done (bitmap)
+--      11 groups (hash) open:GROUP -> its cases, of all hosts, whose episodes have not ended;
+--                       start:GROUP -> when all that it waits for were over, ms;
+--                       lock:LOCK -> the group that has it
+--      12 held (hash)  number of a host -> JSON of what it has of `open:GROUP`
 -- ARGV  1 JSON of the call (`Call` in claims.py)
 local RUN, HOSTS, SEEN, OPEN, GIVEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CURSORS, BACK, CLAIMS, FAILED, DONE = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local GROUPS, HELD = KEYS[11], KEYS[12]
 local call = cjson.decode(ARGV[1])
 -- Redis before 7 would else refuse to write after TIME.
 if redis.replicate_commands then redis.replicate_commands() end
@@ -32,12 +38,27 @@ local function set_open(host, n)
   add('n_open', n - before)
 end
 
+-- What a host has under way of each group.
+local function set_held(host, held)
+  local before = redis.call('HGET', HELD, host)
+  for _, one in ipairs(before and cjson.decode(before) or {}) do
+    redis.call('HINCRBY', GROUPS, 'open:' .. one[1], 0 - one[2])
+  end
+  for _, one in ipairs(held) do redis.call('HINCRBY', GROUPS, 'open:' .. one[1], one[2]) end
+  if #held > 0 then
+    redis.call('HSET', HELD, host, cjson.encode(held))
+  elseif before then
+    redis.call('HDEL', HELD, host)
+  end
+end
+
 -- A host is gone: its cases are anybody's again.
 local function release(host)
   local cases = redis.call('ZRANGEBYSCORE', CLAIMS, host, host)
   for _, case in ipairs(cases) do redis.call('ZADD', BACK, case, case) end
   redis.call('ZREMRANGEBYSCORE', CLAIMS, host, host)
   set_open(host, 0)
+  set_held(host, {})
   redis.call('HDEL', OPEN, host)
   redis.call('HDEL', HOSTS, host)
   redis.call('HDEL', GIVEN, host)
@@ -65,35 +86,108 @@ local function finish(cases, has_failed)
 end
 
 -- Claims that a host had before it was taken for dead, or before the server forgot them.
+-- Returns those that others have by now.
 local function take_again(host, cases)
-  local n = 0
+  local lost = {}
   for _, case in ipairs(cases) do
     if redis.call('GETBIT', DONE, case) == 0 and not redis.call('ZSCORE', CLAIMS, case) then
       redis.call('ZREM', BACK, case)
       redis.call('ZADD', CLAIMS, host, case)
-      n = n + 1
+    else
+      lost[#lost + 1] = case
     end
   end
+  return lost
+end
+
+local lines, groups, group_of = nil, nil, {}
+local function read_rules()
+  lines = cjson.decode(redis.call('HGET', RUN, 'lines'))
+  groups = cjson.decode(redis.call('HGET', RUN, 'groups'))
+  for group, rule in ipairs(groups) do
+    for line = rule.lines[1] + 1, rule.lines[2] do group_of[line] = group end
+  end
+end
+
+-- What is left of each line and open of each group, as it is now. Tables here count from 1.
+local left, open = {}, {}
+local function look_at(line)
+  local cursor = tonumber(redis.call('HGET', CURSORS, line - 1) or lines[line][1])
+  left[line] = lines[line][2] - cursor
+    + redis.call('ZCOUNT', BACK, lines[line][1], '(' .. lines[line][2])
+end
+local function look()
+  if not lines then read_rules() end
+  for line = 1, #lines do look_at(line) end
+  for group = 1, #groups do open[group] = number(GROUPS, 'open:' .. group - 1) end
+end
+
+local function n_left(group)
+  local n = 0
+  for line = groups[group].lines[1] + 1, groups[group].lines[2] do n = n + left[line] end
   return n
 end
 
-local models = nil
-local function ranges()
-  models = models or cjson.decode(redis.call('HGET', RUN, 'models'))
-  return models
+local function is_over(group) return open[group] == 0 and n_left(group) == 0 end
+
+-- Whether all that a group waits for is over, and its time has come.
+local function is_startable(group)
+  local rule = groups[group]
+  for _, before in ipairs(rule.after) do
+    if not is_over(before + 1) then return false end
+  end
+  if rule.start_after_ms == 0 then return true end
+  if #rule.after == 0 then return number(RUN, 'began_ms') + rule.start_after_ms <= now_ms end
+  redis.call('HSETNX', GROUPS, 'start:' .. group - 1, now_ms)
+  return number(GROUPS, 'start:' .. group - 1) + rule.start_after_ms <= now_ms
 end
 
--- Up to n cases of a model, those that came back first. Cases that were done before the server
+-- Whether a group that could start has its lock, or may take it: it is free when whoever had it is
+-- over, or has nothing under way and cannot go on, since cases that it waits for came back.
+local function may_lock(group)
+  local lock = groups[group].lock
+  if lock < 0 then return true end
+  local first = nil
+  local holder = redis.call('HGET', GROUPS, 'lock:' .. lock)
+  if holder then
+    holder = tonumber(holder) + 1
+    if not is_over(holder) and (open[holder] > 0 or is_startable(holder)) then first = holder end
+  end
+  for other, rule in ipairs(groups) do
+    if rule.lock == lock then
+      -- Even one that has lost the lock, as a server that forgets loses all.
+      if other ~= group and open[other] > 0 then return false end
+      if not first and n_left(other) > 0 and is_startable(other) then first = other end
+    end
+  end
+  return first == group
+end
+
+-- How many cases of a line may be claimed now.
+local function claimable(line)
+  local group = group_of[line]
+  if not group or left[line] == 0 then return left[line] end
+  local rule = groups[group]
+  local n = left[line]
+  if rule.at_once > 0 then n = math.min(n, math.max(0, rule.at_once - open[group])) end
+  if n == 0 or not is_startable(group) or not may_lock(group) then return 0 end
+  return n
+end
+
+-- Up to n cases of a line, those that came back first. Cases that were done before the server
 -- forgot its cursors, or taken again since, are passed over.
-local function give(host, model, n, given)
-  local first, last = ranges()[model + 1][1], ranges()[model + 1][2]
+local function give(host, line, n, given)
+  n = math.min(n, claimable(line))
+  if n <= 0 then return end
+  local before = #given
+  local first, last = lines[line][1], lines[line][2]
   for _, case in ipairs(redis.call('ZRANGEBYSCORE', BACK, first, '(' .. last, 'LIMIT', 0, n)) do
     redis.call('ZREM', BACK, case)
     redis.call('ZADD', CLAIMS, host, case)
     given[#given + 1] = tonumber(case)
     n = n - 1
   end
-  local cursor = tonumber(redis.call('HGET', CURSORS, model) or first)
+  local cursor = tonumber(redis.call('HGET', CURSORS, line - 1) or first)
   local at = cursor
   -- A server is not to be kept by one call, however many were done before it forgot them.
   local stop = math.min(last, cursor + n + 10000)
@@ -105,16 +199,15 @@ local function give(host, model, n, given)
     end
     at = at + 1
   end
-  if at > cursor then redis.call('HSET', CURSORS, model, at) end
-end
-
-local function unclaimed()
-  local left = {}
-  for model, range in ipairs(ranges()) do
-    local cursor = tonumber(redis.call('HGET', CURSORS, model - 1) or range[1])
-    left[model] = range[2] - cursor + redis.call('ZCOUNT', BACK, range[1], '(' .. range[2])
+  if at > cursor then redis.call('HSET', CURSORS, line - 1, at) end
+  look_at(line)
+  local group, n_given = group_of[line], #given - before
+  if not group or n_given == 0 then return end
+  open[group] = open[group] + n_given
+  if groups[group].lock >= 0 then
+    redis.call('HSET', GROUPS, 'lock:' .. groups[group].lock, group - 1)
   end
-  return left
+  return group, n_given
 end
 
 -- Why nobody may have a case yet: a server that forgot the run first hears what hosts still have.
@@ -133,14 +226,17 @@ local function expire()
 end
 
 local function answer(host, given)
-  local left = unclaimed()
-  local n_left = 0
-  for _, n in ipairs(left) do n_left = n_left + n end
+  look()
+  local can, n_unclaimed = {}, 0
+  for line = 1, #lines do
+    can[line] = claimable(line)
+    n_unclaimed = n_unclaimed + left[line]
+  end
   -- Whoever asks for limits wants to know how much may come.
-  redis.call('HSET', RUN, 'unclaimed', cjson.encode(left))
+  redis.call('HSET', RUN, 'claimable', cjson.encode(can), 'unclaimed', cjson.encode(left))
   local n_open = number(RUN, 'n_open')
   local elected = redis.call('HGET', RUN, 'elected')
-  if n_left == 0 and n_open == 0 and waits_ms() == 0 then
+  if n_unclaimed == 0 and n_open == 0 and waits_ms() == 0 then
     if not elected then
       elected = tostring(host)
       redis.call('HSET', RUN, 'elected', elected)
@@ -151,7 +247,7 @@ local function answer(host, given)
   end
   return {
     'ok', tonumber(host), redis.call('ZCARD', SEEN), number(RUN, 'n_done'), redis.call('ZCARD', FAILED),
-    n_open, elected == tostring(host) and 1 or 0, waits_ms(), left, given,
+    n_open, elected == tostring(host) and 1 or 0, waits_ms(), left, can, given,
     is_drained(host) and 1 or 0,
   }
 end
@@ -189,8 +285,8 @@ if call.op == 'join' then
   if not identity then
     -- What is left of a run of that name that was forgotten in part.
     redis.call('DEL', unpack(KEYS))
-    redis.call('HSET', RUN, 'identity', call.identity, 'models', cjson.encode(call.models),
-      'n_done', 0, 'n_open', 0, 'next', 0, 'began_ms', now_ms,
+    redis.call('HSET', RUN, 'identity', call.identity, 'lines', cjson.encode(call.lines),
+      'groups', cjson.encode(call.groups), 'n_done', 0, 'n_open', 0, 'next', 0, 'began_ms', now_ms,
       -- Whoever comes back to a run that is not there was here before the server forgot it.
       'opens_ms', call.comes_back and now_ms + call.silent_ms or 0)
   end
@@ -201,13 +297,15 @@ if call.op == 'join' then
     name = call.name, life = call.life, joined_ms = now_ms, said = call.said}))
   finish(call.done, false)
   finish(call.failed, true)
-  local n_lost = #call.holding - take_again(host, call.holding)
+  local lost = take_again(host, call.holding)
   set_open(host, #call.holding)
+  set_held(host, call.open_of)
   if not call.comes_back then
     -- Joining is also how what failed is asked again, where nobody is at it any more.
-    local n_left = 0
-    for _, n in ipairs(unclaimed()) do n_left = n_left + n end
-    if n_left == 0 and number(RUN, 'n_open') == 0 and redis.call('ZCARD', SEEN) == 1 then
+    look()
+    local n_unclaimed = 0
+    for _, n in ipairs(left) do n_unclaimed = n_unclaimed + n end
+    if n_unclaimed == 0 and number(RUN, 'n_open') == 0 and redis.call('ZCARD', SEEN) == 1 then
       for _, case in ipairs(redis.call('ZRANGE', FAILED, 0, -1)) do
         redis.call('SETBIT', DONE, case, 0)
         redis.call('ZADD', BACK, case, case)
@@ -218,7 +316,7 @@ if call.op == 'join' then
   end
   expire()
   local said = answer(host, {})
-  said[#said + 1] = n_lost
+  said[#said + 1] = lost
   return said
 end
 
@@ -244,9 +342,22 @@ if last.seq == call.seq then
 end
 finish(call.done, false)
 finish(call.failed, true)
+set_held(host, call.open_of)
 local given = {}
-if waits_ms() == 0 and not is_drained(host) then
-  for _, want in ipairs(call.wants) do give(host, want[1], want[2], given) end
+if #call.wants > 0 and waits_ms() == 0 and not is_drained(host) then
+  local held, place = call.open_of, {}
+  for i, one in ipairs(held) do place[one[1] + 1] = i end
+  look()
+  for _, want in ipairs(call.wants) do
+    local group, n = give(host, want[1] + 1, want[2], given)
+    if group and place[group] then
+      held[place[group]][2] = held[place[group]][2] + n
+    elseif group then
+      held[#held + 1] = {group - 1, n}
+      place[group] = #held
+    end
+  end
+  set_held(host, held)
 end
 -- What is given now is open from now on: its host has not heard of it yet.
 set_open(host, call.open + #given)

@@ -4,19 +4,21 @@ Nothing is dealt in advance: a host claims cases when it is about to have nothin
 hosts end together however fast each is. A host that dies gives its claims back by expiry. What all
 hosts must agree on, they compare when they join.
 
-`claims.lua` does this on the server, in one call; `ClaimBook` is the same as a model, against which
-it is tested.
+Cases stand in *lines*: those of one model that one group of the assignment rules, or that are free.
+A case of a group is given only when the group's rules allow it over all hosts: so order, locks and
+numbers hold over the whole run, and a host need not know of the cases of others.
+
+`claims.lua` does this on the server, in one call. These are its calls and answers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
 SILENT_MS = 15_000
 """A host that says nothing for so long is taken for dead, and its cases run elsewhere. Longer than
@@ -34,8 +36,32 @@ KEY_NAMES = (
     "claims",
     "failed",
     "done",
+    "groups",
+    "held",
 )
 """Of the script, in its order; each behind the run's prefix."""
+
+
+class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group of the assignment waits for; groups are numbered in its order.
+
+    A group is over when none of its cases is left to be claimed and the episodes of all that were
+    have ended.
+
+    Attributes:
+        lines: The first of its lines and the one behind its last.
+        after: Groups that must be over.
+        start_after_ms: So long after that, or else after the run's start.
+        lock: Groups with the same number are never under way at once: the first in order begins,
+            and keeps the lock until it is over. -1: none.
+        at_once: So many of its cases are open at once at most. 0: any number.
+    """
+
+    lines: tuple[int, int]
+    after: tuple[int, ...] = ()
+    start_after_ms: int = 0
+    lock: int = -1
+    at_once: int = 0
 
 
 class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="join"):
@@ -45,23 +71,27 @@ class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="j
         name: The host's; no two living ones have the same.
         life: Random; another one of the same name is another process.
         identity: What all hosts must agree on, as JSON text.
-        models: For each model the first of its cases and the one behind its last.
+        lines: For each line the first of its cases and the one behind its last.
+        groups: Rules of lines; lines of no group are free.
         said: What people are told of the host.
         comes_back: Whether it was here before.
         holding: Cases that it has claimed and not finished.
         done: Cases that it has finished, with a grade or an error of the suite.
         failed: Those that it finished without an answer (`infra`).
+        open_of: As in `ClaimCall`.
     """
 
     name: str
     life: str
     identity: str
-    models: list[tuple[int, int]]
+    lines: list[tuple[int, int]]
+    groups: list[GroupRule] = []
     said: str = ""
     comes_back: bool = False
     holding: list[int] = []
     done: list[int] = []
     failed: list[int] = []
+    open_of: list[tuple[int, int]] = []
     silent_ms: int = SILENT_MS
     keep_ms: int = KEEP_MS
 
@@ -75,7 +105,8 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
         done: Cases finished since the last call.
         failed: Those of them without an answer are here instead.
         open: Its cases whose episodes have not ended.
-        wants: How many more cases of which models.
+        open_of: Those of each group that has any.
+        wants: How many more cases of which lines.
         said: What people are told of the host.
     """
 
@@ -85,6 +116,7 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
     done: list[int] = []
     failed: list[int] = []
     open: int = 0
+    open_of: list[tuple[int, int]] = []
     wants: list[tuple[int, int]] = []
     said: str = ""
     silent_ms: int = SILENT_MS
@@ -123,10 +155,11 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
         elected: Whether it is the one to say that the whole run is over.
         waits_ms: For so long nobody gets a case: a server that forgot the run first hears what the
             hosts still have.
-        unclaimed: Cases by model that nobody has claimed.
+        unclaimed: Cases by line that nobody has claimed.
+        claimable: Those of them that the rules of their groups allow now.
         given: Cases that are this host's from now on.
         drained: Whether an operator wants the host to begin nothing more.
-        n_lost: Cases that it held and that are somebody else's by now; known after a `JoinCall`.
+        lost: Cases that it held and that others have, or have done, by now; after a `JoinCall`.
     """
 
     host: int
@@ -137,9 +170,10 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     elected: bool
     waits_ms: int
     unclaimed: list[int]
+    claimable: list[int]
     given: list[int] = []
     drained: bool = False
-    n_lost: int = 0
+    lost: list[int] = []
 
     @property
     def is_over(self) -> bool:
@@ -169,10 +203,10 @@ class Reopened(msgspec.Struct, frozen=True):
     n: int
 
 
-Answer = Claimed | OtherRun | SameName | Unknown | Reopened
+ClaimAnswer = Claimed | OtherRun | SameName | Unknown | Reopened
 
 
-def read_answer(said: Sequence[Any]) -> Answer | None:
+def read_answer(said: Sequence[Any]) -> ClaimAnswer | None:
     """What the script answered; None after a `LeaveCall`.
 
     Raises:
@@ -180,7 +214,7 @@ def read_answer(said: Sequence[Any]) -> Answer | None:
     """
     match said:
         case [b"ok", int(host), int(n_hosts), int(n_done), int(n_failed), int(n_open), *rest]:
-            elected, waits_ms, unclaimed, given, drained, *n_lost = rest
+            elected, waits_ms, unclaimed, claimable, given, drained, *lost = rest
             return Claimed(
                 host=host,
                 n_hosts=n_hosts,
@@ -190,9 +224,10 @@ def read_answer(said: Sequence[Any]) -> Answer | None:
                 elected=bool(elected),
                 waits_ms=waits_ms,
                 unclaimed=unclaimed,
+                claimable=claimable,
                 given=given,
                 drained=bool(drained),
-                n_lost=n_lost[0] if n_lost else 0,
+                lost=lost[0] if lost else [],
             )
         case [b"other", bytes(identity)]:
             return OtherRun(identity.decode(errors="replace"))
@@ -206,149 +241,3 @@ def read_answer(said: Sequence[Any]) -> Answer | None:
             return None
     msg = f"the server's script answered {said!r:.200}"
     raise ValueError(msg)
-
-
-@dataclass(slots=True)
-class _Host:
-    name: str
-    life: str
-    seen_ms: int
-    open: int = 0
-    seq: int = -1
-    given: list[int] = field(default_factory=list)
-
-
-class ClaimBook:
-    """One run's claims as a model: the same calls at the same times give the script's answers.
-
-    Always: a case is claimed by one host at most; one that is done is claimed by nobody who asks
-    from then on; each case is unclaimed, claimed or done.
-    """
-
-    def __init__(self) -> None:
-        self.identity: str | None = None
-        self.models: list[tuple[int, int]] = []
-        self.hosts: dict[int, _Host] = {}
-        self.claims: dict[int, int] = {}
-        self.back: set[int] = set()
-        self.done: set[int] = set()
-        self.failed: set[int] = set()
-        self._cursors: list[int] = []
-        self._next = 0
-        self._opens_ms = 0
-        self._elected: int | None = None
-
-    def call(self, call: Call, now_ms: int) -> Answer | None:
-        """Carry out a call at a time of the server's clock, in milliseconds."""
-        if isinstance(call, JoinCall):
-            return self._join(call, now_ms)
-        if isinstance(call, ReopenCall):
-            again = self.done.intersection(call.cases)
-            self.done -= again
-            self.failed -= again
-            self.back |= again
-            return Reopened(len(again))
-        host = self.hosts.get(call.host)
-        if host is None or host.life != call.life:
-            return Unknown()
-        if isinstance(call, LeaveCall):
-            self._finish(call.done, self.failed.discard)
-            self._finish(call.failed, self.failed.add)
-            self._release(call.host)
-            return None
-        host.seen_ms = now_ms
-        self._forget_silent(now_ms, call.silent_ms)
-        if host.seq != call.seq:
-            self._finish(call.done, self.failed.discard)
-            self._finish(call.failed, self.failed.add)
-            given: list[int] = []
-            if self._opens_ms <= now_ms:
-                for model, n in call.wants:
-                    given += self._give(call.host, model, n)
-            host.open, host.seq, host.given = call.open + len(given), call.seq, given
-        return self._answer(call.host, now_ms, host.given)
-
-    def _join(self, call: JoinCall, now_ms: int) -> Answer:
-        self._forget_silent(now_ms, call.silent_ms)
-        if self.identity is not None and self.identity != call.identity:
-            return OtherRun(self.identity)
-        for number, other in list(self.hosts.items()):
-            if other.name == call.name:
-                if other.life != call.life:
-                    return SameName(now_ms - other.seen_ms)
-                self._release(number)
-        if self.identity is None:
-            self.claims, self.back, self.done, self.failed = {}, set(), set(), set()
-            self.identity, self.models = call.identity, list(call.models)
-            self._cursors = [first for first, _ in call.models]
-            self._opens_ms = now_ms + call.silent_ms if call.comes_back else 0
-        self._next += 1
-        host = self.hosts[self._next] = _Host(call.name, call.life, now_ms)
-        self._finish(call.done, self.failed.discard)
-        self._finish(call.failed, self.failed.add)
-        again = [case for case in call.holding if case not in self.done and case not in self.claims]
-        self.back.difference_update(again)
-        self.claims.update(dict.fromkeys(again, self._next))
-        host.open = len(call.holding)
-        is_over = not any(self._unclaimed()) and not any(one.open for one in self.hosts.values())
-        if not call.comes_back and is_over and len(self.hosts) == 1:
-            self.back |= self.failed
-            self.done -= self.failed
-            self.failed.clear()
-        answer = self._answer(self._next, now_ms, [])
-        return msgspec.structs.replace(answer, n_lost=len(call.holding) - len(again))
-
-    def _answer(self, number: int, now_ms: int, given: Sequence[int]) -> Claimed:
-        said = Claimed(
-            host=number,
-            n_hosts=len(self.hosts),
-            n_done=len(self.done),
-            n_failed=len(self.failed),
-            n_open=sum(one.open for one in self.hosts.values()),
-            elected=False,
-            waits_ms=max(0, self._opens_ms - now_ms),
-            unclaimed=self._unclaimed(),
-            given=list(given),
-        )
-        self._elected = (self._elected or number) if said.is_over else None
-        return msgspec.structs.replace(said, elected=self._elected == number)
-
-    def _unclaimed(self) -> list[int]:
-        return [
-            last - cursor + sum(first <= case < last for case in self.back)
-            for (first, last), cursor in zip(self.models, self._cursors, strict=True)
-        ]
-
-    def _give(self, number: int, model: int, n: int) -> list[int]:
-        first, last = self.models[model]
-        given = sorted(case for case in self.back if first <= case < last)[:n]
-        self.back.difference_update(given)
-        at = self._cursors[model]
-        while len(given) < n and at < last:
-            if at not in self.done and at not in self.claims and at not in given:
-                given.append(at)
-            at += 1
-        self._cursors[model] = at
-        self.claims.update(dict.fromkeys(given, number))
-        return given
-
-    def _finish(self, cases: Iterable[int], mark: Callable[[int], object]) -> None:
-        for case in cases:
-            self.claims.pop(case, None)
-            self.back.discard(case)
-            # An answer counts whenever it comes; none, only where there is none.
-            if case not in self.done or mark == self.failed.discard:
-                mark(case)
-            self.done.add(case)
-
-    def _forget_silent(self, now_ms: int, silent_ms: int) -> None:
-        for number, host in list(self.hosts.items()):
-            if host.seen_ms <= now_ms - silent_ms:
-                self._release(number)
-
-    def _release(self, number: int) -> None:
-        cases = [case for case, owner in self.claims.items() if owner == number]
-        for case in cases:
-            del self.claims[case]
-        self.back.update(cases)
-        del self.hosts[number]

@@ -42,7 +42,7 @@ from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
 from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.broker.host import BrokerHost
     from pytest_ultrapar.cluster.address import ClusterAddress
@@ -51,6 +51,13 @@ RENEW_S, SOON_S = 0.8, 0.3
 """Between two calls; and while units are on their way, here or from here, or there are news."""
 LOOK_S = 0.1
 """Between two looks for news."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Cases that are claimed alike: those of one group, or those of a model that are in none."""
+
+    model: str
+    group: str = ""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +71,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         rows: All rows that are shared.
         limits: For each the name of its limit and the word of its kind.
         lanes: For each way through the limits, the positions of its rows.
-        models: In the order in which the claims count what is unclaimed.
+        lines: Model of the free cases, or name of the group, in the order of the claims' lines.
         n_cases: Cases of each, while nobody has joined the run.
         epoch_path: Where the host remembers the ledger's epoch.
         clocks_path: Where it notes how its clock stands to the ledger's (`store.clock_stamps`);
@@ -78,7 +85,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[RowSpec, ...]
     limits: tuple[tuple[str, str], ...]
     lanes: tuple[tuple[int, ...], ...]
-    models: tuple[str, ...]
+    lines: tuple[Line, ...]
     n_cases: tuple[int, ...]
     epoch_path: str
     clocks_path: str = ""
@@ -119,9 +126,7 @@ class HostShares:
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
-        self._unclaimed: Mapping[str, int] = dict(
-            zip(settings.models, settings.n_cases, strict=True)
-        )
+        self._claimable: Sequence[int] = settings.n_cases
         self._is_closed = self._returned = False
         self._named_in = 0
         self._applied_s = boot_s()
@@ -158,7 +163,7 @@ class HostShares:
             call = self._next_call()
             pause_s = SOON_S
             try:
-                answer, unclaimed = await self._host.loop.run_in_executor(
+                answer, claimable = await self._host.loop.run_in_executor(
                     self._thread, self._ask, call
                 )
             except UltraparError as error:
@@ -169,13 +174,13 @@ class HostShares:
                 self._host.broker.trouble = ""
                 if not answer.stale:
                     pause_s = self._apply(answer, call, begun_s)
-                    self._unclaimed = unclaimed or self._unclaimed
+                    self._claimable = claimable or self._claimable
             while (left_s := begun_s + pause_s - boot_s()) > 0:
                 await asyncio.sleep(min(left_s, LOOK_S))
                 if self._host.broker.has_news:
                     pause_s = SOON_S
 
-    def _ask(self, call: Renewal) -> tuple[Answer, Mapping[str, int]]:
+    def _ask(self, call: Renewal) -> tuple[Answer, Sequence[int]]:
         """Call the server; on the thread."""
         if self._server.facts is None:
             self._server.look()
@@ -187,16 +192,14 @@ class HostShares:
             answer = self._server.renew(call)
             if self._stamps is not None and not answer.stale:
                 self._stamps.add(Stamp(answer.epoch, answer.now_ms, begun_s, time.monotonic()))
-            left = self._server.unclaimed(self._settings.claims)
+            claimable = self._server.claimable(self._settings.claims)
             if answer.epoch != self._named_in:
                 self._name_rows(answer.epoch)
         except NoAnswerError:
             # It may be another one when it is back.
             self._server.facts = None
             raise
-        if len(left) != len(self._settings.models):
-            return answer, {}
-        return answer, dict(zip(self._settings.models, left, strict=True))
+        return answer, claimable if len(claimable) == len(self._settings.lines) else ()
 
     def _name_rows(self, epoch: int) -> None:
         """Say what the rows are called: a server that forgot them forgot that, too."""
@@ -220,7 +223,14 @@ class HostShares:
         settings, self._seq = self._settings, self._seq + 1
         broker, now_s = self._host.broker, self._host.now_s()
         held = broker.holdings(now_s)
-        wants = broker.wants(now_s, {} if leaving else self._unclaimed)
+        free: dict[str, int] = {}
+        in_groups: dict[str, int] = {}
+        for line, n in zip(settings.lines, self._claimable, strict=True):
+            if line.group:
+                in_groups[line.group] = 0 if leaving else n
+            else:
+                free[line.model] = 0 if leaving else n
+        wants = broker.wants(now_s, free, in_groups=in_groups)
         uses = []
         for name in settings.limits:
             row = Row(*name)

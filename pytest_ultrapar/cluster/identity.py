@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.cluster.claims import GroupRule
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.publish import NOT_THAT_JSON
 from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.store.cases_file import suite_digest
@@ -15,9 +19,12 @@ from pytest_ultrapar.store.cases_file import suite_digest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
 
 _LONGEST = 60
+_LONGEST_S = 1e9
+"""Whoever starts after that never does, and the server counts in milliseconds."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,15 +33,17 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: Of this package.
         seed: The run seed.
-        mode: `ultra` or `rotate`.
+        mode: `ultra`, `phase` or `rotate`.
         rate_mode: `fixed`, `adaptive` or `mixed`.
         policy: Name of the assignment policy.
+        groups: Digest of the groups that it makes; empty without any.
         shard: `K/N`, or empty.
         pool: Digest of the pool's file.
         models: The models that make cases.
         n_cases: How many cases there are.
         suite: Digest of their ids, in any order.
         order: Digest of their ids as collected, by model.
+        numbers: Digest of their ids in the order of their numbers.
         data: What the suites say of their data, by name.
     """
 
@@ -43,12 +52,14 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     rate_mode: str
     policy: str
+    groups: str
     shard: str
     pool: str
     models: tuple[str, ...]
     n_cases: int
     suite: str
     order: str
+    numbers: str
     data: dict[str, str] = {}
 
     def text(self) -> str:
@@ -62,6 +73,7 @@ _WORDS = {
     "mode": "the mode",
     "rate_mode": "the rate mode",
     "policy": "the policy",
+    "groups": "the groups of the policy",
     "shard": "the shard",
     "pool": "the pool file's content",
     "models": "the models",
@@ -70,35 +82,120 @@ _WORDS = {
     "order": "the order in which pytest collects the cases",
 }
 _DIGESTS = frozenset({"pool", "suite", "order"})
+_SEVERAL = frozenset({"suite", "groups"})
+
+
+class CaseLine(msgspec.Struct, frozen=True):
+    """Cases of one model that one group rules, or that are in no group.
+
+    Attributes:
+        model: Of all of them.
+        group: The place of their group in the assignment; None for free ones.
+        name: Of the group that they are in as this host's own broker sees it; empty for free ones.
+        lanes: The only lanes that they may use; None allows every lane of their model.
+    """
+
+    model: str
+    group: int | None = None
+    name: str = ""
+    lanes: tuple[LaneId, ...] | None = None
 
 
 class NumberedCases:
-    """The cases of a run as all hosts number them: model by model, as pytest collects them.
+    """The cases of a run as all hosts number them: line by line, as pytest collects them.
 
     Attributes:
         models: The models that make cases, in the order of the pool.
-        ranges: For each, the first of its numbers and the one behind its last.
+        lines: Those of groups, in the order of the assignment; then the free ones of each model.
+        ranges: For each line, the first of its numbers and the one behind its last.
         cases: By number.
     """
 
-    def __init__(self, cases: Sequence[Case], models: Sequence[str]) -> None:
+    def __init__(
+        self, cases: Sequence[Case], models: Sequence[str], groups: Sequence[Group] = ()
+    ) -> None:
+        self._groups = tuple(groups)
+        group_of = {case_id: place for place, group in enumerate(groups) for case_id in group.cases}
         by_model: dict[str, list[Case]] = {model: [] for model in models}
+        in_groups: list[dict[str, list[Case]]] = [{} for _ in groups]
         for case in cases:
-            by_model.setdefault(case.model, []).append(case)
+            free = by_model.setdefault(case.model, [])
+            place = group_of.get(case.case_id)
+            (free if place is None else in_groups[place].setdefault(case.model, [])).append(case)
         self.models = tuple(by_model)
         self.cases: list[Case] = []
+        self.lines: list[CaseLine] = []
         self.ranges: list[tuple[int, int]] = []
-        for own in by_model.values():
-            first = len(self.cases)
-            self.cases += own
-            self.ranges.append((first, len(self.cases)))
+        self._spans: list[tuple[int, int]] = []
+        names = {group.name for group in groups}
+        for place, (group, own) in enumerate(zip(groups, in_groups, strict=True)):
+            first = len(self.lines)
+            for model in (one for one in self.models if one in own):
+                name = group.name
+                while len(own) > 1 and name in names:
+                    name += f" ({model})"
+                names.add(name)
+                self._add(CaseLine(model, place, name, group.lanes), own[model])
+            self._spans.append((first, len(self.lines)))
+        for model, free in by_model.items():
+            self._add(CaseLine(model), free)
+
+    def _add(self, line: CaseLine, cases: list[Case]) -> None:
+        first = len(self.cases)
+        self.cases += cases
+        self.lines.append(line)
+        self.ranges.append((first, len(self.cases)))
 
     def __len__(self) -> int:
         return len(self.cases)
 
-    def model_of(self, number: int) -> int:
-        """The place in `models` of a case's model."""
-        return next(i for i, (first, last) in enumerate(self.ranges) if first <= number < last)
+    def line_of(self, number: int) -> int:
+        """The place in `lines` of a case's line."""
+        # Of lines that begin with it all but the last are empty.
+        return bisect_right(self.ranges, (number, len(self.cases))) - 1
+
+    def rules(self) -> list[GroupRule]:
+        """What the groups wait for, as the server keeps it."""
+        places = {group.name: place for place, group in enumerate(self._groups)}
+        locks: dict[str, int] = {}
+        return [
+            GroupRule(
+                lines=span,
+                after=tuple(places[name] for name in group.after),
+                start_after_ms=round(min(group.start_after_s, _LONGEST_S) * 1000),
+                lock=-1
+                if group.exclusive is None
+                else locks.setdefault(group.exclusive, len(locks)),
+                at_once=group.at_once or 0,
+            )
+            for span, group in zip(self._spans, self._groups, strict=True)
+        ]
+
+    def own_assignment(self, assignment: Assignment, lanes: Sequence[Lane]) -> Assignment:
+        """What the broker of one host is to keep to: which lanes are for whom.
+
+        Order, locks and numbers are kept where cases are claimed. A host that kept to them as well
+        would wait for cases that others have.
+        """
+        groups: list[Group] = []
+        for line, (first, last) in zip(self.lines, self.ranges, strict=True):
+            if line.group is not None:
+                own = tuple(
+                    lane.lane_id
+                    for lane in lanes
+                    if lane.model == line.model
+                    and (line.lanes is None or lane.lane_id in line.lanes)
+                )
+                ids = tuple(case.case_id for case in self.cases[first:last])
+                groups.append(Group(line.name, ids, own))
+        return Assignment(assignment.home, tuple(groups))
+
+    @property
+    def groups(self) -> str:
+        """Digest of the groups; empty without any."""
+        if not self._groups:
+            return ""
+        return hashlib.sha256(msgspec.json.encode(self._groups)).hexdigest()
 
     @property
     def suite(self) -> str:
@@ -106,9 +203,18 @@ class NumberedCases:
         return suite_digest(self.cases)
 
     @property
-    def order(self) -> str:
+    def numbers(self) -> str:
         """Digest of the cases in the order of their numbers."""
         ids = "\n".join(case.case_id for case in self.cases)
+        return hashlib.sha256(ids.encode()).hexdigest()
+
+    @property
+    def order(self) -> str:
+        """Digest of the cases as pytest collects them, by model."""
+        by_model: dict[str, list[str]] = {model: [] for model in self.models}
+        for case in sorted(self.cases, key=lambda case: case.index):
+            by_model[case.model].append(case.case_id)
+        ids = "\n".join(case_id for own in by_model.values() for case_id in own)
         return hashlib.sha256(ids.encode()).hexdigest()
 
 
@@ -143,8 +249,12 @@ def _differences(own: RunIdentity, other: RunIdentity) -> Iterator[str]:
             continue
         if name == "suite" and own.n_cases != other.n_cases:
             continue
-        if name in _DIGESTS:
-            yield f"{word} is not the same" if name != "suite" else f"{word} are not the same"
+        if name == "groups" and (own.suite != other.suite or own.policy != other.policy):
+            continue
+        if name in _SEVERAL:
+            yield f"{word} are not the same"
+        elif name in _DIGESTS:
+            yield f"{word} is not the same"
         else:
             yield f"{word}: {_shown(here)} here, {_shown(there)} there"
     yield from _of_data(own.data, other.data)

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.publish import NOT_THAT_JSON
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_whole
 from pytest_ultrapar.store.cases_file import read_plan
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, resolve_run
 
 if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import RunState
+
+_ASSIGNMENT = "assignment.json"
+"""Of any host of the run; its groups have the order by which cases are numbered."""
 
 
 def cases_without_result(state: RunState, run: str) -> list[int]:
@@ -34,9 +38,16 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
     except NOT_THAT_JSON:
         msg = f"what the server has of run {state.name} was not written by this version"
         raise ConfigError(msg) from None
-    numbered = NumberedCases(read_plan(directory), identity.models)
+    assignment = read_whole(directory / _ASSIGNMENT, Assignment, Assignment(), "is no assignment")
+    numbered = NumberedCases(read_plan(directory), identity.models, assignment.groups)
     if numbered.order != identity.order:
         msg = f"{directory} does not hold the cases of run {state.name}"
+        raise ConfigError(msg)
+    if numbered.numbers != identity.numbers:
+        msg = (
+            f"{directory / _ASSIGNMENT} does not hold the groups of run {state.name}, by which the "
+            "server numbers its cases; merge the hosts' directories anew"
+        )
         raise ConfigError(msg)
     history = read_history(directory / JOURNAL_NAME)
     return [

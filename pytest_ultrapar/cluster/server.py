@@ -21,8 +21,8 @@ from pytest_ultrapar.cluster.claims import (
     KEEP_MS,
     KEY_NAMES,
     SILENT_MS,
-    Answer,
     Call,
+    ClaimAnswer,
     ReopenCall,
     Reopened,
     read_answer,
@@ -106,7 +106,7 @@ class ClusterServer:
         before = self.facts
         return before is None or self.look().run_id != before.run_id
 
-    def claim(self, run: str, call: Call) -> Answer | None:
+    def claim(self, run: str, call: Call) -> ClaimAnswer | None:
         """Make a call about the cases of a run (`claims`).
 
         Raises:
@@ -131,14 +131,14 @@ class ClusterServer:
         keys, arguments = keys_of(self.address.prefix, call), arguments_of(call)
         return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
-    def unclaimed(self, run: str) -> list[int]:
-        """Cases of a run that nobody has claimed, by model; empty where nobody joined it.
+    def claimable(self, run: str) -> list[int]:
+        """Cases of a run that could be claimed now, by line; empty where nobody joined it.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
         """
         key = run_prefix(self.address, run) + "run"
-        text = self._ask(lambda: self._client.hget(key, "unclaimed"))
+        text = self._ask(lambda: self._client.hget(key, "claimable"))
         try:
             return msgspec.json.decode(text or b"[]", type=list[int])
         except (msgspec.MsgspecError, TypeError) as error:
@@ -413,7 +413,7 @@ def _run_state(
     Raises:
         Those of NOT_THAT_LEDGER: Somebody else wrote there.
     """
-    ranges = msgspec.json.decode(run[b"models"], type=list[tuple[int, int]])
+    ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[int, int]])
     found = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)

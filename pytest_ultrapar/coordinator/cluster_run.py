@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import time
-from collections import Counter
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.cluster.claiming import Claiming
+    from pytest_ultrapar.cluster.identity import NumberedCases
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.waiting_line import Screen, WaitingLine
@@ -48,7 +48,7 @@ _ALONE = {
     "gate_baseline": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
 }
 """Options of one host's run, and why they are."""
-_MODES = ("ultra",)
+_MODES = ("ultra", "phase", "rotate")
 
 
 def refuse_options(options: Options, pool: Pool) -> None:
@@ -130,8 +130,8 @@ class ClusterRun:
         self._server = ClusterServer(address)
         self._namesake = Namesake(self._server, self.name, self.host)
         self._claiming: Claiming | None = None
+        self._numbered: NumberedCases | None = None
         self._case_of: dict[str, str] = {}
-        self._models: tuple[str, ...] = ()
         self._limits: dict[str, Limit] = {}
         self._lanes: tuple[Lane, ...] = ()
 
@@ -179,18 +179,16 @@ class ClusterRun:
         manifest: Manifest,
         directory: Path,
         cases: Sequence[Case],
-        models: Sequence[str],
         *,
         line: WaitingLine,
         status: Callable[[], BrokerStatus | None],
     ) -> list[str]:
-        """Join the run, after `share_limits`; returns lines for people.
+        """Join the run, after `own_assignment`; returns lines for people.
 
         Args:
             manifest: Of this host's run.
             directory: Of this host's run.
             cases: All of them.
-            models: Those that make cases, in the order of the pool.
             line: Says what is waited for.
             status: What the broker says now, from any thread.
 
@@ -198,23 +196,25 @@ class ClusterRun:
             ConfigError: Other hosts run something else, or one of this name is at work.
         """
         from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity  # noqa: PLC0415
+        from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
 
-        numbered = NumberedCases(cases, models)
+        numbered = self._numbered
+        assert numbered is not None
         self._case_of = {case.nodeid: case.case_id for case in cases}
-        self._models = numbered.models
         identity = RunIdentity(
             version=manifest.versions.get("pytest-ultrapar", ""),
             seed=manifest.seed,
             mode=manifest.mode,
             rate_mode=manifest.rate_mode,
             policy=manifest.policy,
+            groups=numbered.groups,
             shard="",
             pool=manifest.pool_digest,
             models=numbered.models,
             n_cases=len(numbered),
             suite=numbered.suite,
             order=numbered.order,
+            numbers=numbered.numbers,
             data=manifest.data,
         )
         self._claiming = Claiming(
@@ -244,12 +244,16 @@ class ClusterRun:
         said = None if claiming is None else claiming.said
         if claiming is None or said is None:
             return None
+        assert self._numbered is not None
+        unclaimed = dict.fromkeys(self._numbered.models, 0)
+        for line, n in zip(self._numbered.lines, said.unclaimed, strict=False):
+            unclaimed[line.model] += n
         return WholeRun(
             n_hosts=said.n_hosts,
             n_cases=len(self._case_of),
             n_done=said.n_done,
             n_open=said.n_open,
-            unclaimed=dict(zip(self._models, said.unclaimed, strict=False)),
+            unclaimed=unclaimed,
             n_claimed=claiming.n_claimed,
             hears_first=said.waits_ms > 0,
             drained=said.drained,
@@ -264,45 +268,52 @@ class ClusterRun:
         """Whose part of which run this host's results are."""
         return HostPart(self.host, self.name, len(self._case_of))
 
-    def share_limits(
+    def own_assignment(
         self,
-        pool: Pool,
-        lanes: Sequence[Lane],
-        cases: Sequence[Case],
         assignment: Assignment,
-        directory: Path,
+        cases: Sequence[Case],
+        models: Sequence[str],
+        lanes: Sequence[Lane],
+    ) -> Assignment:
+        """What this host's broker is to keep to of an assignment of the whole run.
+
+        Args:
+            assignment: Of the run.
+            cases: All of them.
+            models: Those that make cases, in the order of the pool.
+            lanes: Those that cases may use.
+        """
+        from pytest_ultrapar.cluster.identity import NumberedCases  # noqa: PLC0415 - with a cluster only
+
+        self._numbered = NumberedCases(cases, models, assignment.groups)
+        return self._numbered.own_assignment(assignment, lanes)
+
+    def share_limits(
+        self, pool: Pool, lanes: Sequence[Lane], directory: Path
     ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
-        """What the broker needs to keep to this host's part of all limits.
+        """What the broker needs to keep to this host's part of all limits, after `own_assignment`.
 
         Args:
             pool: The pool.
             lanes: Those that the run may use.
-            cases: All of them.
-            assignment: What this host would do alone.
             directory: Of this host's run.
 
         Returns:
             The rows that are shared, and who tells the broker its part of them.
-
-        Raises:
-            ConfigError: The assignment holds over hosts in a way that cannot be kept.
         """
-        from pytest_ultrapar.cluster.host_shares import SharingSettings, epoch_path  # noqa: PLC0415
+        from pytest_ultrapar.cluster.host_shares import (  # noqa: PLC0415 - with a cluster only
+            Line,
+            SharingSettings,
+            epoch_path,
+        )
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
-        if assignment.groups:
-            msg = (
-                f"--ultrapar-cluster-run: policy {self._options.policy} says which cases wait for "
-                "others, and hosts do not know of each other's; choose even, by-key, by-model or "
-                "round-robin"
-            )
-            raise ConfigError(msg)
+        numbered = self._numbered
+        assert numbered is not None
         self._lanes = tuple(lanes)
         self._limits = {name: pool.limits[name] for lane in lanes for name in lane.limits}
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)
-        counts = Counter(case.model for case in cases)
-        models = tuple(dict.fromkeys((*pool.subjects, *counts)))
         config = SharingSettings(
             # One with a password is in the environment, where the broker finds it, too.
             url=self._options.cluster,
@@ -312,8 +323,8 @@ class ClusterRun:
             rows=shared.specs,
             limits=shared.limits,
             lanes=shared.lanes,
-            models=models,
-            n_cases=tuple(counts[model] for model in models),
+            lines=tuple(Line(line.model, line.name) for line in numbered.lines),
+            n_cases=tuple(last - first for first, last in numbered.ranges),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
             clocks_path=str(directory / CLOCKS_NAME),
         )

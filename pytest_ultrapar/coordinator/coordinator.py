@@ -127,7 +127,6 @@ class Coordinator:
             self.run.manifest,
             self.run.directory.path,
             cases,
-            self.run.pool.subjects,
             line=WaitingLine(reporter),
             status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
         )

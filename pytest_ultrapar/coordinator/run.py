@@ -345,7 +345,7 @@ class Run:
         return process.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
-        """Make the assignment.
+        """Make the assignment of the run; `assignment` is what this host has to do for it.
 
         Raises:
             ConfigError: The hook gave something that cannot be carried out.
@@ -378,9 +378,11 @@ class Run:
             self._sample = finished_sample(self.directory.path)
         self.assignment = assignment
         if self.cluster is not None:
-            self.services.shared, self.services.shares = self.cluster.share_limits(
-                self.pool, self.lanes, cases, assignment, self.directory.path
+            self.assignment = self.cluster.own_assignment(
+                assignment, cases, self.pool.subjects, lanes
             )
+            shared = self.cluster.share_limits(self.pool, self.lanes, self.directory.path)
+            self.services.shared, self.services.shares = shared
         self.planned = len(cases)
         self._suites = {case.suite for case in cases}
         return assignment

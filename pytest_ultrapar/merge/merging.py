@@ -79,6 +79,7 @@ STAGE = ".merging"
 REPEATED = "repeated"
 """Kind of an episode whose case counts as another part answered it."""
 _REPORT = "report.md"
+_ASSIGNMENT_FILE = "assignment.json"
 
 
 class MergedRun(NamedTuple):
@@ -577,3 +578,8 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
         tables = read_tables(source.directory) | tables
     if tables:
         write_tables(stage, tables)
+    first = sources[0]
+    if first.part.manifest.cluster_run is not None:
+        # All hosts have the same groups, by which the server of the cluster numbers the cases.
+        with suppress(FileNotFoundError):
+            shutil.copyfile(first.directory / _ASSIGNMENT_FILE, stage / _ASSIGNMENT_FILE)

@@ -203,7 +203,6 @@ def test_another_suite_under_the_same_name_is_refused_and_sends_nothing(project,
         (["--ultrapar-baseline=3"], "--ultrapar-baseline cannot be used together with"),
         (["--ultrapar-gate=coverage>=0.5"], "gate what ultrapar merge makes of all hosts"),
         (["--ultrapar-mode=serial"], "makes no sense in mode serial"),
-        (["--ultrapar-policy=exclusive"], "choose even, by-key, by-model or round-robin"),
         (["--ultrapar-cluster=nowhere"], "must begin with redis://"),
         (["--ultrapar-cluster-host=a b"], "--ultrapar-cluster-host must be 1 to 100 letters"),
     ],
@@ -272,18 +271,16 @@ keys = [{{ name = "key0" }}, {{ name = "key1" }}]
 per_key = {{ {limits} }}
 timeout_s = 3
 latency = {{ kind = "fixed", median_s = {latency_s} }}
-
-[[provider.model]]
-name = "m"
 """
 
 
 class Lab:
     """A provider that all hosts ask, which holds the limits and keeps its own log."""
 
-    def __init__(self, project, limits, latency_s):
+    def __init__(self, project, limits, latency_s, models):
         path = project.pytester.path / "pool.toml"
-        path.write_text(POOL.format(limits=limits, latency_s=latency_s))
+        listed = "".join(f'\n[[provider.model]]\nname = "{name}"\n' for name in models)
+        path.write_text(POOL.format(limits=limits, latency_s=latency_s) + listed)
         pool = load_pool(path, environ={}, overrides=Overrides())
         self._log_path = project.pytester.path / "server.jsonl"
         self._process = SimulatorProcess.start(pool, log_path=self._log_path)
@@ -317,8 +314,8 @@ class Lab:
 def lab(project):
     started = []
 
-    def start(limits="workers = 5, qps = 10", latency_s=0.3):
-        started.append(Lab(project, limits, latency_s))
+    def start(limits="workers = 5, qps = 10", latency_s=0.3, models=("m",)):
+        started.append(Lab(project, limits, latency_s, models))
         return started[0]
 
     yield start
@@ -339,6 +336,115 @@ def each_once(n, *hosts, at_most=1):
     assert len(found) == n
     assert max(found.values()) <= at_most
     return found
+
+
+def spans(log, **names):
+    """When the first request began and the last one ended, of those with these names."""
+    found = [one for one in log.requests if all(getattr(one, k) == v for k, v in names.items())]
+    return min(one.t_arrival_s for one in found), max(one.t_end_s for one in found)
+
+
+def run_together(project, hosts, server, n, *options, args=("-n0", "-n0")):
+    """Several hosts run `n` cases of each of two models, and each case once."""
+    project.suite(cases(n))
+    run = [hosts(f"host{i}", one, server.option, *options) for i, one in enumerate(args)]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0] * len(args), outputs
+    each_once(2 * n, *run)
+    log = server.log
+    assert len(log.requests) == 2 * n
+    assert log.count(429) == 0
+    return log
+
+
+def test_a_key_serves_one_model_after_the_other_over_all_hosts(project, hosts, lab):
+    server = lab("workers = 2", 0.1, models=("m", "n"))
+    log = run_together(project, hosts, server, 16, "--ultrapar-policy=exclusive")
+    for key in ("key0", "key1"):
+        assert spans(log, key=key, model="m")[1] <= spans(log, key=key, model="n")[0]
+
+
+def test_a_model_begins_when_the_one_before_has_ended_on_all_hosts(project, hosts, lab):
+    server = lab("workers = 2", 0.1, models=("m", "n"))
+    log = run_together(project, hosts, server, 16, "--ultrapar-policy=batch:1", args=("-n0", "-n2"))
+    assert spans(log, model="m")[1] <= spans(log, model="n")[0]
+
+
+def test_one_at_a_time_is_one_over_all_hosts(project, hosts, lab):
+    server = lab("workers = 2", 0.05, models=("m", "n"))
+    log = run_together(project, hosts, server, 8, "--ultrapar-mode=rotate", args=("-n0", "-n2"))
+    assert log.max_in_flight() == 1
+
+
+ASSIGN = """
+from pytest_ultrapar import Assignment, Group
+
+def pytest_ultrapar_policies(mode):
+    return ["ours"] if mode == "phase" else None
+
+def pytest_ultrapar_assign(workers, lanes, cases):
+    by_model = {}
+    for case in cases:
+        by_model.setdefault(case.model, []).append(case.case_id)
+    m, n = (tuple(by_model[model]) for model in ("m", "n"))
+    return Assignment(
+        home={worker: tuple(lane.lane_id for lane in lanes) for worker in workers},
+        groups=(
+            Group("few", m + n[:2], at_once=2),
+            Group("later", n[2:], after=("few",), start_after_s=1.0),
+        ),
+    )
+"""
+
+
+def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
+    """Groups of several models, a number at once, an order and a pause."""
+    (project.pytester.path / "conftest.py").write_text(ASSIGN)
+    server = lab("workers = 3", 0.1, models=("m", "n"))
+    log = run_together(project, hosts, server, 8, "--ultrapar-mode=phase", args=("-n2", "-n0"))
+    ordered = sorted(log.requests, key=lambda one: one.t_arrival_s)
+    few, later = ordered[:10], ordered[10:]
+    assert {one.model for one in later} == {"n"}
+    few_ended_s = max(one.t_end_s for one in few)
+    # The server of the cluster learns of an end a little later.
+    assert later[0].t_arrival_s - few_ended_s > 0.99
+    for one in few:
+        at_once = [two for two in few if two.t_arrival_s <= one.t_arrival_s < two.t_end_s]
+        assert len(at_once) <= 2
+
+
+def test_other_groups_under_the_same_name_are_refused(project, hosts, lab, kv, monkeypatch, capsys):  # noqa: PLR0917
+    server = lab("workers = 3", 0.01, models=("m", "n"))
+    conftest = project.pytester.path / "conftest.py"
+    conftest.write_text(ASSIGN)
+    run_together(project, hosts, server, 4, "--ultrapar-mode=phase", args=("-n0",))
+    conftest.write_text(ASSIGN.replace("at_once=2", "at_once=1"))
+    other = hosts("other", "-n0", server.option, "--ultrapar-mode=phase")
+    output = other.end()
+    assert other.code == 4, output
+    assert "the groups of the policy are not the same" in output
+    whole = project.pytester.path / "whole"
+    assert main(["merge", str(project.pytester.path / "host0"), "--out", str(whole)]) == 0
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    # The same numbers are the same cases, or some would have no result.
+    assert main(["cluster", "reopen", "night", str(whole)]) == 0
+    assert "0 cases" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, hosts, lab):
+    project.suite(cases(40))
+    server = lab("workers = 2", 0.5, models=("m", "n"))
+    options = (server.option, "--ultrapar-policy=batch:1")
+    one, two = hosts("one", "-n0", *options), hosts("two", "-n2", *options)
+    server.wait_for(32)
+    one.process.send_signal(signal.SIGKILL)
+    output = two.end()
+    assert two.code == 0, output
+    assert "run night: all 80 cases are done" in output
+    log = server.log
+    assert log.count(429) == 0
+    assert spans(log, model="m")[1] <= spans(log, model="n")[0]
 
 
 @pytest.mark.slow
@@ -607,3 +713,12 @@ def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch)
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == 0, output
     assert len(project.rows()) == N
+
+
+def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
+    """No host has a part of any limit then, and yet somebody has to say what becomes of them."""
+    project.suite(SUITE.replace('f"say {n}"', 'f"status 401 {n}"'))
+    host = hosts("one", "-n0")
+    output = host.end(60)
+    assert host.code == 1, output
+    assert Counter(row["outcome"] for row in host.rows()) == {"infra": N}

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.headroom import first_late_s, never_late_s
+from pytest_ultrapar.broker.protocol import NO_PART, GroupProgress
 from pytest_ultrapar.broker.shares import Holding, declared_row, rows_of, whole_row
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit, Pool
 from tests.broker_play import Play
@@ -566,3 +568,53 @@ def test_whole_rows_are_never_more_than_was_declared(amount, window_s):
     row = whole_row(amount, window_s)
     assert 1 <= row.units <= amount * row.window_s / window_s * (1 + 1e-12)
     assert row.units * window_s / row.window_s >= 0.9 * amount
+
+
+def grouped():
+    """A host of two keys; each of two groups has one of them for itself."""
+    limits = [Limit(name, "key", workers=4) for name in ("key0", "key1")]
+    lanes = [lane("i", name, name) for name in ("key0", "key1")]
+    what = pool(lanes, *limits)
+    play = Play(what, now_s=0.0, shared=rows_of(what), late_s=never_late_s)
+    groups = tuple(
+        Group(name, (f"{name}-0", f"{name}-1"), (one.lane_id,))
+        for name, one in zip(("x", "y"), lanes, strict=True)
+    )
+    play.assign(Assignment(groups=groups))
+    play.connect("gw0")
+    return play
+
+
+def test_what_a_group_could_use_is_wanted_of_its_own_lanes():
+    play = grouped()
+    wants = play.broker.wants(0.0, {}, in_groups={"x": 3, "y": 0})
+    assert [wants.rows[name, "workers"].units for name in ("key0", "key1")] == [3, 0]
+    play.ask(case_id="y-0", group="y")
+    wants = play.broker.wants(0.0, {"m": 1}, in_groups={"x": 3})
+    assert [wants.rows[name, "workers"].units for name in ("key0", "key1")] == [4, 2]
+
+
+def test_progress_of_groups_is_known_where_hosts_share_limits():
+    play = grouped()
+    assert {(one.name, one.room) for one in play.broker.status(0.0).groups} == {
+        ("x", NO_PART),
+        ("y", NO_PART),
+    }
+    play.book(play.broker.share({("key0", "workers"): 2}, 1e6, 0.0))
+    request = play.ask(case_id="x-0", group="x")
+    assert play.lane(request) is not None
+    assert play.broker.status(0.0).groups[0] == GroupProgress("x", begun=1, ended=0, room=1)
+    play.back(request)
+    play.end("x-0", "x")
+    play.end("x-1", "x")
+    assert play.broker.status(0.0).groups[0] == GroupProgress("x", begun=2, ended=2, room=2)
+
+
+def test_cases_whose_lanes_are_all_removed_are_claimed_and_refused():
+    """Nobody else could run them, and a run that leaves them would never end."""
+    play = grouped()
+    play.book(play.broker.share({("key1", "workers"): 2}, 1e6, 0.0))
+    request = play.ask(case_id="y-0", group="y")
+    play.back(request, "auth")
+    status = play.broker.status(0.0)
+    assert [one.room for one in status.groups] == [NO_PART, 0]

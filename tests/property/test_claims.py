@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 from pytest_ultrapar.cluster.claims import (
     KEY_NAMES,
     SILENT_MS,
-    ClaimBook,
     ClaimCall,
     Claimed,
+    GroupRule,
     JoinCall,
     LeaveCall,
     SameName,
     Unknown,
     read_answer,
 )
+from tests.claim_book import ClaimBook
 from tests.key_value_server import KeyValueServer
 
-MODELS = [(0, 7), (7, 9), (9, 20)]
+LINES = [(0, 7), (7, 9), (9, 20)]
 N = 20
 
 
@@ -49,8 +50,9 @@ class Script:
 class World:
     """Some hosts that join, claim, finish, die, come back and send calls twice, on both."""
 
-    def __init__(self, client):
+    def __init__(self, client, groups=()):
         client.flushall()
+        self.groups = list(groups)
         self.script, self.book = Script(client), ClaimBook()
         self.now_s = 1_000_000
         self.hosts = {}  # name -> (number, life, seq, open cases)
@@ -82,6 +84,14 @@ class World:
         assert not book.back & book.claims.keys()
         assert self.answered <= book.done
 
+    def open_of(self, cases):
+        lines = [next(i for i, (_, last) in enumerate(LINES) if case < last) for case in cases]
+        return sorted(
+            (group, n)
+            for group, rule in enumerate(self.groups)
+            if (n := sum(line in range(*rule.lines) for line in lines))
+        )
+
     def join(self, name, *, comes_back=False):
         known = self.hosts.get(name)
         if known is None:
@@ -93,7 +103,9 @@ class World:
             name=name,
             life=life,
             identity="{}",
-            models=MODELS,
+            lines=LINES,
+            groups=self.groups,
+            open_of=self.open_of(mine),
             comes_back=comes_back and known is not None,
             holding=sorted(mine),
         )
@@ -117,6 +129,7 @@ class World:
             done=[] if fails else done,
             failed=done if fails else [],
             open=len(mine),
+            open_of=self.open_of(mine),
             wants=wants,
         )
         said = self.send(call)
@@ -215,3 +228,86 @@ def test_what_failed_is_asked_again_by_who_joins_later(server):
     world.join("b")
     assert world.book.back == set(range(N))
     assert not world.book.failed
+
+
+def rules(*ones):
+    """Groups of the lines in their order; each is how many lines it has and its rules."""
+    found, at = [], 0
+    for n_lines, changed in ones:
+        found.append(GroupRule(lines=(at, at + n_lines), **changed))
+        at += n_lines
+    return found
+
+
+RULES = {
+    "one after another": rules((1, {}), (1, {"after": (0,)}), (1, {"after": (1,)})),
+    "one lock": rules((1, {"lock": 0}), (1, {"lock": 0}), (1, {"lock": 0})),
+    "one at a time": rules((3, {"at_once": 1})),
+    "a lock in a chain": rules(
+        (1, {"lock": 0}), (1, {"after": (0,), "lock": 1, "at_once": 2}), (1, {"lock": 0})
+    ),
+    "who waits has the lock of whom it waits for": rules(
+        (1, {"after": (2,), "lock": 0}), (1, {}), (1, {"lock": 0, "start_after_ms": 3000})
+    ),
+    "some are free": rules((1, {"start_after_ms": 5000}), (1, {"after": (0,)})),
+    "a pause": rules((1, {}), (2, {"after": (0,), "start_after_ms": 20_000, "at_once": 3})),
+}
+groupings = st.sampled_from(sorted(RULES))
+
+
+@given(groupings, st.lists(steps, max_size=40))
+def test_script_and_model_agree_on_groups(server, grouping, plays):
+    World(server, RULES[grouping]).play(plays)
+
+
+class Judge(World):
+    """Says of every case that is given whether the rules allow it; knows what hosts have begun."""
+
+    def send(self, call):
+        is_new = isinstance(call, ClaimCall) and call not in self.last.values()
+        said = super().send(call)
+        if is_new and isinstance(said, Claimed):
+            self.judge(said.given)
+        return said
+
+    def judge(self, given):
+        book = self.book
+        for case in given:
+            line = next(i for i, (_, last) in enumerate(LINES) if case < last)
+            group = book.group_of(line)
+            if group is None:
+                continue
+            rule = self.groups[group]
+            if rule.at_once:
+                # Nobody who is thought to live has more of them open, those included.
+                assert book.open(group) <= rule.at_once
+            for other in rule.after:
+                own = {n for at in range(*self.groups[other].lines) for n in range(*LINES[at])}
+                assert not own - book.done - {n for n in own if n in book.claims}
+                assert not book.open(other)
+            for other, its in enumerate(self.groups):
+                if other != group and rule.lock >= 0 and its.lock == rule.lock:
+                    assert not book.open(other)
+
+
+@given(groupings, st.lists(steps, max_size=40))
+def test_order_locks_and_numbers_hold_over_all_hosts(server, grouping, plays):
+    Judge(server, RULES[grouping]).play(plays)
+
+
+@given(groupings, st.lists(steps, max_size=30))
+def test_groups_wait_for_nobody_for_ever(server, grouping, plays):
+    world = Judge(server, RULES[grouping])
+    world.play(plays, fails=False)
+    for name in ("a", "b", "c"):
+        world.die(name)
+    world.now_s += SILENT_MS // 1000 + 1
+    world.join("d")
+    for _ in range(4 * N):
+        n_before = len(world.book.done)
+        world.claim("d", [(2, 2), (1, 2), (0, 2)], 10)
+        world.claim("d", [], 10)
+        if len(world.book.done) == N:
+            break
+        world.now_s += 0 if len(world.book.done) > n_before else 6
+    assert world.book.done == set(range(N))

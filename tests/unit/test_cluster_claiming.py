@@ -3,9 +3,13 @@
 import msgspec
 import pytest
 
-from pytest_ultrapar.broker.protocol import NO_PART
+from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
+from pytest_ultrapar.broker.protocol import NO_PART, BrokerStatus, GroupProgress, ModelProgress
 from pytest_ultrapar.cluster.claiming import FIRST, LEAST, Appetite
+from pytest_ultrapar.cluster.claims import GroupRule
+from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity, refuse_other
+from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import Case
 
 
@@ -51,13 +55,15 @@ def test_cases_of_a_model_stand_together():
     numbered = NumberedCases([case(i, "ab"[i % 2]) for i in range(5)], ["b", "a", "none"])
     assert [one.index for one in numbered.cases] == [1, 3, 0, 2, 4]
     assert numbered.ranges == [(0, 2), (2, 5), (5, 5)]
-    assert [numbered.model_of(number) for number in range(5)] == [0, 0, 1, 1, 1]
+    assert [numbered.line_of(number) for number in range(5)] == [0, 0, 1, 1, 1]
 
 
 def identity(**changed):
     same = {
         "version": "1", "seed": 0, "mode": "ultra", "rate_mode": "fixed", "policy": "even",
+        "groups": "",
         "shard": "", "pool": "p", "models": ("m",), "n_cases": 3, "suite": "s", "order": "o",
+        "numbers": "x",
         "data": {"tasks": "x"},
     }  # fmt: skip
     return RunIdentity(**same | changed)
@@ -76,6 +82,7 @@ def identity(**changed):
         ),
         ({"suite": "t", "order": "u"}, "the cases are not the same"),
         ({"order": "u"}, "the order in which pytest collects the cases is not the same"),
+        ({"groups": "g"}, "the groups of the policy are not the same"),
         ({"data": {}}, "the tasks: x here, none there"),
     ],
 )
@@ -99,3 +106,97 @@ def test_text_of_others_is_shown_harmlessly():
 def test_the_same_run_has_the_same_text():
     assert identity(data={"a": "1", "b": "2"}).text() == identity(data={"b": "2", "a": "1"}).text()
     assert msgspec.json.decode(identity().text(), type=RunIdentity) == identity()
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def grouped(groups, n=12, models="ab"):
+    cases = [case(i, models[i % len(models)]) for i in range(n)]
+    return NumberedCases(cases, [*models, "none"], groups)
+
+
+def ids(*numbers):
+    return tuple(f"{number:016x}" for number in numbers)
+
+
+def lane(model, key="key"):
+    return Lane(f"{model}/{key}", "p", model, model, key, (), 0.0, 1.0)
+
+
+def test_cases_of_a_group_and_model_stand_together_and_free_ones_behind_them():
+    numbered = grouped((Group("late", ids(5, 7)), Group("mixed", ids(0, 1, 2, 3))))
+    assert [(line.name, line.model) for line in numbered.lines] == [
+        ("late", "b"), ("mixed (a)", "a"), ("mixed (b)", "b"), ("", "a"), ("", "b"), ("", "none"),
+    ]  # fmt: skip
+    found = [[one.index for one in numbered.cases[a:b]] for a, b in numbered.ranges]
+    assert found == [[5, 7], [0, 2], [1, 3], [4, 6, 8, 10], [9, 11], []]
+    for line, (first, last) in enumerate(numbered.ranges):
+        assert {numbered.line_of(number) for number in range(first, last)} <= {line}
+
+
+def test_the_server_is_told_the_rules_of_groups_and_the_own_broker_only_their_lanes():
+    groups = (
+        Group("m", ids(0, 2), exclusive="key", at_once=3),
+        Group("none", (), exclusive="key"),
+        Group("n", ids(1), after=("m", "none"), start_after_s=1.5, lanes=("b/key1",)),
+    )
+    numbered = grouped(groups)
+    assert numbered.rules() == [
+        GroupRule(lines=(0, 1), lock=0, at_once=3),
+        GroupRule(lines=(1, 1), lock=0),
+        GroupRule(lines=(1, 2), after=(0, 1), start_after_ms=1500),
+    ]
+    lanes = [lane("a"), lane("b", "key0"), lane("b", "key1")]
+    own = numbered.own_assignment(Assignment({"gw0": ("a/key",)}, groups), lanes)
+    again = NumberedCases(numbered.cases, numbered.models, own.groups)
+    assert again.numbers == numbered.numbers
+    assert own.home == {"gw0": ("a/key",)}
+    assert own.groups == (Group("m", ids(0, 2), ("a/key",)), Group("n", ids(1), ("b/key1",)))
+    check_assignment(own, [one.lane_id for one in lanes])
+
+
+def test_hosts_of_other_groups_number_otherwise_and_have_the_same_order():
+    one, two = grouped((Group("x", ids(0, 1)),)), grouped((Group("x", ids(0)),))
+    assert one.order == two.order == grouped(()).order
+    assert one.groups != two.groups
+    assert one.numbers != two.numbers
+    assert grouped(()).groups == ""
+
+
+def status(**changed):
+    nothing = {"now_s": 0.0, "in_flight": 0, "peak_in_flight": 0, "open_episodes": 0, "lanes": []}
+    return BrokerStatus(**nothing | {"ended_episodes": 0} | changed)
+
+
+def test_an_episode_that_has_ended_is_not_open_although_nobody_reported_it():
+    counts = HostCounts(grouped((Group("x", ids(0, 2, 4)),)))
+    for number in (0, 1, 2):
+        counts.claim(number)
+    assert counts.open_of() == [(0, 3)]
+    counts.hear(status(ended_episodes=1, groups=[GroupProgress("x", begun=2, ended=1, room=5)]))
+    assert counts.open_of() == [(0, 2)]
+    assert counts.begun()[0] == 2
+    assert counts.room[0] == 5
+    assert counts.n_open() == 2
+
+
+def test_what_was_reported_is_over_although_the_broker_was_told_nothing():
+    counts = HostCounts(grouped((Group("x", ids(0, 2, 4)),)))
+    counts.claim(0)
+    counts.report(0, "infra")
+    assert counts.open_of() == []
+    assert counts.begun()[0] == 1
+
+
+def test_free_cases_are_counted_apart_from_those_of_groups():
+    counts = HostCounts(grouped((Group("x", ids(0, 2)),)))
+    for number in range(4):
+        counts.claim(number)
+    model = ModelProgress("a", ended={1: 1}, open={1: 2}, seconds={}, under_way={})
+    progress = GroupProgress("x", begun=2, ended=1, room=NO_PART)
+    counts.hear(status(ended_episodes=2, models=[model], groups=[progress], room={"a": 3}))
+    assert counts.claimed[:2] == [2, 2]
+    assert counts.begun()[:2] == [2, 1]
+    assert counts.room[:2] == [NO_PART, 3]
+    assert counts.n_open() == 2

@@ -1,0 +1,107 @@
+"""How far a host is with the cases that it claimed, by line: pure; from what broker and pytest say.
+
+An episode has ended when the broker says so, which is long before pytest has reported its case: a
+worker of xdist keeps its last item until it has another one. Where the broker is told of no end, as
+an engine that broke ends all at once, the report says it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.protocol import NO_PART
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.cluster.identity import NumberedCases
+
+
+class HostCounts:
+    """Counts of one host.
+
+    Attributes:
+        claimed: Cases of each line that were ever claimed here; of free ones those that a mark
+            skips are left out, since the broker never hears of them.
+        room: Requests of each line that could be in flight beside those that are.
+        n_ended: Episodes that the broker says have ended.
+    """
+
+    def __init__(self, cases: NumberedCases) -> None:
+        n = len(cases.lines)
+        self._cases = cases
+        self._place = {(line.model, line.name): place for place, line in enumerate(cases.lines)}
+        self.claimed = [0] * n
+        self.room = [NO_PART] * n
+        self.n_ended = 0
+        self._begun = [0] * n
+        self._ended = [0] * n
+        self._reported = [0] * n
+        self._skipped = [0] * n
+
+    def claim(self, number: int) -> None:
+        """A case is this host's from now on."""
+        if (line := self._counted_in(number)) is not None:
+            self.claimed[line] += 1
+
+    def report(self, number: int, outcome: str) -> None:
+        """A case was reported with this outcome."""
+        if (line := self._counted_in(number)) is not None:
+            self._reported[line] += 1
+            self._skipped[line] += outcome == "skipped"
+
+    def _counted_in(self, number: int) -> int | None:
+        line = self._cases.line_of(number)
+        is_free = self._cases.lines[line].group is None
+        return None if is_free and self._cases.cases[number].skipped is not None else line
+
+    def hear(self, status: BrokerStatus) -> None:
+        """Take over what the broker says now."""
+        self.n_ended = status.ended_episodes
+        lines, place = self._cases.lines, self._place
+        of_group = {one.name: one for one in status.groups}
+        in_groups: Counter[str] = Counter()
+        for at, line in enumerate(lines):
+            if (group := of_group.get(line.name)) is not None:
+                self._begun[at], self._ended[at] = group.begun, group.ended
+                self.room[at] = group.room
+                in_groups[line.model] += group.begun
+        for model in status.models:
+            if (at := place.get((model.model, ""), -1)) >= 0:
+                n_begun = sum(model.open.values()) + sum(model.ended.values())
+                self._begun[at] = max(0, n_begun - in_groups[model.model])
+        room = status.room or {}
+        for at, line in enumerate(lines):
+            if line.group is None:
+                self.room[at] = room.get(line.model, NO_PART)
+
+    def begun(self) -> list[int]:
+        """Cases of each line whose episodes have begun.
+
+        Some end without a request: those that a test or a fixture skips, and whose fixtures fail.
+        """
+        return [
+            max(begun + (skipped if line.group is None else 0), reported)
+            for line, begun, skipped, reported in zip(
+                self._cases.lines, self._begun, self._skipped, self._reported, strict=True
+            )
+        ]
+
+    def open_of(self) -> list[tuple[int, int]]:
+        """By group, claimed cases whose episodes have not ended; groups without any are missing."""
+        found: Counter[int] = Counter()
+        for at, line in enumerate(self._cases.lines):
+            if line.group is not None:
+                found[line.group] += self._open(at)
+        return [(group, n) for group, n in sorted(found.items()) if n]
+
+    def n_open(self) -> int:
+        """Claimed cases whose episodes have not ended."""
+        lines = self._cases.lines
+        grouped = [at for at, line in enumerate(lines) if line.group is not None]
+        n_free = sum(self.claimed) - sum(self.claimed[at] for at in grouped)
+        n_free_ended = self.n_ended - sum(self._ended[at] for at in grouped)
+        return sum(map(self._open, grouped)) + max(0, n_free - n_free_ended)
+
+    def _open(self, line: int) -> int:
+        return max(0, self.claimed[line] - max(self._ended[line], self._reported[line]))

@@ -1,0 +1,185 @@
+"""The thread that claims cases, against a real server; what it is offered ends at its next look."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.broker.protocol import BrokerStatus, GroupProgress, ModelProgress
+from pytest_ultrapar.cluster import claiming
+from pytest_ultrapar.cluster.address import read_address
+from pytest_ultrapar.cluster.claiming import Claiming
+from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+from pytest_ultrapar.cluster.server import ClusterServer
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.records import Case
+from tests.key_value_server import KeyValueServer
+
+N = 20
+
+
+@pytest.fixture(scope="module")
+def kv():
+    with KeyValueServer.start() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_other_tests(kv):
+    kv.client().flushall()
+
+
+def cases():
+    return [
+        Case(
+            index=i, case_id=f"{i:016x}", nodeid=f"t::{i}", suite="s", model="ab"[i % 2],
+            repeat=0, params={}, seed=0,
+        )
+        for i in range(N)
+    ]  # fmt: skip
+
+
+def identity(**changed):
+    same = {
+        "version": "1", "seed": 0, "mode": "phase", "rate_mode": "fixed", "policy": "p",
+        "groups": "", "shard": "", "pool": "p", "models": ("a", "b"), "n_cases": N, "suite": "s",
+        "order": "o", "numbers": "x",
+    }  # fmt: skip
+    return RunIdentity(**same | changed)
+
+
+class World:
+    """What all hosts of a run do, in the order in which it happens."""
+
+    def __init__(self, kv, groups=()):
+        self.kv, self.groups = kv, groups
+        self.lock = threading.Lock()
+        self.begun, self.ended = [], []
+        self.most_open = 0
+
+
+class Host:
+    """A host whose episodes end when the broker is asked for its status after they began."""
+
+    def __init__(self, world, name, directory):
+        directory.mkdir()
+        self.world, self.cases = world, cases()
+        self.numbered = NumberedCases(self.cases, ["a", "b"], world.groups)
+        self.over, self.lost = threading.Event(), []
+        self.begun, self.ended, self.offered = [], [], []
+        server = ClusterServer(read_address(world.kv.url, {}))
+        self.claiming = Claiming(
+            server, "night", name, self.numbered, directory=directory, patience_s=5.0,
+            status=self.status,
+        )  # fmt: skip
+
+    def start(self):
+        self.claiming.join(identity(), lambda *_: None)
+        self.claiming.start(self.offer, self.over.set, self.lost.append, lambda _: None)
+
+    def offer(self, positions):
+        with self.world.lock:
+            self.offered += positions
+            self.begun += positions
+            for position in positions:
+                self.world.begun.append((position, len(self.world.ended)))
+            n_open = len(self.world.begun) - len(self.world.ended)
+            self.world.most_open = max(self.world.most_open, n_open)
+
+    def status(self):
+        with self.world.lock:
+            for position in self.begun:
+                self.claiming.finished(self.cases[position].case_id, "solved")
+            self.ended += self.begun
+            self.world.ended += self.begun
+            self.begun = []
+            return self._status()
+
+    def _status(self):
+        ended = {self.cases[position].case_id for position in self.ended}
+        own = self.numbered.own_assignment(Assignment(groups=self.world.groups), ())
+        groups = [
+            GroupProgress(one.name, n := len(ended & {*one.cases}), n, room=9) for one in own.groups
+        ]
+        models = [
+            ModelProgress(
+                model,
+                ended={1: sum(self.cases[one].model == model for one in self.ended)},
+                open={}, seconds={}, under_way={},
+            )
+            for model in "ab"
+        ]  # fmt: skip
+        return BrokerStatus(
+            now_s=0.0, in_flight=0, peak_in_flight=0, open_episodes=0, ended_episodes=len(ended),
+            lanes=[], models=models, room={"a": 9, "b": 9}, groups=groups,
+        )  # fmt: skip
+
+
+def play(world, directory, n_hosts=2):
+    hosts = [Host(world, f"h{n}", directory / f"h{n}") for n in range(n_hosts)]
+    for host in hosts:
+        host.start()
+    try:
+        for host in hosts:
+            assert host.over.wait(30), host.lost
+    finally:
+        for host in hosts:
+            host.claiming.leave()
+    assert [host.lost for host in hosts] == [[]] * n_hosts
+    assert sorted(position for host in hosts for position in host.offered) == list(range(N))
+    return hosts
+
+
+def test_hosts_claim_each_case_once_and_are_told_that_all_is_over(kv, tmp_path):
+    hosts = play(World(kv), tmp_path)
+    assert [host.claiming.n_lost for host in hosts] == [0, 0]
+
+
+def test_a_group_is_offered_when_the_one_before_has_ended_everywhere(kv, tmp_path):
+    first, second = cases()[: N // 2], cases()[N // 2 :]
+    groups = (
+        Group("first", tuple(one.case_id for one in first)),
+        Group("second", tuple(one.case_id for one in second), after=("first",), at_once=2),
+    )
+    world = World(kv, groups)
+    play(world, tmp_path)
+    assert {position for position, _ in world.begun[: N // 2]} == {one.index for one in first}
+    for n, (_, n_ended) in enumerate(world.begun[N // 2 :], start=N // 2):
+        assert n_ended >= N // 2
+        assert n + 1 - n_ended <= 2
+
+
+def test_one_at_a_time_over_all_hosts(kv, tmp_path):
+    world = World(kv, (Group("all", tuple(one.case_id for one in cases()), at_once=1),))
+    play(world, tmp_path)
+    assert world.most_open == 1
+
+
+def test_a_server_that_forgot_the_run_hears_of_all_that_is_done(kv, tmp_path, monkeypatch):
+    monkeypatch.setattr(claiming, "AT_ONCE", 8)
+    world = World(kv)
+    host = Host(world, "one", tmp_path / "one")
+    host.start()
+    assert host.over.wait(30), host.lost
+    kv.client().flushall()
+    deadline_s = time.monotonic() + 30
+    while kv.client().bitcount("{ultrapar:default}:run:night:done") < N:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    host.claiming.leave()
+    assert sorted(host.offered) == list(range(N))
+
+
+def test_another_host_of_that_name_is_refused(kv, tmp_path):
+    world = World(kv)
+    one, two = Host(world, "same", tmp_path / "one"), Host(world, "same", tmp_path / "two")
+    one.start()
+    said = []
+    with pytest.raises(ConfigError, match="give each host a name of its own"):
+        two.claiming.join(identity(), lambda what, why: said.append(what))
+    assert set(said) == {'the host "same" to be taken for dead'}
+    one.claiming.leave()
+    two.claiming.leave()
