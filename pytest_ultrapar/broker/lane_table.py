@@ -471,9 +471,13 @@ class LaneTable:
             self._touched.append(limit)
 
     def set_shares(
-        self, shares: Mapping[tuple[str, str], int], until_s: float, now_s: float
+        self,
+        shares: Mapping[tuple[str, str], int],
+        until_s: float,
+        now_s: float,
+        most: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Use so many units of the shared rows, until then.
+        """Use so many units of the shared rows, until then (`LaneBroker.share`).
 
         Raises:
             ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
@@ -495,6 +499,11 @@ class LaneTable:
             assert limit.shares is not None
             if limit.shares.set_share(row.word, shares.get(row, 0)):
                 changed[limit] = None
+        for row, units in (most or {}).items():
+            limit = self._limits[row[0]]
+            assert limit.shares is not None
+            if limit.shares.set_most(row[1], units) and not limit.seats.in_flight:
+                self.idle.append(limit)
         self._adopt_shares(changed, now_s)
         if until_s < math.inf:
             self._wakes.move(self._shares_end, until_s)

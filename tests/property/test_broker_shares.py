@@ -447,13 +447,13 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     assert play.leases == {}
     play.book(play.broker.share({row: 2}, 1e6, 0.0))
     assert len(play.leases) == 2
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2)
+    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 2)
     # With nothing in flight nobody is refused for it: the day itself is not used up.
     play.back(asked[0])
     play.back(asked[1], "unsent")
     assert len(play.leases) == 1
     assert play.refused == {}
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2)
+    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 1)
     play.back(asked[2])
     play.book(play.broker.share({}, 1e6, 0.0))
     play.book(play.broker.share({row: 1}, 5.0, 0.0))
@@ -462,13 +462,13 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     play.wait(5.0)
     play.book(play.broker.share({row: 10}, 1e6, 5.0))
     assert len(play.leases) == 1
-    assert play.broker.holdings(5.0)[row] == Holding(9, 4)
+    assert play.broker.holdings(5.0)[row] == Holding(9, 4, 1)
     assert play.broker.wants(5.0, {"m": 7}).rows[row].units >= 7
     play.book(play.broker.share({row: 3}, 6.0, 5.0))
     play.wait(1.0)
     closed = play.ask()
     assert play.lane(closed) is None
-    assert play.broker.holdings(6.0)[row] == Holding(3, 4)
+    assert play.broker.holdings(6.0)[row] == Holding(3, 4, 1)
 
 
 def test_day_that_is_used_up_is_refused_though_shared():
