@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 
 MANY = 1000
+SPENT = 50
+"""Cases that a host claims at once where they will be refused."""
 """Stands for seats without a limit."""
 _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
@@ -549,7 +551,12 @@ class LaneTable:
         for model in self.models.values():
             free: dict[LimitState, float] = {}
             room = NO_PART
-            for lane in model.lanes:
+            lanes = [lane for lane in model.lanes if not lane.is_removed]
+            if lanes and all(lane.is_spent for lane in lanes):
+                # Who asks is refused: to claim nothing would keep the run waiting for ever.
+                found[model.name] = SPENT
+                continue
+            for lane in lanes:
                 if not lane.is_up or lane.is_share_closed:
                     continue
                 own = MANY

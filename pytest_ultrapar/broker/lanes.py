@@ -661,6 +661,11 @@ class LaneState(Wake):
             if kind.counts == "tokens"
         )
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether a day or a budget on its path is used up over all hosts."""
+        return any(one.shares is not None and one.shares.is_spent for one in self.path)
+
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
         """A limit on its path whose day (`LimitState.is_spent`) or money is used up until then.
 

@@ -329,6 +329,11 @@ class Tranche:
         """What may be reserved now; 0 at least."""
         return max(0, self.left) if self.is_open else 0
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no host has enough left for one more request like the last."""
+        return self.most < max(1, self.last_units)
+
     def reserve(self, units: int) -> None:
         """Set units apart."""
         self.last_units = units
@@ -426,12 +431,17 @@ class LimitShares:
         )
 
     @property
+    def is_spent(self) -> bool:
+        """Whether a day or a budget is used up over all hosts."""
+        return any(one.is_used_up for one in self.tranches.values())
+
+    @property
     def is_closed(self) -> bool:
-        """Whether nothing may be sent, whatever comes back."""
+        """Whether nothing may be sent until there is another share; a day that is over is none."""
         return (
             not self.seats
             or any(not one.share for one in self._paced)
-            or any(not one.usable for one in self.tranches.values())
+            or any(not one.usable and not one.is_used_up for one in self.tranches.values())
         )
 
     def set_share(self, word: str, units: int) -> bool:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +25,7 @@ from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.clock import HostDayClock, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
+from pytest_ultrapar.cluster.counted import CountedRow, CountedShare
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
@@ -46,6 +49,12 @@ RENEW_S, SOON_S = 0.8, 0.3
 """Between two calls; and while units are on their way, be it here or from here."""
 
 
+_OVER = "over"
+"""In place of a day: the row is told that nothing is held of it, and asked for no more."""
+_CLOSED_MS = EXPIRE_MS + 3_000
+"""At the start of an epoch all rows are closed; longer are only those of which not all is known."""
+
+
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the sharing of limits needs to know; crosses to the broker's process as JSON.
 
@@ -57,6 +66,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         rows: All rows that are shared.
         limits: For each the name of its limit and the word of its kind.
         lanes: For each way through the limits, the positions of its rows.
+        counted: How those that are counted are asked for; None for the others.
         models: In the order in which the claims count what is unclaimed.
         n_cases: Cases of each, while nobody has joined the run.
         epoch_path: Where the host remembers the ledger's epoch.
@@ -69,6 +79,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[RowSpec, ...]
     limits: tuple[tuple[str, str], ...]
     lanes: tuple[tuple[int, ...], ...]
+    counted: tuple[CountedRow | None, ...]
     models: tuple[str, ...]
     n_cases: tuple[int, ...]
     epoch_path: str
@@ -111,6 +122,9 @@ class HostShares:
         self._unclaimed: Mapping[str, int] = dict(
             zip(settings.models, settings.n_cases, strict=True)
         )
+        self._counted: dict[tuple[int, str], CountedShare] = {}
+        self._asked: tuple[tuple[int, str], ...] = ()
+        self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
         self._applied_s = boot_s()
         self.said: Answer | None = None
@@ -191,18 +205,41 @@ class HostShares:
         broker, now_s = self._host.broker, self._host.now_s()
         held = broker.holdings(now_s)
         wants = broker.wants(now_s, {} if leaving else self._unclaimed)
-        uses = []
-        for name in settings.limits:
-            row = Row(*name)
-            want = wants.rows[row]
-            uses.append(
-                RowUse(
-                    held=held[row].units,
-                    want=0 if leaving else want.units,
-                    unit=want.unit,
-                    spent=held[row].spent,
-                )
-            )
+        rows, uses, asked = [], [], []
+        places: list[list[int]] = []
+        for at, limit in enumerate(settings.limits):
+            row, spec, counted = Row(*limit), settings.rows[at], settings.counted[at]
+            want, places = wants.rows[row], [*places, []]
+            if counted is None:
+                places[at].append(len(rows))
+                rows.append(spec)
+                asked.append((at, ""))
+                units = 0 if leaving else want.units
+                uses.append(RowUse(held=held[row].units, want=units, unit=want.unit))
+                continue
+            days = counted.days(self._walls_s())
+            for day in days:
+                if (at, day) not in self._counted:
+                    name = f"{spec.name}:{counted.zone}:{day}" if day else spec.name
+                    own = msgspec.structs.replace(spec, name=name)
+                    self._counted[at, day] = CountedShare(counted, own, held[row])
+            for place, share in list(self._counted.items()):
+                if place[0] != at:
+                    continue
+                # A day that is over is asked for no more once the ledger heard that nothing is held.
+                is_over = place[1] not in days
+                if is_over and place not in self._asked:
+                    del self._counted[place]
+                    continue
+                if not is_over:
+                    places[at].append(len(rows))
+                    asked.append(place)
+                else:
+                    asked.append((at, _OVER))
+                rows.append(share.spec)
+                uses.append(share.use(held[row], want, leaving=leaving or is_over))
+        self._asked = tuple(asked)
+        lanes = tuple(tuple(one for at in lane for one in places[at]) for lane in settings.lanes)
         self._news += tuple(_notice(one, settings.run) for one in broker.take_news(now_s))
         return Renewal(
             host=settings.host,
@@ -213,9 +250,9 @@ class HostShares:
             epoch=self._epoch,
             clock=self._clock,
             clock_ms=round(boot_s() * 1000),
-            rows=settings.rows,
+            rows=tuple(rows),
             uses=tuple(uses),
-            lanes=settings.lanes,
+            lanes=lanes,
             answered_ms=self._answered_ms,
             peers=self._peers,
             news=self._news,
@@ -239,11 +276,11 @@ class HostShares:
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
-        grants = (0 if self._returned else share.grant for share in answer.shares)
-        shares = dict(zip(self._settings.limits, grants, strict=True))
+        self._server_ahead_s = answer.server_ms / 1000 - time.time()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
-        self._host.move(lambda: broker.share(shares, until_s, now_s()))
+        shares, most = self._grants(answer)
+        self._host.move(lambda: broker.share(shares, until_s, now_s(), most))
         if answer.news:
             heard = [news for notice in answer.news if (news := _news(notice)) is not None]
             self._host.move(lambda: broker.hear(heard, now_s()))
@@ -252,6 +289,39 @@ class HostShares:
             for share, use in zip(answer.shares, call.uses, strict=True)
         )
         return SOON_S if moves else RENEW_S
+
+    def _grants(
+        self, answer: Answer
+    ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
+        """What the broker may use now, and what is left of counted rows on all hosts."""
+        settings, broker = self._settings, self._host.broker
+        held = broker.holdings(self._host.now_s())
+        shares: dict[tuple[str, str], int] = {}
+        most: dict[tuple[str, str], float] = {}
+        for place, share in zip(self._asked, answer.shares, strict=True):
+            at, day = place
+            row = Row(*settings.limits[at])
+            if day == _OVER:
+                continue
+            if settings.counted[at] is None:
+                shares[row] = 0 if self._returned else share.grant
+                continue
+            # Where two days count, both must have room.
+            units, left = self._counted[place].answered(share, held[row], forfeits=self._returned)
+            shares[row] = min(units, shares.get(row, units))
+            most[row] = min(left, most.get(row, math.inf))
+            if share.closed and answer.epoch_age_ms > _CLOSED_MS:
+                broker.trouble = (
+                    f"{row.word} of {row.limit} is closed: the server has forgotten what was spent "
+                    "of it, and hosts that know are gone; ultrapar cluster reset-day "
+                    "opens it with what is known"
+                )
+        return shares, most
+
+    def _walls_s(self) -> tuple[float, float]:
+        """The time by this host's clock and by the server's."""
+        wall_s = time.time()
+        return wall_s, wall_s + self._server_ahead_s
 
 
 def _notice(news: News, run: str) -> Notice:

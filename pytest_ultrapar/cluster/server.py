@@ -175,6 +175,18 @@ class ClusterServer:
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise self._strange(error) from None
 
+    def ledger(self) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+        """What it keeps of the ledger, and of each of its rows, as the script wrote them.
+
+        Raises:
+            NoAnswerError, ConfigError: As `look`.
+        """
+        prefix = self.address.key_prefix
+        return (
+            self._ask(lambda: self._client.hgetall(f"{prefix}ledger")),
+            self._ask(lambda: self._client.hgetall(f"{prefix}rows")),
+        )
+
     def drain(self, run: str, host: str) -> None:
         """Have a host begin nothing more.
 
@@ -192,6 +204,12 @@ class ClusterServer:
         """
         prefix = run_prefix(self.address, run)
         self._ask(lambda: self._client.delete(*(prefix + name for name in KEY_NAMES)))
+        # What it has spent of its budget, too.
+        of_ledger = self.address.key_prefix
+        rows = [one for one in self.ledger()[1] if one.startswith(f"run:{run}:".encode())]
+        if rows:
+            self._ask(lambda: self._client.hdel(f"{of_ledger}rows", *rows))
+            self._ask(lambda: self._client.delete(*(f"{of_ledger}row:".encode() + r for r in rows)))
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

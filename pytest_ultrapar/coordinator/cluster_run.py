@@ -48,7 +48,7 @@ _ALONE = {
 _MODES = ("ultra",)
 
 
-def refuse_options(options: Options, pool: Pool) -> None:
+def refuse_options(options: Options) -> None:
     """Make sure that what was asked for can be done by several hosts.
 
     Raises:
@@ -85,19 +85,6 @@ def refuse_options(options: Options, pool: Pool) -> None:
     if find_spec("redis") is None:
         msg = f"{given} needs redis-py: pip install 'pytest-ultrapar[cluster]'"
         raise ConfigError(msg)
-    _refuse_counted(pool)
-
-
-def _refuse_counted(pool: Pool) -> None:
-    for limit in pool.limits.values():
-        words = [row.kind.word for row in limit.rows if row.kind.is_daily]
-        words += ["budget"] if limit.budget is not None else []
-        if words:
-            msg = (
-                f"--ultrapar-cluster-run: {words[0]} of {limit.name} cannot be shared by several "
-                "hosts yet; leave it out of the pool, or run on one host"
-            )
-            raise ConfigError(msg)
 
 
 class ClusterRun:
@@ -268,6 +255,7 @@ class ClusterRun:
             rows=shared.specs,
             limits=shared.limits,
             lanes=shared.lanes,
+            counted=shared.counted,
             models=models,
             n_cases=tuple(counts[model] for model in models),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
