@@ -102,8 +102,8 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
         )
     )
     yield (
-        f"{counted(len(found), 'limit')} opened: {_names(found)}; what the server forgot and no host "
-        "told may be spent a second time"
+        f"{counted(len(found), 'limit')} opened: {_names(found)}; what the server forgot and "
+        "no host told may be spent a second time"
     )
 
 

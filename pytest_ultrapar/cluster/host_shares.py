@@ -226,7 +226,7 @@ class HostShares:
             for place, share in list(self._counted.items()):
                 if place[0] != at:
                     continue
-                # A day that is over is asked for no more once the ledger heard that nothing is held.
+                # A day that is over is asked for no more once the ledger heard that it is.
                 is_over = place[1] not in days
                 if is_over and place not in self._asked:
                     del self._counted[place]

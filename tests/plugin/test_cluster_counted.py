@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
 
+from pytest_ultrapar.cli import main
 from tests.key_value_server import KeyValueServer
 from tests.plugin.test_cluster import Host, Lab, rows_of
 
@@ -24,12 +26,14 @@ def kv():
 
 @pytest.fixture
 def start(project, kv, monkeypatch):
+    """Starts hosts, each as on a machine of its own: with days and locks of its own."""
     kv.client().flushall()
-    monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(project.pytester.path / "state"))
     started = []
 
     def start(name, *args, **options):
-        host = Host(project, kv, name, *args, **options)
+        for variable in ("ULTRAPAR_STATE_DIR", "ULTRAPAR_LOCK_DIR"):
+            monkeypatch.setenv(variable, str(project.pytester.path / f"{name}-{variable}"))
+        host = Host(project, options.pop("kv", kv), name, *args, **options)
         started.append(host)
         return host
 
@@ -49,5 +53,106 @@ def test_a_day_over_two_hosts_is_used_up_and_never_passed(project, start, day):
         assert len([one for one in lab.log.requests if one.key == key]) == 10
     rows = rows_of(*hosts)
     assert Counter(row["outcome"] for row in rows) == {"solved": 20, "infra": N - 20}, outputs
-    reasons = {row["infra_kind"] for row in rows if row["outcome"] == "infra"}
-    assert reasons == {"daily_quota"}
+    said = "".join(host.directory.joinpath("report.md").read_text("utf-8") for host in hosts)
+    assert "daily" in said
+    assert "used up" in str([row for row in rows if row["outcome"] == "infra"])
+
+
+PRICED = """
+@prefetch
+async def short(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=20)).text
+
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
+def test_it(short, grade): grade("solved")
+"""
+PRICES = """price_per_mtok_in = 3.00
+price_per_mtok_out = 15.00
+"""
+
+
+def priced(project, budget, latency_s):
+    """A lab whose pool has a budget, and what its log says that was spent."""
+    lab = Lab(project, "workers = 4", latency_s)
+    path = project.pytester.path / "pool.toml"
+    text = path.read_text() + PRICES
+    path.write_text(text.replace("schema = 1", f"schema = 1\n[pool]\nbudget = {budget}"))
+    return lab
+
+
+def spent(lab):
+    return sum(
+        3e-6 * (one.tokens_in or 0) + 15e-6 * (one.tokens_out or 0) for one in lab.log.requests
+    )
+
+
+def test_a_budget_over_two_hosts_is_never_passed(project, start):
+    lab = priced(project, 0.001, 0.01)
+    project.suite(PRICED.format(n=N))
+    hosts = [start(name, "-n0", lab.option) for name in ("one", "two")]
+    outputs = [host.end(60) for host in hosts]
+    rows = rows_of(*hosts)
+    outcomes = Counter(row["outcome"] for row in rows)
+    assert outcomes["solved"], outputs
+    assert outcomes["infra"], outputs
+    assert 0.0005 < spent(lab) <= 0.001
+    assert "budget" in str([row for row in rows if row["outcome"] == "infra"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["valkey", "redis"])
+def test_a_day_outlives_a_host_and_the_server(project, start, program):
+    with KeyValueServer.start("--appendonly", "yes", program=program) as kv:
+        lab = Lab(project, "workers = 8, rpd = 250", 0.1)
+        project.suite(SUITE.format(n=650))
+        hosts = [start(name, "-n0", lab.option, kv=kv) for name in ("one", "two", "three")]
+        lab.wait_for(100)
+        hosts[0].process.kill()
+        lab.wait_for(200)
+        kv.kill()
+        kv.run()
+        outputs = [host.end(120) for host in hosts[1:]]
+    for key in ("key0", "key1"):
+        assert 225 <= len([one for one in lab.log.requests if one.key == key]) <= 250, outputs
+    assert [host.code for host in hosts[1:]] == [0, 0], outputs
+
+
+@pytest.mark.slow
+def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
+    project, start, monkeypatch, capsys
+):
+    with KeyValueServer.start() as kv:
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+        lab = Lab(project, "workers = 8, rpd = 250", 0.1)
+        project.suite(SUITE.format(n=650))
+        hosts = [start(name, "-n0", lab.option, kv=kv) for name in ("one", "two", "three")]
+        lab.wait_for(100)
+        hosts[0].process.kill()
+        kv.kill()
+        kv.run()
+        deadline_s = time.monotonic() + 60
+        while "is closed" not in hosts[1].output:
+            assert time.monotonic() < deadline_s, hosts[1].output
+            time.sleep(0.1)
+        n_sent = len(lab.log.requests)
+        assert main(["cluster", "status"]) == 0
+        assert "ultrapar cluster reset-day opens" in capsys.readouterr().out
+        assert len(lab.log.requests) == n_sent
+        assert main(["cluster", "reset-day"]) == 0
+        assert "opened" in capsys.readouterr().out
+        outputs = [host.end(120) for host in hosts[1:]]
+    for key in ("key0", "key1"):
+        n = len([one for one in lab.log.requests if one.key == key])
+        assert n <= 250, outputs
+        assert n > n_sent / 2, outputs
+
+
+@pytest.mark.slow
+def test_a_budget_outlives_a_host(project, start):
+    lab = priced(project, 0.05, 0.1)
+    project.suite(PRICED.format(n=600))
+    hosts = [start(name, "-n0", lab.option) for name in ("one", "two", "three")]
+    lab.wait_for(60)
+    hosts[0].process.kill()
+    outputs = [host.end(120) for host in hosts[1:]]
+    assert 0.04 < spent(lab) <= 0.05, outputs
