@@ -501,10 +501,10 @@ class LaneTable:
             assert limit.shares is not None
             if limit.shares.set_share(row.word, shares.get(row, 0)):
                 changed[limit] = None
-        for row, units in (most or {}).items():
-            limit = self._limits[row[0]]
+        for (name, word), left in (most or {}).items():
+            limit = self._limits[name]
             assert limit.shares is not None
-            if limit.shares.set_most(row[1], units) and not limit.seats.in_flight:
+            if limit.shares.set_most(word, left) and not limit.seats.in_flight:
                 self.idle.append(limit)
         self._adopt_shares(changed, now_s)
         if until_s < math.inf:

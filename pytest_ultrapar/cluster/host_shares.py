@@ -26,6 +26,7 @@ from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.clock import HostDayClock, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.counted import CountedRow, CountedShare
+from pytest_ultrapar.cluster.days_before import DayFiles, Spans
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
@@ -67,6 +68,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         limits: For each the name of its limit and the word of its kind.
         lanes: For each way through the limits, the positions of its rows.
         counted: How those that are counted are asked for; None for the others.
+        days: The files of those that count days; None for the others.
         models: In the order in which the claims count what is unclaimed.
         n_cases: Cases of each, while nobody has joined the run.
         epoch_path: Where the host remembers the ledger's epoch.
@@ -80,6 +82,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[tuple[str, str], ...]
     lanes: tuple[tuple[int, ...], ...]
     counted: tuple[CountedRow | None, ...]
+    days: tuple[DayFiles | None, ...]
     models: tuple[str, ...]
     n_cases: tuple[int, ...]
     epoch_path: str
@@ -124,6 +127,8 @@ class HostShares:
         )
         self._counted: dict[tuple[int, str], CountedShare] = {}
         self._asked: tuple[tuple[int, str], ...] = ()
+        self._untold: dict[int, Spans] = {}
+        self._is_told = False
         self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
         self._applied_s = boot_s()
@@ -132,6 +137,10 @@ class HostShares:
 
     def start(self, host: BrokerHost) -> None:
         """Begin to renew. Called once, when the loop runs."""
+        now = HostDayClock().at(host.now_s())
+        for at, files in enumerate(self._settings.days):
+            if files is not None and (spans := files.untold(now)):
+                self._untold[at] = spans
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
@@ -205,7 +214,9 @@ class HostShares:
         broker, now_s = self._host.broker, self._host.now_s()
         held = broker.holdings(now_s)
         wants = broker.wants(now_s, {} if leaving else self._unclaimed)
-        rows, uses, asked = [], [], []
+        rows: list[RowSpec] = []
+        uses: list[RowUse] = []
+        asked: list[tuple[int, str]] = []
         places: list[list[int]] = []
         for at, limit in enumerate(settings.limits):
             row, spec, counted = Row(*limit), settings.rows[at], settings.counted[at]
@@ -222,7 +233,10 @@ class HostShares:
                 if (at, day) not in self._counted:
                     name = f"{spec.name}:{counted.zone}:{day}" if day else spec.name
                     own = msgspec.structs.replace(spec, name=name)
-                    self._counted[at, day] = CountedShare(counted, own, held[row])
+                    before = 0
+                    if (files := settings.days[at]) is not None:
+                        before = files.on_day(self._untold.get(at, {}), day)
+                    self._counted[at, day] = CountedShare(counted, own, held[row], before)
             for place, share in list(self._counted.items()):
                 if place[0] != at:
                     continue
@@ -276,6 +290,7 @@ class HostShares:
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
+        self._remember_told()
         self._server_ahead_s = answer.server_ms / 1000 - time.time()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
@@ -317,6 +332,19 @@ class HostShares:
                     "opens it with what is known"
                 )
         return shares, most
+
+    def _remember_told(self) -> None:
+        """The ledger knows now what this host had spent before it joined."""
+        if self._is_told:
+            return
+        self._is_told = True
+        now = HostDayClock().at(self._host.now_s())
+        for at, spans in self._untold.items():
+            files = self._settings.days[at]
+            assert files is not None
+            # Where that fails it is told once more by the next run: too much, never too little.
+            with suppress(UltraparError):
+                files.tell(spans, now)
 
     def _walls_s(self) -> tuple[float, float]:
         """The time by this host's clock and by the server's."""

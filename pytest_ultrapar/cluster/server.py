@@ -181,11 +181,12 @@ class ClusterServer:
         Raises:
             NoAnswerError, ConfigError: As `look`.
         """
-        prefix = self.address.key_prefix
-        return (
-            self._ask(lambda: self._client.hgetall(f"{prefix}ledger")),
-            self._ask(lambda: self._client.hgetall(f"{prefix}rows")),
-        )
+
+        def ask(name: str) -> dict[bytes, bytes]:
+            found: Any = self._client.hgetall(f"{self.address.key_prefix}{name}")
+            return dict(found)
+
+        return self._ask(lambda: ask("ledger")), self._ask(lambda: ask("rows"))
 
     def drain(self, run: str, host: str) -> None:
         """Have a host begin nothing more.

@@ -15,6 +15,7 @@ import msgspec
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.broker.settings import SharesSettings
+from pytest_ultrapar.claims.day_left import run_days
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
@@ -232,6 +233,7 @@ class ClusterRun:
         Raises:
             ConfigError: The assignment holds over hosts in a way that cannot be kept.
         """
+        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.host_shares import SharingSettings, epoch_path  # noqa: PLC0415
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
@@ -244,6 +246,8 @@ class ClusterRun:
             raise ConfigError(msg)
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)
+        zones = ["" if one is None else one.zone for one in shared.counted]
+        days = run_days(pool, lanes, os.environ, self._options.simulator, self.day_label)
         counts = Counter(case.model for case in cases)
         models = tuple(dict.fromkeys((*pool.subjects, *counts)))
         config = SharingSettings(
@@ -256,6 +260,7 @@ class ClusterRun:
             limits=shared.limits,
             lanes=shared.lanes,
             counted=shared.counted,
+            days=day_files(shared.limits, zones, days, self.day_label),
             models=models,
             n_cases=tuple(counts[model] for model in models),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
@@ -266,6 +271,12 @@ class ClusterRun:
             (VARIABLE,),
         )
         return shared.limits, shares
+
+    @property
+    def day_label(self) -> str:
+        """What names of files end with that count what the server's ledger knows of days."""
+        where = f"{self.address.shown}\n{self.address.prefix}"
+        return f"cluster-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
 
     def key_group(self) -> KeyGroup:
         """With whom this host may have its keys at once on one machine.

@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.broker.day_file import DayMemory
+from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.shares import Holding, Tranche
 from pytest_ultrapar.broker.wants import RowWant
 from pytest_ultrapar.cluster.closed_days import closed_rows
 from pytest_ultrapar.cluster.counted import CountedRow, CountedShare
+from pytest_ultrapar.cluster.days_before import DayFiles
 from pytest_ultrapar.cluster.ledger import RowShare, RowSpec
 from pytest_ultrapar.errors import ConfigError
+from tests.played_clock import PlayedDayClock
 
 SPEC = RowSpec(name="rpd", kind="counted", amount=500, window_ms=86_400_000)
 WANT = RowWant(10)
@@ -157,3 +161,36 @@ def test_closed_rows_are_those_of_days_that_await_their_hosts():
     assert closed_rows({**ledger, b"begun": b"89000"}, rows) == ()
     with pytest.raises(ConfigError, match="not those of this version"):
         closed_rows(ledger, {b"a": b"x" * 50})
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_host_spent_without_the_cluster_is_told_once(tmp_path, killed):
+    clock = PlayedDayClock(1e9)
+    files = DayFiles(str(tmp_path), "whole", "told", "requests per day of lab/key0")
+
+    def spend(n, *names):
+        ledgers = [
+            DayLedger(500, clock, 0.0, memory=DayMemory(tmp_path, name, files.shown))
+            for name in names
+        ]
+        for ledger in ledgers:
+            ledger.claim(0.0)
+            for _ in range(n):
+                ledger.settle(ledger.reserve(1, 0.0), 1, 0.0)
+            if not killed:
+                ledger.close(0.0)
+
+    now = clock.at(0.0)
+    assert not files.untold(now)
+    spend(40, "whole")
+    before = files.untold(now)
+    assert 40 <= sum(before.values()) <= 50
+    assert files.on_day(before, "") == sum(before.values())
+    files.tell(before, now)
+    assert not files.untold(now)
+    spend(30, "whole", "told")
+    assert not files.untold(now)
+    spend(7, "whole")
+    assert 7 <= sum(files.untold(now).values()) <= 20
+    later = now._replace(wall_s=now.wall_s + 2 * 86_400, boot_s=now.boot_s + 2 * 86_400)
+    assert not files.untold(later)
