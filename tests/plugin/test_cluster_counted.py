@@ -48,7 +48,7 @@ def test_a_day_over_two_hosts_is_used_up_and_never_passed(project, start, day):
     lab = Lab(project, f"workers = 4, rpd = 10{day}", 0.01)
     project.suite(SUITE.format(n=N))
     hosts = [start(name, "-n0", lab.option) for name in ("one", "two")]
-    outputs = [host.end(60) for host in hosts]
+    outputs = [host.end(120) for host in hosts]
     for key in ("key0", "key1"):
         assert len([one for one in lab.log.requests if one.key == key]) == 10
     rows = rows_of(*hosts)
@@ -67,7 +67,7 @@ def test_what_a_host_sent_alone_counts_for_all(project, start, monkeypatch):
     n_alone = len(lab.log.requests)
     assert n_alone > 10
     for host in [start(name, "-n0", lab.option) for name in ("one", "two")]:
-        host.end(60)
+        host.end(120)
     for key in ("key0", "key1"):
         assert len([one for one in lab.log.requests if one.key == key]) == 10
 
@@ -104,7 +104,7 @@ def test_a_budget_over_two_hosts_is_never_passed(project, start):
     lab = priced(project, 0.001, 0.01)
     project.suite(PRICED.format(n=N))
     hosts = [start(name, "-n0", lab.option) for name in ("one", "two")]
-    outputs = [host.end(60) for host in hosts]
+    outputs = [host.end(120) for host in hosts]
     rows = rows_of(*hosts)
     outcomes = Counter(row["outcome"] for row in rows)
     assert outcomes["solved"], outputs
@@ -120,9 +120,9 @@ def test_a_day_outlives_a_host_and_the_server(project, start, program):
         lab = Lab(project, "workers = 8, rpd = 250", 0.1)
         project.suite(SUITE.format(n=650))
         hosts = [start(name, "-n0", lab.option, kv=kv) for name in ("one", "two", "three")]
-        lab.wait_for(100)
+        lab.wait_for(60)
         hosts[0].process.kill()
-        lab.wait_for(200)
+        lab.wait_for(150)
         kv.kill()
         kv.run()
         outputs = [host.end(120) for host in hosts[1:]]
@@ -140,7 +140,7 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         lab = Lab(project, "workers = 8, rpd = 250", 0.1)
         project.suite(SUITE.format(n=650))
         hosts = [start(name, "-n0", lab.option, kv=kv) for name in ("one", "two", "three")]
-        lab.wait_for(100)
+        lab.wait_for(60)
         hosts[0].process.kill()
         kv.kill()
         kv.run()
