@@ -566,3 +566,20 @@ def test_whole_rows_are_never_more_than_was_declared(amount, window_s):
     row = whole_row(amount, window_s)
     assert 1 <= row.units <= amount * row.window_s / window_s * (1 + 1e-12)
     assert row.units * window_s / row.window_s >= 0.9 * amount
+
+
+def test_day_that_all_hosts_have_used_up_is_refused_as_that_of_one():
+    clock = PlayedDayClock(1e9)
+    what = on_one_key(rpd=100.0)
+    row = ("key", "rpd")
+    play = Play(what, now_s=0.0, shared=rows_of(what), days=day_of(100, clock))
+    play.ask()
+    play.ask()
+    play.book(play.broker.share({row: 1}, 1e6, 0.0, {row: 1}))
+    assert len(play.leases) == 1
+    play.book(play.broker.share({}, 1e6, 0.0, {row: 0}))
+    assert play.refused == {}
+    play.back(next(iter(play.leases)))
+    assert play.kinds == {"daily_quota"}
+    # Cases are claimed all the same, since nobody else could send them either.
+    assert play.broker.status(0.0).room["m"] > 0
