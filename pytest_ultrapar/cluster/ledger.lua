@@ -202,6 +202,8 @@ local function spend(row, units)
   if units <= 0 then return end
   local cell = floor((now + shift) / cell_ms(row))
   row.cells[cell] = (row.cells[cell] or 0) + units
+  versions = versions + 1
+  row.version = versions
   disturb(row)
 end
 
@@ -717,7 +719,7 @@ end
 
 local function is_active(at, before, shares, versions_seen, barred)
   local held, base = uses[at * 5 - 4], at * 6 - 5
-  if held ~= shares[base] or held ~= shares[base + 2] then return true end
+  if held ~= shares[base] or held ~= shares[base + 2] or shares[base + 5] ~= 0 then return true end
   if before then
     for place = at * 5 - 4, at * 5 do
       if before[place] ~= uses[place] then return true end
@@ -822,7 +824,7 @@ local function renew(known)
   local calm = 1
   for at = 1, count do
     local grant = shares[at * 6 - 5]
-    if grant ~= uses[at * 5 - 4] or grant ~= shares[at * 6 - 3] then calm = 0 end
+    if grant ~= uses[at * 5 - 4] or grant ~= shares[at * 6 - 3] or shares[at * 6] ~= 0 then calm = 0 end
   end
   local packed = pack(shares)
   redis.call('HSET', key_own, 'seq', seq, 'epoch', epoch, 'plan', ARGV[2], 'uses', ARGV[3], 'shares',

@@ -448,7 +448,12 @@ class Ledger:
 
     def _is_active(self, known: Member, call: Renewal, at: int) -> bool:
         share, use = known.shares[at], call.uses[at]
-        if not known.uses or use != known.uses[at] or not use.held == share.grant == share.target:
+        if (
+            share.closed
+            or not known.uses
+            or use != known.uses[at]
+            or not use.held == share.grant == share.target
+        ):
             return True
         row = self.rows[call.rows[at].name]
         return row.version != known.versions[at] or self._is_due(row)
@@ -596,6 +601,9 @@ class Ledger:
         if units > 0:
             cell = self._day_ms() // self._cell_ms(row)
             row.cells[cell] = row.cells.get(cell, 0) + units
+            # All hosts are told, also those whose shares stay as they are.
+            self.versions += 1
+            row.version = self.versions
             self._disturb(row)
 
     def _disturb(self, row: Row) -> None:
