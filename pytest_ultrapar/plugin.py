@@ -140,7 +140,7 @@ def _coordinate(config: pytest.Config) -> None:
     if settled.cluster_run or settled.cluster or settled.cluster_host:
         from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - seldom
 
-        refuse_options(settled, pool)
+        refuse_options(settled)
     process.models(config)
     process.fix_source(config)
     if not settled.plan and process.source(config).sends:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.cluster.claiming import LOOK_S, Appetite
-from pytest_ultrapar.cluster.claims import ClaimBook, ClaimCall, Claimed, JoinCall
+from pytest_ultrapar.cluster.claims import ClaimCall, Claimed, JoinCall
 from pytest_ultrapar.cluster.host_shares import RENEW_S, SOON_S
 from pytest_ultrapar.cluster.ledger import STOP_MS, Ledger, Renewal, RowUse
 from pytest_ultrapar.cluster.rows import shared_rows
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
+from tests.claim_book import ClaimBook
 from tests.pools import lane, pool
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class HostPlay:
                     name=self.name,
                     life=self.name,
                     identity="",
-                    models=run.suite.ranges,
+                    lines=list(run.suite.ranges),
                 ),
                 round(play.now_s * 1000),
             )
@@ -240,7 +241,7 @@ class HostPlay:
         )
         assert isinstance(said, Claimed)
         self._joined = said
-        self._unclaimed = dict(zip(models, said.unclaimed, strict=True))
+        self._unclaimed = dict(zip(models, said.claimable, strict=True))
         for case in said.given:
             self.claimed[models.index(run.suite.model_of[case])] += 1
             self.ask(case, 0)

@@ -12,7 +12,7 @@ import msgspec
 
 from pytest_ultrapar.broker.shares import declared_row, rows_of
 from pytest_ultrapar.cluster import host_shares
-from pytest_ultrapar.cluster.host_shares import HostShares, SharingSettings
+from pytest_ultrapar.cluster.host_shares import HostShares, Line, SharingSettings
 from pytest_ultrapar.cluster.ledger import Ledger, RowSpec
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Cluster:
                 tuple(sorted(place[row] for row in rows if row.limit in lane.limits))
                 for lane in pool.lanes
             ),
-            models=models,
+            counted=(None,) * len(rows),
+            days=(None,) * len(rows),
+            lines=tuple(Line(model) for model in models),
             n_cases=(unclaimed,) * len(models),
             epoch_path="/dev/null/epoch",
         )

@@ -346,7 +346,11 @@ class LaneBroker:
         return self._finish(now_s)
 
     def share(
-        self, shares: Mapping[tuple[str, str], int], until_s: float, now_s: float
+        self,
+        shares: Mapping[tuple[str, str], int],
+        until_s: float,
+        now_s: float,
+        most: Mapping[tuple[str, str], float] | None = None,
     ) -> list[Action]:
         """Use so many whole units of the shared rows from now on, and nothing from `until_s` on.
 
@@ -360,13 +364,15 @@ class LaneBroker:
             shares: Units by limit and word.
             until_s: Until when they hold, monotonic seconds of this host.
             now_s: As everywhere.
+            most: Of counted rows: what no host has spent. Who needs more waits for the next day, or
+                is refused, as where a host alone has used up its day or its money.
 
         Raises:
             ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
                 then.
         """
         now_s = self._advance(now_s)
-        self._table.set_shares(shares, until_s, now_s)
+        self._table.set_shares(shares, until_s, now_s, most)
         return self._finish(now_s)
 
     def holdings(self, now_s: float) -> dict[Row, Holding]:

@@ -85,7 +85,7 @@ class Purse:
         self.reserved -= reserved
         self.spent += used
         if self.tranche is not None:
-            self.tranche.settle(used - reserved)
+            self.tranche.settle(reserved, used)
 
 
 class Budgets:

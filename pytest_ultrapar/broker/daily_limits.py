@@ -81,7 +81,8 @@ def counted_days(
 
     A key that is used on several servers has a file for each of them: all must allow a send. A
     shard has two counts, its own against its part and that of the host against the whole: earlier
-    runs may have used up a part of that, and other shards of this host do.
+    runs may have used up a part of that, and other shards of this host do. So has a run of a
+    cluster: what the ledger of its server knows, and the host's.
 
     Args:
         pool: For its limits.
@@ -89,7 +90,7 @@ def counted_days(
         identities: Of their keys (`pool.keys.key_identity`); lanes of a simulated provider that the
             run starts itself have none, since nobody counts before or after that.
         directory: Of the files.
-        shard: Which part of the limits the pool has: `2/4`; empty: all.
+        shard: Which part of the limits the pool has: `2/4`; or what names a cluster; empty: all.
     """
     found: dict[DailyLimit, None] = {}
     for lane in lanes:
@@ -103,7 +104,8 @@ def counted_days(
                     name = _file_name(pool, kind, limit, lane, identity) if lasts else ""
                     counted = DailyLimit(limit.name, kind.word, late_s, name, str(directory))
                     if shard and name:
-                        whole = int(getattr(pool.undivided[limit.name], kind.word))
+                        declared = pool.undivided.get(limit.name, limit)
+                        whole = int(getattr(declared, kind.word))
                         found[msgspec.structs.replace(counted, amount=whole)] = None
                         own = f"{name}-{shard.replace('/', '-of-')}"
                         counted = msgspec.structs.replace(counted, name=own)

@@ -190,6 +190,14 @@ class DayLedger:
         midnight = datetime.fromtimestamp(round(at_s - SKEW_S), self._zone)
         return f"resets {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
+    def back_at_s(self, units: int, now_s: float) -> float:
+        """When so many units are free if now there are none, as others have taken what we know of.
+
+        Of any 24 hours that is when the first of ours come free: those of others may do so earlier.
+        """
+        self._look(now_s)
+        return now_s + self._free_in_s(units)
+
     def ready_at_s(self, units: int, now_s: float) -> float:
         """The earliest time, not before `now_s`, at which a send of so many units is allowed.
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 MANY = 1000
 """Stands for seats without a limit."""
+SPENT = 50
+"""Cases that a host claims at once where they will be refused."""
 _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
 
@@ -472,9 +474,13 @@ class LaneTable:
             self._touched.append(limit)
 
     def set_shares(
-        self, shares: Mapping[tuple[str, str], int], until_s: float, now_s: float
+        self,
+        shares: Mapping[tuple[str, str], int],
+        until_s: float,
+        now_s: float,
+        most: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Use so many units of the shared rows, until then.
+        """Use so many units of the shared rows, until then (`LaneBroker.share`).
 
         Raises:
             ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
@@ -496,6 +502,11 @@ class LaneTable:
             assert limit.shares is not None
             if limit.shares.set_share(row.word, shares.get(row, 0)):
                 changed[limit] = None
+        for (name, word), left in (most or {}).items():
+            limit = self._limits[name]
+            assert limit.shares is not None
+            if limit.shares.set_most(word, left) and not limit.seats.in_flight:
+                self.idle.append(limit)
         self._adopt_shares(changed, now_s)
         if until_s < math.inf:
             self._wakes.move(self._shares_end, until_s)
@@ -733,6 +744,10 @@ def room_on(lanes: Collection[LaneState]) -> int:
     if all(lane.is_removed for lane in lanes):
         # Whoever asks is refused at once: that takes no part of anything.
         return 0
+    lanes = [lane for lane in lanes if not lane.is_removed]
+    if all(lane.is_spent for lane in lanes):
+        # Here, too: to claim nothing would keep the run waiting for ever.
+        return SPENT
     free: dict[LimitState, float] = {}
     room = NO_PART
     for lane in lanes:

@@ -242,7 +242,8 @@ class LimitState(Wake):
         found: list[tuple[LimitKind, DayLedger | SharedDays]] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
-            if kind.word in shared:
+            # A key that is known by several names has a count for each, and one tranche for all.
+            if kind.word in shared and kind.word not in shares.tranches:
                 tranche = shares.tranches[kind.word] = Tranche()
                 spendable = SharedDays(ledger, tranche)
             found.append((kind, spendable))
@@ -401,11 +402,21 @@ class LimitState(Wake):
         if self.seats.in_flight:
             return False
         for kind, ledger in self.days:
-            ready_s = ledger.ready_at_s(tokens if kind.counts == "tokens" else 1, now_s)
+            ready_s = self.day_ready_at_s(kind, ledger, tokens, now_s)
             failed_s = now_s - ledger.failing_since_s
             if ready_s > until_s or failed_s >= until_s - now_s:
                 return True
         return False
+
+    def day_ready_at_s(
+        self, kind: LimitKind, ledger: DayLedger, tokens: int, now_s: float
+    ) -> float:
+        """When a day has room for a request, be it used up by this host or by all together."""
+        units = tokens if kind.counts == "tokens" else 1
+        ready_s = ledger.ready_at_s(units, now_s)
+        if self.shares is not None and self.shares.is_used_up(kind.word, units):
+            ready_s = max(ready_s, ledger.back_at_s(units, now_s))
+        return ready_s
 
     def pays(self, units: int) -> bool:
         """Whether a request that may cost so much can be granted now."""
@@ -413,7 +424,10 @@ class LimitState(Wake):
 
     def could_pay(self, units: int) -> bool:
         """Whether it could be granted by all that is left, this host's share or not."""
-        return self.purse is None or units <= self.purse.left_of_all
+        if self.purse is None:
+            return True
+        is_used_up = self.shares is not None and self.shares.is_used_up(BUDGET_ROW, units)
+        return not is_used_up and units <= self.purse.left_of_all
 
     @property
     def wait_label(self) -> str:
@@ -646,6 +660,11 @@ class LaneState(Wake):
             for kind, amount in limit.declared.rows
             if kind.counts == "tokens"
         )
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether a day or a budget on its path is used up over all hosts."""
+        return any(one.shares is not None and one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
         """A limit on its path whose day (`LimitState.is_spent`) or money is used up until then.

@@ -614,7 +614,7 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
     for limit in limits:
         for kind, ledger in limit.days:
             units = tokens if kind.counts == "tokens" else 1
-            wait_s = ledger.ready_at_s(units, now_s) - now_s
+            wait_s = limit.day_ready_at_s(kind, ledger, tokens, now_s) - now_s
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
                 # An hour of the day, not a time from now: it stays true in the results, and is the
                 # same for all cases.

@@ -62,10 +62,12 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
             share, or more as long as more of its tokens count. Counted: what it may still spend.
         spent: Of counted rows: what it has spent since it began, with what is reserved for requests
             without an answer.
+        reserved: So much of that is only reserved.
     """
 
     units: int
     spent: int = 0
+    reserved: int = 0
 
 
 def whole_row(amount: float, window_s: float) -> WholeRow:
@@ -308,14 +310,18 @@ class Tranche:
     Attributes:
         left: What may still be reserved; below 0 where requests took more than was reserved.
         spent: What was used, and what is reserved.
+        reserved: So much of that is only reserved.
         is_open: Whether anything may be reserved now.
         last_units: What was last reserved; 0 before.
+        most: What no host has spent, and so the most that this one may still get; infinity: nobody
+            knows.
     """
 
-    __slots__ = ("is_open", "last_units", "left", "spent")
+    __slots__ = ("is_open", "last_units", "left", "most", "reserved", "spent")
 
     def __init__(self) -> None:
-        self.left = self.spent = self.last_units = 0
+        self.left = self.spent = self.reserved = self.last_units = 0
+        self.most = math.inf
         self.is_open = False
 
     @property
@@ -323,16 +329,23 @@ class Tranche:
         """What may be reserved now; 0 at least."""
         return max(0, self.left) if self.is_open else 0
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no host has enough left for one more request like the last."""
+        return self.most < max(1, self.last_units)
+
     def reserve(self, units: int) -> None:
         """Set units apart."""
         self.last_units = units
         self.left -= units
         self.spent += units
+        self.reserved += units
 
-    def settle(self, more: int) -> None:
-        """So many more were used than was reserved; below 0: fewer, which may be spent again."""
-        self.left -= more
-        self.spent += more
+    def settle(self, reserved: int, used: int) -> None:
+        """Count what was used in place of what was reserved; once for each reservation."""
+        self.left -= used - reserved
+        self.spent += used - reserved
+        self.reserved -= reserved
 
 
 class SharedDays:
@@ -366,7 +379,7 @@ class SharedDays:
 
     def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
         """As `DayLedger.settle`."""
-        self.tranche.settle(units - reservation.units)
+        self.tranche.settle(reservation.units, units)
         self.ledger.settle(reservation, units, now_s)
 
 
@@ -418,12 +431,17 @@ class LimitShares:
         )
 
     @property
+    def is_spent(self) -> bool:
+        """Whether a day or a budget is used up over all hosts."""
+        return any(one.is_used_up for one in self.tranches.values())
+
+    @property
     def is_closed(self) -> bool:
-        """Whether nothing may be sent, whatever comes back."""
+        """Whether nothing may be sent until there is another share; a day that is over is none."""
         return (
             not self.seats
             or any(not one.share for one in self._paced)
-            or any(not one.usable for one in self.tranches.values())
+            or any(not one.usable and not one.is_used_up for one in self.tranches.values())
         )
 
     def set_share(self, word: str, units: int) -> bool:
@@ -446,10 +464,20 @@ class LimitShares:
         were, self.seats = self.seats, min(units, self._most_seats)
         return self.seats != were
 
+    def set_most(self, word: str, units: float) -> bool:
+        """No host has spent so much of a counted row; returns whether that is less than before."""
+        tranche = self.tranches[word]
+        before, tranche.most = tranche.most, units
+        return units < before
+
+    def is_used_up(self, word: str, units: int) -> bool:
+        """Whether so many of a counted row are left on no host."""
+        return word in self.tranches and units > self.tranches[word].most
+
     def close(self) -> None:
         """Allow nothing from now on; what a tranche has left is still held."""
         for tranche in self.tranches.values():
-            tranche.is_open = False
+            tranche.is_open, tranche.most = False, math.inf
         for paced in self._paced:
             paced.set_share(0)
         if self.seats < math.inf:
@@ -459,7 +487,7 @@ class LimitShares:
         """What is still held of a row."""
         if word in self.tranches:
             tranche = self.tranches[word]
-            return Holding(max(0, tranche.left), tranche.spent)
+            return Holding(max(0, tranche.left), tranche.spent, tranche.reserved)
         if word in self.rates:
             return Holding(self.rates[word].held(now_s))
         if word in self.tokens:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.status import Status
 
 NAME = "cluster"
-SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run"
+SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, open a day"
 DESCRIPTION = """\
 What the hosts that share runs and limits on a Redis or Valkey server are doing.
 
@@ -26,11 +26,20 @@ What the hosts that share runs and limits on a Redis or Valkey server are doing.
     ultrapar cluster forget RUN          remove what the server knows of a run that is over
     ultrapar cluster reopen RUN DIR      cases that are done, of which the merged run in DIR has no
                                          result, are to be run again: join the run once more
+    ultrapar cluster reset-day           limits per day and budgets that closed when the server lost
+                                         what was spent, open with what is known: other hosts may
+                                         have spent more
 
 The server is that of --cluster or of the environment variable ULTRAPAR_CLUSTER.
 """
-_ACTIONS = ("status", "drain", "forget", "reopen")
-_WORDS = {"status": (0, 1), "drain": (2, 2), "forget": (1, 1), "reopen": (2, 2)}
+_ACTIONS = ("status", "drain", "forget", "reopen", "reset-day")
+_WORDS = {
+    "status": (0, 1),
+    "drain": (2, 2),
+    "forget": (1, 1),
+    "reopen": (2, 2),
+    "reset-day": (0, 0),
+}
 """How many words follow each."""
 
 
@@ -89,6 +98,11 @@ def _server(url: str | None) -> ClusterServer:
 
 
 def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
+    if action == "reset-day":
+        from pytest_ultrapar.cluster.closed_days import reset_day  # noqa: PLC0415 - not for --help
+
+        yield from reset_day(server)
+        return
     if action == "forget":
         yield from _forget(server, words[0])
         return

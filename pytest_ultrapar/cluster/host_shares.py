@@ -22,9 +22,11 @@ import msgspec
 
 from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.broker.protocol import ShareStatus
-from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.clock import HostDayClock, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
+from pytest_ultrapar.cluster.asked_rows import AskedRows
+from pytest_ultrapar.cluster.counted import CountedRow
+from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
@@ -33,7 +35,6 @@ from pytest_ultrapar.cluster.ledger import (
     Renewal,
     RowShare,
     RowSpec,
-    RowUse,
 )
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
@@ -60,6 +61,10 @@ class Line(msgspec.Struct, frozen=True):
     group: str = ""
 
 
+_CLOSED_MS = EXPIRE_MS + 3_000
+"""At the start of an epoch all rows are closed; longer are only those of which not all is known."""
+
+
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the sharing of limits needs to know; crosses to the broker's process as JSON.
 
@@ -71,6 +76,8 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         rows: All rows that are shared.
         limits: For each the name of its limit and the word of its kind.
         lanes: For each way through the limits, the positions of its rows.
+        counted: How those that are counted are asked for; None for the others.
+        days: The files of those that count days; None for the others.
         lines: Model of the free cases, or name of the group, in the order of the claims' lines.
         n_cases: Cases of each, while nobody has joined the run.
         epoch_path: Where the host remembers the ledger's epoch.
@@ -85,6 +92,8 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[RowSpec, ...]
     limits: tuple[tuple[str, str], ...]
     lanes: tuple[tuple[int, ...], ...]
+    counted: tuple[CountedRow | None, ...]
+    days: tuple[DayFiles | None, ...]
     lines: tuple[Line, ...]
     n_cases: tuple[int, ...]
     epoch_path: str
@@ -127,6 +136,15 @@ class HostShares:
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
+        self._days_before = DaysBefore(settings.days)
+        self._asked = AskedRows(
+            settings.limits,
+            settings.rows,
+            settings.lanes,
+            settings.counted,
+            self._days_before.spent,
+        )
+        self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
         self._named_in = 0
         self._applied_s = boot_s()
@@ -135,6 +153,7 @@ class HostShares:
 
     def start(self, host: BrokerHost) -> None:
         """Begin to renew. Called once, when the loop runs."""
+        self._days_before.read(HostDayClock().at(host.now_s()))
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
@@ -231,18 +250,10 @@ class HostShares:
             else:
                 free[line.model] = 0 if leaving else n
         wants = broker.wants(now_s, free, in_groups=in_groups)
-        uses = []
-        for name in settings.limits:
-            row = Row(*name)
-            want = wants.rows[row]
-            uses.append(
-                RowUse(
-                    held=held[row].units,
-                    want=0 if leaving else want.units,
-                    unit=want.unit,
-                    spent=held[row].spent,
-                )
-            )
+        wall_s = time.time()
+        walls_s = (wall_s, wall_s + self._server_ahead_s)
+        lanes = self._asked.ask(held, wants.rows, walls_s, leaving=leaving)
+        uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
             news = broker.take_news(now_s)
@@ -256,9 +267,9 @@ class HostShares:
             epoch=self._epoch,
             clock=self._clock,
             clock_ms=round(boot_s() * 1000),
-            rows=settings.rows,
-            uses=tuple(uses),
-            lanes=settings.lanes,
+            rows=tuple(row.spec for row in self._asked.last),
+            uses=uses,
+            lanes=lanes,
             answered_ms=self._answered_ms,
             peers=self._peers,
             news=self._news,
@@ -276,40 +287,48 @@ class HostShares:
                 self._epoch_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
-        self._host.broker.lowered = [
-            _lowered(row, spec, share.amount)
-            for row, spec, share in zip(
-                self._settings.limits, self._settings.rows, answer.shares, strict=True
-            )
-            if share.amount < spec.amount
-        ]
         self._answered_ms = answer.now_ms
         # Taken for dead, others may have by now what it still holds: that may end, and nothing is
         # begun before all of it has.
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
-        grants = (0 if self._returned else share.grant for share in answer.shares)
-        shares = dict(zip(self._settings.limits, grants, strict=True))
+        self._days_before.told(HostDayClock().at(self._host.now_s()))
+        self._server_ahead_s = answer.server_ms / 1000 - time.time()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
-        broker.shares = [
-            _for_people(row, spec, share, share.grant if not self._returned else 0)
-            for row, spec, share in zip(
-                self._settings.limits, self._settings.rows, answer.shares, strict=True
-            )
-        ]
+        held = broker.holdings(now_s())
+        shares, left = self._asked.granted(answer.shares, held, forfeits=self._returned)
         if answer.news:
             # Before the shares: nothing more is to be sent where nothing should be.
             told = (_news(notice, answer.server_ms) for notice in answer.news)
             heard = [one for one in told if one is not None]
             self._host.move(lambda: broker.hear(heard, now_s()))
-        self._host.move(lambda: broker.share(shares, until_s, now_s()))
+        self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
+        self._tell_people(answer)
         moves = any(
             share.target > share.grant or use.held > share.grant
             for share, use in zip(answer.shares, call.uses, strict=True)
         )
         return SOON_S if moves else RENEW_S
+
+    def _tell_people(self, answer: Answer) -> None:
+        settings, broker = self._settings, self._host.broker
+        broker.shares, broker.lowered = [], []
+        for asked, share in zip(self._asked.last, answer.shares, strict=True):
+            limit, spec = settings.limits[asked.at], settings.rows[asked.at]
+            if share.amount < spec.amount and not asked.is_over:
+                broker.lowered.append(_lowered(limit, spec, share.amount))
+            # Of counted rows a host has the next few units: how many tells nobody a thing.
+            if settings.counted[asked.at] is None:
+                grant = 0 if self._returned else share.grant
+                broker.shares.append(_for_people(limit, spec, share, grant))
+            elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
+                broker.trouble = (
+                    f"{limit[1]} of {limit[0]} is closed: the server has forgotten what was spent "
+                    "of it, and hosts that know are gone; ultrapar cluster reset-day "
+                    "opens it with what is known"
+                )
 
 
 def _for_people(row: tuple[str, str], spec: RowSpec, share: RowShare, grant: int) -> ShareStatus:

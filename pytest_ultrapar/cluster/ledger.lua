@@ -5,7 +5,8 @@
 -- last call), dead (hash: incarnation, when it died), clocks, news, rows (hash: a packed row each),
 -- the caller's own (hash), and for each of its rows the shares (hash: incarnation, packed share).
 -- ARGV: the call; its rows and lanes; its uses, five numbers each: all msgpack.
--- Answer: what is of the ledger; grant, amount, target, told of each row; news: all msgpack.
+-- Answer: what is of the ledger; grant, amount, target, told, spent, closed of each row; news: all
+-- msgpack.
 
 local SKIP_MS, STOP_MS, GRACE_MS, EXPIRE_MS = 500, 2000, 2000, 5000
 local LEAST_PACED, RECOMPUTE_MS, AT_ONCE, KEPT_PERCENT = 8, 250, 2000, 5
@@ -201,6 +202,8 @@ local function spend(row, units)
   if units <= 0 then return end
   local cell = floor((now + shift) / cell_ms(row))
   row.cells[cell] = (row.cells[cell] or 0) + units
+  versions = versions + 1
+  row.version = versions
   disturb(row)
 end
 
@@ -345,12 +348,10 @@ local function grant_of(row, share)
   if row.kind ~= 'seats' and share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
   row.out = row.out + max(share.held, grant) - out_of(share)
   share.grant = grant
-  local told = 0
-  if row.kind == 'counted' then
-    local known = not row.awaits or complete()
-    told = known and known_spent(row) + row.out or max(row.amount, 1)
-  end
-  return grant, told
+  if row.kind ~= 'counted' then return grant, 0, 0, 0 end
+  local known, spent = not row.awaits or complete(), known_spent(row)
+  local told = known and spent + row.out or max(row.amount, 1)
+  return grant, told, spent, now < opens(row) and 1 or 0
 end
 
 -- Division. Asks are tables of rank, want, unit.
@@ -702,7 +703,7 @@ local function leave()
       disturb(row)
       redis.call('HSET', key_rows, names[at], text_of_row(row))
     end
-    for _, value in ipairs({ 0, specs[at][3], 0, 0 }) do shares[#shares + 1] = value end
+    for _, value in ipairs({ 0, specs[at][3], 0, 0, 0, 0 }) do shares[#shares + 1] = value end
   end
   redis.call('ZREM', key_seen, incarnation)
   redis.call('HDEL', key_dead, incarnation)
@@ -727,8 +728,8 @@ local function all_rest(versions_seen)
 end
 
 local function is_active(at, before, shares, versions_seen, barred)
-  local held, base = uses[at * 5 - 4], at * 4 - 3
-  if held ~= shares[base] or held ~= shares[base + 2] then return true end
+  local held, base = uses[at * 5 - 4], at * 6 - 5
+  if held ~= shares[base] or held ~= shares[base + 2] or shares[base + 5] ~= 0 then return true end
   if before then
     for place = at * 5 - 4, at * 5 do
       if before[place] ~= uses[place] then return true end
@@ -774,7 +775,7 @@ local function renew(known)
     shares, versions_seen, wants_seen, barred, wake = {}, {}, {}, {}, 0
     for at = 1, count do
       versions_seen[at], wants_seen[at], barred[at] = -1, -1, 0
-      for place = at * 4 - 3, at * 4 do shares[place] = 0 end
+      for place = at * 6 - 5, at * 6 do shares[place] = 0 end
       row_of(at)
     end
   end
@@ -808,10 +809,11 @@ local function renew(known)
     for at = 1, count do
       if active[at] then
         local row, share = rows[at], own[at]
-        local base = at * 4 - 3
-        local grant, told = grant_of(row, share)
+        local base = at * 6 - 5
+        local grant, told, spent, closed = grant_of(row, share)
         shares[base], shares[base + 1] = grant, row.amount
         shares[base + 2], shares[base + 3] = share.target, told
+        shares[base + 4], shares[base + 5] = spent, closed
         versions_seen[at] = row.version
         if barred[at] ~= share.barred then wake, barred[at] = 0, share.barred end
         redis.call('HSET', key_of(at), incarnation, text_of_share(share))
@@ -831,8 +833,8 @@ local function renew(known)
   if #written > 0 then redis.call('HSET', key_rows, unpack(written)) end
   local calm = 1
   for at = 1, count do
-    local grant = shares[at * 4 - 3]
-    if grant ~= uses[at * 5 - 4] or grant ~= shares[at * 4 - 1] then calm = 0 end
+    local grant = shares[at * 6 - 5]
+    if grant ~= uses[at * 5 - 4] or grant ~= shares[at * 6 - 3] or shares[at * 6] ~= 0 then calm = 0 end
   end
   local packed = pack(shares)
   redis.call('HSET', key_own, 'seq', seq, 'epoch', epoch, 'plan', ARGV[2], 'uses', ARGV[3], 'shares',

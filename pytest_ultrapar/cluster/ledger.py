@@ -152,12 +152,17 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
         target: What it will have when others have given back theirs. More than `grant`: on its way.
         told: Of counted rows: units spent or granted in the window, over all hosts; the host says
             it in `RowUse.told`, so that a server that lost it knows it again.
+        spent: Of counted rows: those of them that nobody can spend any more.
+        closed: Of counted rows: whether it gives nothing since hosts are missing that may have
+            spent some.
     """
 
     grant: int
     amount: int
     target: int
     told: int = 0
+    spent: int = 0
+    closed: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -444,7 +449,12 @@ class Ledger:
 
     def _is_active(self, known: Member, call: Renewal, at: int) -> bool:
         share, use = known.shares[at], call.uses[at]
-        if not known.uses or use != known.uses[at] or not use.held == share.grant == share.target:
+        if (
+            share.closed
+            or not known.uses
+            or use != known.uses[at]
+            or not use.held == share.grant == share.target
+        ):
             return True
         row = self.rows[call.rows[at].name]
         return row.version != known.versions[at] or self._is_due(row)
@@ -592,6 +602,9 @@ class Ledger:
         if units > 0:
             cell = self._day_ms() // self._cell_ms(row)
             row.cells[cell] = row.cells.get(cell, 0) + units
+            # All hosts are told, also those whose shares stay as they are.
+            self.versions += 1
+            row.version = self.versions
             self._disturb(row)
 
     def _disturb(self, row: Row) -> None:
@@ -678,12 +691,13 @@ class Ledger:
             grant = min(share.held, share.target)
         row.out += max(share.held, grant) - share.out
         share.grant = grant
-        told = 0
-        if row.kind == "counted":
-            # Should the server be lost again before all have told, nothing is known.
-            known = not row.awaits or self._complete()
-            told = self._known(row) + row.out if known else max(row.amount, 1)
-        return RowShare(grant, row.amount, share.target, told)
+        if row.kind != "counted":
+            return RowShare(grant, row.amount, share.target)
+        # Should the server be lost again before all have told, nothing is known.
+        known, spent = not row.awaits or self._complete(), self._known(row)
+        told = spent + row.out if known else max(row.amount, 1)
+        closed = self.now_ms < self._opens_ms(row)
+        return RowShare(grant, row.amount, share.target, told, spent, closed)
 
     # Division
 

@@ -75,6 +75,7 @@ class RowView:
         spent: Of counted rows: units spent in the window.
         closed_s: Nobody gets more than it holds for so long, as the server began anew; 0: it is
             open.
+        awaits: Of counted rows: the server forgot what was spent, and not all hosts have told it.
         shares: Of hosts that have or want some, those with most first.
     """
 
@@ -86,6 +87,7 @@ class RowView:
     window_s: float
     spent: int
     closed_s: float
+    awaits: bool
     shares: tuple[ShareView, ...]
 
     @property
@@ -173,7 +175,7 @@ def view_of(keys: LedgerKeys) -> LedgerView:
         for name, text in keys.rows.items()
     ]
     # Rows of runs that are over stay for a week, and say nothing.
-    used = [row for row in rows if row.shares or row.spent]
+    used = [row for row in rows if row.shares or row.spent or row.awaits]
     news = (_notice(text, now_ms) for text in keys.news.values())
     alive = [at_ms for at_ms in keys.seen.values() if now_ms - at_ms < EXPIRE_MS]
     return LedgerView(
@@ -234,13 +236,15 @@ def _row(
         window_ms / 1000,
         spent,
         max(0.0, opens_ms - now_ms) / 1000,
+        kind == "counted" and row_epoch == epoch and bool(rest[9]),
         tuple(sorted(shares, key=lambda one: (-one.out, -one.wanted, one.host))),
     )
 
 
 def _tightest(row: RowView) -> tuple[bool, bool, bool, str, str, str]:
     wanted = sum(share.wanted for share in row.shares)
-    return (not row.closed_s, wanted <= row.amount, not row.shares, row.limit, row.word, row.row)
+    is_closed = row.awaits or row.closed_s > 0
+    return (not is_closed, wanted <= row.amount, not row.shares, row.limit, row.word, row.row)
 
 
 def _notice(text: bytes, now_ms: float) -> NoticeView | None:

@@ -12,7 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.shares import declared_row, rows_of
+from pytest_ultrapar.broker.shares import BUDGET_ROW, declared_row, rows_of
+from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S
+from pytest_ultrapar.cluster.counted import CountedRow
 from pytest_ultrapar.cluster.ledger import RowSpec
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.network import server_of
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
 
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """Levels from the widest to the narrowest."""
+MONEY = 1000
+"""Trillionths of the currency in a unit of the ledger: a billionth. A token of the cheapest models
+costs some ten of them, and nine million of the currency are whole numbers of a script of the server
+(2^53)."""
+_DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
+"""For clocks that drift; and the longest day of a zone, with what may be late."""
+_FOR_GOOD_MS = 3650 * 86_400_000
+"""What is spent of a budget does not come back; a run is forgotten long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +45,13 @@ class SharedRows:
         specs: As the ledger knows them, from the widest to the narrowest.
         limits: For each, the name of the limit and the word of its kind.
         lanes: For each way through the limits, the positions of its rows; each once.
+        counted: How those that are counted are asked for; None for the others.
     """
 
     specs: tuple[RowSpec, ...]
     limits: tuple[tuple[str, str], ...]
     lanes: tuple[tuple[int, ...], ...]
+    counted: tuple[CountedRow | None, ...] = ()
 
 
 def shared_rows(
@@ -69,6 +81,7 @@ def shared_rows(
             on.setdefault(name, []).append(lane)
     specs: list[RowSpec] = []
     limits: list[tuple[str, str]] = []
+    counted: list[CountedRow | None] = []
     taken: set[str] = set()
     for level in _WIDTH:
         for name, users in on.items():
@@ -84,6 +97,7 @@ def shared_rows(
             for row in rows_of(pool, [name]):
                 specs.append(_spec(f"{scope}:{row.word}", group, row, longest_s, pool))
                 limits.append(row)
+                counted.append(_counted(row, limit, UNRATED_SEND_BY_S + longest_s))
     place: dict[str, list[int]] = {}
     for position, (name, _) in enumerate(limits):
         place.setdefault(name, []).append(position)
@@ -91,7 +105,7 @@ def shared_rows(
         tuple(sorted(position for name in lane.limits for position in place.get(name, ())))
         for lane in lanes
     ]
-    return SharedRows(tuple(specs), tuple(limits), tuple(dict.fromkeys(ways)))
+    return SharedRows(tuple(specs), tuple(limits), tuple(dict.fromkeys(ways)), tuple(counted))
 
 
 def _spec(name: str, group: str, row: Row, longest_s: float, pool: Pool) -> RowSpec:
@@ -101,13 +115,25 @@ def _spec(name: str, group: str, row: Row, longest_s: float, pool: Pool) -> RowS
         return RowSpec(
             name=name, kind="seats", amount=amount, longest_ms=round(longest_s * 1000), group=group
         )
-    return RowSpec(
-        name=name,
-        kind="counted" if kind is None or kind.is_daily else "paced",
-        amount=amount,
-        window_ms=math.ceil(window_s * 1000),
-        group=group,
-    )
+    if kind is not None and not kind.is_daily:
+        window_ms = math.ceil(window_s * 1000)
+        return RowSpec(name=name, kind="paced", amount=amount, window_ms=window_ms, group=group)
+    late_ms = math.ceil((UNRATED_SEND_BY_S + longest_s) * 1000)
+    window_ms = _FOR_GOOD_MS
+    if kind is None:
+        amount = max(1, amount // MONEY)
+    else:
+        window_ms = late_ms + (_CALENDAR_MS if pool.limits[row.limit].day else _DAY_MS)
+    return RowSpec(name=name, kind="counted", amount=amount, window_ms=window_ms, group=group)
+
+
+def _counted(row: Row, limit: Limit, late_s: float) -> CountedRow | None:
+    if row.word == BUDGET_ROW:
+        return CountedRow(size=MONEY)
+    kind = LIMIT_KINDS[row.word]
+    if not kind.is_daily:
+        return None
+    return CountedRow(reserves=kind.counts != "requests", zone=limit.day or "", late_s=late_s)
 
 
 def _scope(

@@ -63,7 +63,7 @@ def answer_of(reply: object) -> Answer:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
         epoch, stale, now_ms, server_ms, age_ms, peers, news_seen = _HEAD.decode(head)
         numbers = _NUMBERS.decode(packed)
-        shares = tuple(RowShare(*numbers[at : at + 4]) for at in range(0, len(numbers), 4))
+        shares = tuple(_share(numbers[at : at + 6]) for at in range(0, len(numbers), 6))
         told = _NEWS.decode(news)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         problem = f"the ledger's answer is not one of this version: {error}"
@@ -79,3 +79,8 @@ def answer_of(reply: object) -> Answer:
         news=told,
         news_seen=news_seen,
     )
+
+
+def _share(numbers: list[int]) -> RowShare:
+    grant, amount, target, told, spent, closed = numbers
+    return RowShare(grant, amount, target, told, spent, bool(closed))

@@ -279,6 +279,13 @@ class ClusterServer:
         prefix = run_prefix(self.address, run)
         names = (*KEY_NAMES, ROW_NAMES)
         self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
+        # What it has spent of its budget, too.
+        of_ledger = self.address.key_prefix
+        names_of_rows: Any = self._ask(lambda: self._client.hkeys(f"{of_ledger}rows"))
+        rows = [one for one in names_of_rows if one.startswith(f"run:{run}:".encode())]
+        if rows:
+            self._ask(lambda: self._client.hdel(f"{of_ledger}rows", *rows))
+            self._ask(lambda: self._client.delete(*(f"{of_ledger}row:".encode() + r for r in rows)))
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

@@ -172,7 +172,7 @@ def _ledger_lines(status: Status, *, everything: bool) -> Iterator[str]:
     ledger = status.ledger
     if ledger is None or ledger.epoch_age_s is None:
         return
-    rows = [row for row in ledger.rows if row.shares or row.closed_s]
+    rows = [row for row in ledger.rows if row.shares or row.closed_s or row.awaits]
     if rows:
         yield ""
         yield f"limits, and the hosts that have them ({ledger.n_hosts:,} alive)"
@@ -194,6 +194,11 @@ def _row_text(row: RowView, *, everything: bool) -> str:
     text = f"{shorten(what, 2 * _NAME)} = {_amount(row)}: "
     if row.closed_s:
         text += f"closed for {duration(row.closed_s)} more, since the server began anew; "
+    elif row.awaits:
+        text += (
+            "closed, as the server forgot what was spent and hosts that know are gone "
+            "(ultrapar cluster reset-day opens it with what is known); "
+        )
     having = [share for share in row.shares if share.out]
     waiting = [share for share in row.shares if not share.out]
     shown = having if everything else having[:_SHARES]

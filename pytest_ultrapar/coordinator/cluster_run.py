@@ -14,6 +14,7 @@ import msgspec
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.broker.settings import SharesSettings
+from pytest_ultrapar.claims.day_left import run_days
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
@@ -51,7 +52,7 @@ _ALONE = {
 _MODES = ("ultra", "phase", "rotate")
 
 
-def refuse_options(options: Options, pool: Pool) -> None:
+def refuse_options(options: Options) -> None:
     """Make sure that what was asked for can be done by several hosts.
 
     Raises:
@@ -88,19 +89,6 @@ def refuse_options(options: Options, pool: Pool) -> None:
     if find_spec("redis") is None:
         msg = f"{given} needs redis-py: pip install 'pytest-ultrapar[cluster]'"
         raise ConfigError(msg)
-    _refuse_counted(pool)
-
-
-def _refuse_counted(pool: Pool) -> None:
-    for limit in pool.limits.values():
-        words = [row.kind.word for row in limit.rows if row.kind.is_daily]
-        words += ["budget"] if limit.budget is not None else []
-        if words:
-            msg = (
-                f"--ultrapar-cluster-run: {words[0]} of {limit.name} cannot be shared by several "
-                "hosts yet; leave it out of the pool, or run on one host"
-            )
-            raise ConfigError(msg)
 
 
 class ClusterRun:
@@ -301,6 +289,7 @@ class ClusterRun:
         Returns:
             The rows that are shared, and who tells the broker its part of them.
         """
+        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.host_shares import (  # noqa: PLC0415 - with a cluster only
             Line,
             SharingSettings,
@@ -314,6 +303,8 @@ class ClusterRun:
         self._limits = {name: pool.limits[name] for lane in lanes for name in lane.limits}
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)
+        zones = ["" if one is None else one.zone for one in shared.counted]
+        days = run_days(pool, lanes, os.environ, self._options.simulator, self.day_label)
         config = SharingSettings(
             # One with a password is in the environment, where the broker finds it, too.
             url=self._options.cluster,
@@ -323,6 +314,8 @@ class ClusterRun:
             rows=shared.specs,
             limits=shared.limits,
             lanes=shared.lanes,
+            counted=shared.counted,
+            days=day_files(shared.limits, zones, days, self.day_label),
             lines=tuple(Line(line.model, line.name) for line in numbered.lines),
             n_cases=tuple(last - first for first, last in numbered.ranges),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
@@ -334,6 +327,12 @@ class ClusterRun:
             (VARIABLE,),
         )
         return shared.limits, shares
+
+    @property
+    def day_label(self) -> str:
+        """What names of files end with that count what the server's ledger knows of days."""
+        where = f"{self.address.shown}\n{self.address.prefix}"
+        return f"cluster-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
 
     def key_group(self) -> KeyGroup:
         """With whom this host may have its keys at once on one machine.

@@ -555,6 +555,8 @@ class Run:
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path
         group, shard = self._key_group(), str(options.shard or "")
+        if self.cluster is not None:
+            shard = self.cluster.day_label
         self.keys = keep_keys(
             keys, path, options.key_lock, line, clock=MonotonicClock(), group=group
         )

@@ -23,7 +23,7 @@ QPS = RowSpec(name="key:abc:qps", kind="paced", amount=2, window_ms=1000, group=
 SEATS = RowSpec(name="key:abc:workers", kind="seats", amount=5, longest_ms=2000, group="key:abc")
 IDENTITY = RunIdentity(
     version="9.8.7", seed=0, mode="ultra", rate_mode="fixed", policy="even", shard="", pool="p",
-    models=("m",), n_cases=50, suite="s", order="o",
+    groups="", models=("m",), n_cases=50, suite="s", order="o", numbers="n",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def server(kv, monkeypatch):
 
 
 def join(server, name, run="night"):
-    call = JoinCall(name=name, life=f"life of {name}", identity=IDENTITY.text(), models=[(0, 50)])
+    call = JoinCall(name=name, life=f"life of {name}", identity=IDENTITY.text(), lines=[(0, 50)])
     return server.claim(run, call).host
 
 
@@ -241,8 +241,8 @@ def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, cap
 @pytest.mark.parametrize(
     "written",
     [
-        ("run", "models", "nonsense"),
-        ("run", "models", "[[0]]"),
+        ("run", "lines", "nonsense"),
+        ("run", "lines", "[[0]]"),
         ("run", "n_done", "many"),
         ("run", "began_ms", "inf"),
         ("run", "unclaimed", '["a"]'),
@@ -318,7 +318,7 @@ def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
 
 def test_a_run_that_another_writer_spoilt_can_be_forgotten(server, kv, capsys):
     two_hosts(server)
-    kv.client().hset(f"{PREFIX}run:night:run", "models", "nonsense")
+    kv.client().hset(f"{PREFIX}run:night:run", "lines", "nonsense")
     code, text = shown(capsys, "forget", "night")
     assert code == 0, text
     assert "run night: " not in status(capsys)

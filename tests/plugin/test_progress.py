@@ -66,9 +66,9 @@ def test_resumed_run_has_to_ask_what_is_left(project, monkeypatch):
     given = []
     asking = LiveProgress.asking
 
-    def spy(self, to_ask, planned, status, *, is_simulated):
+    def spy(self, to_ask, planned, status, **options):
         given.append((dict(to_ask.cases), to_ask.n_recovered, sum(planned.values())))
-        asking(self, to_ask, planned, status, is_simulated=is_simulated)
+        asking(self, to_ask, planned, status, **options)
 
     monkeypatch.setattr(LiveProgress, "asking", spy)
     project.suite(SUITE + "\ndef test_stops(): assert False\n")

@@ -449,13 +449,13 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     assert play.leases == {}
     play.book(play.broker.share({row: 2}, 1e6, 0.0))
     assert len(play.leases) == 2
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2)
+    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 2)
     # With nothing in flight nobody is refused for it: the day itself is not used up.
     play.back(asked[0])
     play.back(asked[1], "unsent")
     assert len(play.leases) == 1
     assert play.refused == {}
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2)
+    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 1)
     play.back(asked[2])
     play.book(play.broker.share({}, 1e6, 0.0))
     play.book(play.broker.share({row: 1}, 5.0, 0.0))
@@ -464,13 +464,13 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     play.wait(5.0)
     play.book(play.broker.share({row: 10}, 1e6, 5.0))
     assert len(play.leases) == 1
-    assert play.broker.holdings(5.0)[row] == Holding(9, 4)
+    assert play.broker.holdings(5.0)[row] == Holding(9, 4, 1)
     assert play.broker.wants(5.0, {"m": 7}).rows[row].units >= 7
     play.book(play.broker.share({row: 3}, 6.0, 5.0))
     play.wait(1.0)
     closed = play.ask()
     assert play.lane(closed) is None
-    assert play.broker.holdings(6.0)[row] == Holding(3, 4)
+    assert play.broker.holdings(6.0)[row] == Holding(3, 4, 1)
 
 
 def test_day_that_is_used_up_is_refused_though_shared():
@@ -618,3 +618,20 @@ def test_cases_whose_lanes_are_all_removed_are_claimed_and_refused():
     play.back(request, "auth")
     status = play.broker.status(0.0)
     assert [one.room for one in status.groups] == [NO_PART, 0]
+
+
+def test_day_that_all_hosts_have_used_up_is_refused_as_that_of_one():
+    clock = PlayedDayClock(1e9)
+    what = on_one_key(rpd=100.0)
+    row = ("key", "rpd")
+    play = Play(what, now_s=0.0, shared=rows_of(what), days=day_of(100, clock))
+    play.ask()
+    play.ask()
+    play.book(play.broker.share({row: 1}, 1e6, 0.0, {row: 1}))
+    assert len(play.leases) == 1
+    play.book(play.broker.share({}, 1e6, 0.0, {row: 0}))
+    assert play.refused == {}
+    play.back(next(iter(play.leases)))
+    assert play.kinds == {"daily_quota"}
+    # Cases are claimed all the same, since nobody else could send them either.
+    assert play.broker.status(0.0).room["m"] > 0

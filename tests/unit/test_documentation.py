@@ -140,7 +140,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "bench": 3,
         "check": 4,
         "clean": 3,
-        "cluster": 4,
+        "cluster": 5,
         "compare": 5,
         "gate": 7,
         "gateway": 1,

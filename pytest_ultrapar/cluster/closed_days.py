@@ -1,0 +1,69 @@
+"""Days and budgets that are closed: the server forgot what was spent, and hosts that know are gone.
+
+They open by themselves when all hosts have told what they know, or when all that may have been
+spent counts no more. Sooner only a person can say so: `ultrapar cluster reset-day`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.clock import boot_s
+from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
+from pytest_ultrapar.report.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ultrapar.cluster.ledger_view import RowView
+    from pytest_ultrapar.cluster.server import ClusterServer
+
+_SHOWN = 8
+
+
+def reset_day(server: ClusterServer) -> Iterator[str]:
+    """Open all of them with what is known.
+
+    Raises:
+        NoAnswerError, ConfigError: As `ClusterServer.renew`.
+    """
+    closed = [row for row in server.ledger().rows if row.awaits and not row.closed_s]
+    if not closed:
+        yield "no limit per day and no budget is closed"
+        return
+    facts = server.facts
+    assert facts is not None
+    token = secrets.token_hex(8)
+    server.renew(
+        Renewal(
+            host="operator",
+            incarnation=token,
+            seq=1,
+            run="",
+            server_run_id=facts.run_id,
+            clock=f"operator:{token}",
+            clock_ms=round(boot_s() * 1000),
+            rows=tuple(_spec(row) for row in closed),
+            uses=(RowUse(),) * len(closed),
+            lanes=(),
+            leaving=True,
+            open_days=True,
+        )
+    )
+    names = ", ".join(_shown(row) for row in closed[:_SHOWN])
+    more = f" and {len(closed) - _SHOWN} more" if len(closed) > _SHOWN else ""
+    yield (
+        f"{counted(len(closed), 'limit')} opened: {names}{more}; what the server forgot and "
+        "no host told may be spent a second time"
+    )
+
+
+def _spec(row: RowView) -> RowSpec:
+    return RowSpec(
+        name=row.row, kind="counted", amount=row.amount, window_ms=round(row.window_s * 1000)
+    )
+
+
+def _shown(row: RowView) -> str:
+    return f"{row.limit}'s {row.word}" if row.limit else row.row

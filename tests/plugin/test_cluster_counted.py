@@ -1,0 +1,186 @@
+"""Limits per day and budgets over several hosts, judged by the provider's own log."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from pytest_ultrapar.cli import main
+from tests.key_value_server import KeyValueServer
+from tests.plugin.test_cluster import Host, Lab, rows_of
+
+N = 30
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
+def test_it(answer, grade): grade("solved")
+"""
+
+
+@pytest.fixture(scope="module")
+def kv():
+    with KeyValueServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def start(project, kv, monkeypatch):
+    """Starts hosts, each as on a machine of its own: with days and locks of its own."""
+    kv.client().flushall()
+    started = []
+
+    def start(name, *args, **options):
+        for variable in ("ULTRAPAR_STATE_DIR", "ULTRAPAR_LOCK_DIR"):
+            monkeypatch.setenv(variable, str(project.pytester.path / f"{name}-{variable}"))
+        host = Host(project, options.pop("kv", kv), name, *args, **options)
+        started.append(host)
+        return host
+
+    yield start
+    for host in started:
+        host.process.kill()
+        host.process.wait()
+
+
+@pytest.fixture
+def lab(project):
+    started = []
+
+    def start(limits, latency_s):
+        started.append(Lab(project, limits, latency_s, ("m",)))
+        return started[0]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+@pytest.mark.parametrize("day", ["", ', day = "UTC"'])
+def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start, day):
+    there = lab(f"workers = 4, rpd = 10{day}", 0.01)
+    project.suite(SUITE.format(n=N))
+    hosts = [start(name, "-n0", there.option) for name in ("one", "two")]
+    outputs = [host.end(120) for host in hosts]
+    for key in ("key0", "key1"):
+        assert len([one for one in there.log.requests if one.key == key]) == 10
+    rows = rows_of(*hosts)
+    assert Counter(row["outcome"] for row in rows) == {"solved": 20, "infra": N - 20}, outputs
+    said = "".join(host.directory.joinpath("report.md").read_text("utf-8") for host in hosts)
+    assert "daily" in said
+    assert "used up" in str([row for row in rows if row["outcome"] == "infra"])
+
+
+@pytest.mark.slow
+def test_what_a_host_sent_alone_counts_for_all(lab, project, start, monkeypatch):
+    there = lab("workers = 4, rpd = 10", 0.01)
+    project.suite(SUITE.format(n=N))
+    monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(project.pytester.path / "one-ULTRAPAR_STATE_DIR"))
+    project.run_apart("-n0", there.option, "-k", "1 or 2")
+    n_alone = len(there.log.requests)
+    assert n_alone > 10
+    for host in [start(name, "-n0", there.option) for name in ("one", "two")]:
+        host.end(120)
+    for key in ("key0", "key1"):
+        assert len([one for one in there.log.requests if one.key == key]) == 10
+
+
+PRICED = """
+@prefetch
+async def short(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=20)).text
+
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
+def test_it(short, grade): grade("solved")
+"""
+PRICES = """price_per_mtok_in = 3.00
+price_per_mtok_out = 15.00
+"""
+
+
+def priced(lab, project, budget, latency_s):
+    """A lab whose pool has a budget."""
+    there = lab("workers = 4", latency_s)
+    path = project.pytester.path / "pool.toml"
+    text = path.read_text() + PRICES
+    path.write_text(text.replace("schema = 1", f"schema = 1\n[pool]\nbudget = {budget}"))
+    return there
+
+
+def spent(there):
+    """What its log says."""
+    return sum(
+        3e-6 * (one.tokens_in or 0) + 15e-6 * (one.tokens_out or 0) for one in there.log.requests
+    )
+
+
+def test_a_budget_over_two_hosts_is_never_passed(lab, project, start):
+    there = priced(lab, project, 0.001, 0.01)
+    project.suite(PRICED.format(n=N))
+    hosts = [start(name, "-n0", there.option) for name in ("one", "two")]
+    outputs = [host.end(120) for host in hosts]
+    rows = rows_of(*hosts)
+    outcomes = Counter(row["outcome"] for row in rows)
+    assert outcomes["solved"], outputs
+    assert outcomes["infra"], outputs
+    assert 0.0005 < spent(there) <= 0.001
+    assert "budget" in str([row for row in rows if row["outcome"] == "infra"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["valkey", "redis"])
+def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
+    with KeyValueServer.start("--appendonly", "yes", program=program) as kv:
+        there = lab("workers = 8, rpd = 250", 0.1)
+        project.suite(SUITE.format(n=650))
+        hosts = [start(name, "-n0", there.option, kv=kv) for name in ("one", "two", "three")]
+        there.wait_for(60)
+        hosts[0].process.kill()
+        there.wait_for(150)
+        kv.kill()
+        kv.run()
+        outputs = [host.end(120) for host in hosts[1:]]
+    for key in ("key0", "key1"):
+        assert 225 <= len([one for one in there.log.requests if one.key == key]) <= 250, outputs
+    assert [host.code for host in hosts[1:]] == [1, 1], outputs
+
+
+@pytest.mark.slow
+def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
+    lab, project, start, monkeypatch, capsys
+):
+    with KeyValueServer.start() as kv:
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+        there = lab("workers = 8, rpd = 250", 0.1)
+        project.suite(SUITE.format(n=650))
+        hosts = [start(name, "-n0", there.option, kv=kv) for name in ("one", "two", "three")]
+        there.wait_for(60)
+        hosts[0].process.kill()
+        kv.kill()
+        kv.run()
+        deadline_s = time.monotonic() + 60
+        while "is closed" not in hosts[1].output:
+            assert time.monotonic() < deadline_s, hosts[1].output
+            time.sleep(0.1)
+        n_sent = len(there.log.requests)
+        assert main(["cluster", "status"]) == 0
+        assert "ultrapar cluster reset-day opens" in capsys.readouterr().out
+        assert len(there.log.requests) == n_sent
+        assert main(["cluster", "reset-day"]) == 0
+        assert "opened" in capsys.readouterr().out
+        outputs = [host.end(120) for host in hosts[1:]]
+    for key in ("key0", "key1"):
+        n = len([one for one in there.log.requests if one.key == key])
+        assert n <= 250, outputs
+        assert n > n_sent / 2, outputs
+
+
+@pytest.mark.slow
+def test_a_budget_outlives_a_host(lab, project, start):
+    there = priced(lab, project, 0.03, 0.1)
+    project.suite(PRICED.format(n=600))
+    hosts = [start(name, "-n0", there.option) for name in ("one", "two", "three")]
+    there.wait_for(60)
+    hosts[0].process.kill()
+    outputs = [host.end(120) for host in hosts[1:]]
+    assert 0.024 < spent(there) <= 0.03, outputs

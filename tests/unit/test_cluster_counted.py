@@ -1,0 +1,212 @@
+"""Counted rows as a host asks for them: nothing is spent twice, days of a calendar, closed rows."""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.broker.day_file import DayMemory
+from pytest_ultrapar.broker.day_ledger import DayLedger
+from pytest_ultrapar.broker.shares import Holding, Tranche
+from pytest_ultrapar.broker.wants import RowWant
+from pytest_ultrapar.cluster.counted import CountedRow, CountedShare
+from pytest_ultrapar.cluster.days_before import DayFiles
+from pytest_ultrapar.cluster.ledger import RowShare, RowSpec
+from pytest_ultrapar.cluster.ledger_view import LedgerKeys, view_of
+from pytest_ultrapar.cluster.status import Status, status_lines
+from tests.played_clock import PlayedDayClock
+
+SPEC = RowSpec(name="rpd", kind="counted", amount=500, window_ms=86_400_000)
+WANT = RowWant(10)
+
+
+class Spender:
+    """A broker's tranche and the ledger's share of it; calls may take any time."""
+
+    def __init__(self, row, amount):
+        self.row, self.amount = row, amount
+        self.tranche = Tranche()
+        self.share = CountedShare(row, SPEC, self.holding)
+        self.open = []
+        self.n_used = 0
+
+    @property
+    def holding(self):
+        one = self.tranche
+        return Holding(max(0, one.left), one.spent, one.reserved)
+
+    def spend(self, units):
+        if units <= self.tranche.usable:
+            self.tranche.reserve(units)
+            self.open.append(units)
+
+    def settle(self, percent):
+        if self.open:
+            units = self.open.pop(0)
+            used = units * percent // 100 if self.row.reserves else units
+            self.tranche.settle(units, used)
+            self.n_used += used
+
+    def call(self):
+        self.use = self.share.use(self.holding, WANT)
+        return self.use
+
+    def answer(self, grant, *, forfeits=False):
+        answer = RowShare(grant, self.amount, grant, 0, self.use.spent)
+        units, _ = self.share.answered(answer, self.holding, forfeits=forfeits)
+        self.tranche.left, self.tranche.is_open = units, True
+
+
+@given(
+    reserves=st.booleans(),
+    size=st.sampled_from([1, 7, 1000]),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["spend", "settle", "call", "answer", "lost"]), st.integers(0, 100)
+        ),
+        max_size=80,
+    ),
+)
+def test_what_is_held_and_spent_is_never_more_than_was_granted(reserves, size, steps):
+    """The judge holds what a ledger must: spent and held as said last, or as granted if more."""
+    row = CountedRow(size=size, reserves=reserves)
+    host = Spender(row, 300)
+    host.call()
+    host.answer(0)
+    use, is_asked, granted = host.call(), True, 0
+    for what, n in steps:
+        if what == "spend":
+            host.spend(n * size // 10)
+        elif what == "settle":
+            host.settle(n)
+        elif what == "call":
+            use, is_asked = host.call(), True
+            granted = 0
+        elif what == "answer" and is_asked:
+            # As a ledger: what is not spent or held may be granted.
+            granted = min(use.held + n, 300 - use.spent)
+            is_asked = False
+            host.answer(granted)
+        elif what == "lost" and is_asked:
+            is_asked = False
+        most = (use.spent + max(use.held, granted)) * size
+        reserved = sum(host.open)
+        assert host.n_used + reserved <= most
+        assert host.n_used + reserved <= 300 * size
+        assert host.tranche.usable + host.n_used + reserved <= most
+
+
+def test_what_was_spent_while_the_answer_was_on_its_way_is_subtracted():
+    host = Spender(CountedRow(reserves=False), 500)
+    host.call()
+    host.answer(10)
+    host.call()
+    for _ in range(4):
+        host.spend(1)
+    host.answer(10)
+    assert host.tranche.usable == 6
+    assert host.call().spent == 4
+    assert host.use.held == 6
+
+
+def test_a_host_that_was_taken_for_dead_gives_up_what_it_held():
+    host = Spender(CountedRow(reserves=False), 500)
+    host.call()
+    host.answer(10)
+    host.spend(3)
+    host.call()
+    host.answer(10, forfeits=True)
+    assert host.tranche.usable == 0
+    assert host.call().held == 0
+
+
+def test_before_midnight_both_days_count_for_as_long_as_a_request_may_take():
+    row = CountedRow(zone="America/Los_Angeles", late_s=300)
+    midnight_s = datetime(2026, 3, 9, 7, tzinfo=UTC).timestamp()
+    both = ("2026-03-08", "2026-03-09")
+    assert row.days([midnight_s - 400]) == both[:1]
+    assert row.days([midnight_s - 305]) == both
+    assert row.days([midnight_s + 5]) == both
+    assert row.days([midnight_s + 20]) == both[1:]
+    assert row.days([midnight_s + 20, midnight_s - 7200]) == both
+    assert CountedRow(late_s=300).days([midnight_s]) == ("",)
+
+
+def test_a_new_day_begins_with_nothing_spent():
+    row = CountedRow(reserves=False, zone="UTC")
+    share = CountedShare(row, SPEC, Holding(3, 120))
+    assert share.use(Holding(0, 121), WANT).spent == 1
+    assert share.use(Holding(0, 125), WANT).spent == 5
+
+
+def test_closed_rows_are_those_of_days_that_await_their_hosts():
+    def text(kind, epoch, awaits):
+        rest = [kind, epoch, 500, 1000, 0, 0, 0, 0, 0, awaits, 1, 0]
+        return struct.pack("<ddddd", 1, 2, 3, 4, 500) + msgspec.msgpack.encode(rest)
+
+    rows = {
+        b"a": text("counted", 7, 1),
+        b"b": text("counted", 7, 0),
+        b"c": text("paced", 7, 0),
+        b"d": text("counted", 6, 1),
+    }
+    ledger = {b"epoch": b"7", b"now": b"90000", b"server": b"90000", b"begun": b"1000"}
+    view = view_of(
+        LedgerKeys(
+            ledger={**ledger, b"closing": b"expiry"},
+            seen={},
+            rows=rows,
+            shares={},
+            hosts={},
+            names={"a": ("key a", "rpd")},
+            news={},
+            server_ms=90_000,
+        )
+    )
+    (found,) = view.rows
+    assert (found.row, found.amount, found.window_s, found.awaits) == ("a", 500, 1, True)
+    (said,) = [
+        line
+        for line in status_lines(Status("redis://a", "Redis 7", False, (), (), view))
+        if "closed" in line
+    ]
+    assert "key a's rpd = 500 per 1.00 s: closed" in said
+    assert "ultrapar cluster reset-day" in said
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_host_spent_without_the_cluster_is_told_once(tmp_path, killed):
+    clock = PlayedDayClock(1e9)
+    files = DayFiles(str(tmp_path), "whole", "told", "requests per day of lab/key0")
+
+    def spend(n, *names):
+        ledgers = [
+            DayLedger(500, clock, 0.0, memory=DayMemory(tmp_path, name, files.shown))
+            for name in names
+        ]
+        for ledger in ledgers:
+            ledger.claim(0.0)
+            for _ in range(n):
+                ledger.settle(ledger.reserve(1, 0.0), 1, 0.0)
+            if not killed:
+                ledger.close(0.0)
+
+    now = clock.at(0.0)
+    assert not files.untold(now)
+    spend(40, "whole")
+    before = files.untold(now)
+    assert 40 <= sum(before.values()) <= 50
+    assert files.on_day(before, "") == sum(before.values())
+    files.tell(before, now)
+    assert not files.untold(now)
+    spend(30, "whole", "told")
+    assert not files.untold(now)
+    spend(7, "whole")
+    assert 7 <= sum(files.untold(now).values()) <= 20
+    later = now._replace(wall_s=now.wall_s + 2 * 86_400, boot_s=now.boot_s + 2 * 86_400)
+    assert not files.untold(later)
