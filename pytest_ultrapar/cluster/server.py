@@ -163,6 +163,29 @@ class ClusterServer:
 
         self._ask(ask)
 
+    def agree(self, run: str, identity: str) -> str:
+        """Say what all shards of a run have in common; what the first of them said.
+
+        Raises:
+            NoAnswerError, ConfigError: As `claim`.
+        """
+        key = run_prefix(self.address, run) + "run"
+
+        def ask() -> bytes:
+            seconds, micros = self._client.time()
+            began_ms = seconds * 1000 + micros // 1000
+            fresh: dict[str, str | int] = {"identity": identity, "lines": "[]", "n_done": 0}
+            fresh |= {"n_open": 0, "began_ms": began_ms}
+            pipeline = self._client.pipeline()
+            for field, value in fresh.items():
+                pipeline.hsetnx(key, field, value)
+            pipeline.pexpire(key, KEEP_MS)
+            pipeline.hget(key, "identity")
+            found: bytes = pipeline.execute()[-1]
+            return found
+
+        return self._ask(ask).decode(errors="replace")
+
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
 

@@ -670,6 +670,78 @@ def test_hosts_are_merged(project, hosts, lab):
     assert {(row["host"], row["nodeid"]) for row in rows} == of_host
 
 
+def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypatch):  # noqa: PLR0917
+    """Three seats a key: divided, no shard could have more than two of them."""
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    project.suite(cases(40))
+    server = lab("workers = 3", 0.3)
+    shards = [f"{k}/2" for k in (1, 2)]
+    run = [
+        hosts(f"host{n}", "-n0", server.option, f"--ultrapar-shard={shard}")
+        for n, shard in enumerate(shards)
+    ]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0], outputs
+    server.judge(seats=3, per_s=20)
+    assert max(server.log.max_in_flight(key=key) for key in ("key0", "key1")) == 3
+    assert len(server.log.requests) == 40
+    of_host = [len(host.rows()) for host in run]
+    for n, (host, shard) in enumerate(zip(run, shards, strict=True)):
+        named = f"host{n}-shard-{shard[0]}-of-2"
+        assert f"shard {shard}: {of_host[n]} of 40 cases, limits shared by all hosts" in host.output
+        assert f"host {named} of run night, shard {shard} on" in host.output
+        assert f"run night, shard {shard}: all {of_host[n]} cases are done" in host.output
+        manifest = read_manifest(host.directory)
+        assert (manifest.shard, manifest.host, manifest.cluster_run) == (shard, named, "night")
+        assert [limit.workers for limit in manifest.pool_limits] == [3, 3]
+    capsys.readouterr()
+    assert main(["cluster", "status", "night"]) == 0
+    said = capsys.readouterr().out
+    assert "run night, began" in said
+    assert "40 of 40 cases done, 0 under way" in said
+    assert f"{of_host[1]} of {of_host[1]} cases done" in said.partition("run night:2/2")[2]
+    whole = project.pytester.path / "whole"
+    assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
+    rows = pq.read_table(whole / "results.parquet").to_pylist()
+    assert len({row["nodeid"] for row in rows}) == len(rows) == 40
+    assert {row["host"] for row in rows} == {read_manifest(host.directory).host for host in run}
+    assert main(["gate", str(whole), "--rule", "solved_rate>=1"]) == 0
+    assert main(["cluster", "reopen", "night:2/2", str(whole)]) == 0
+    assert main(["cluster", "forget", "night"]) == 0
+    assert main(["cluster", "status"]) == 0
+    assert "0 runs" in capsys.readouterr().out
+
+
+def test_shards_of_another_whole_are_refused(project, hosts):
+    project.suite(SUITE)
+    assert hosts("one", "-n0", "--ultrapar-shard=1/2").end()
+    n_sent = len(project.server.prompts)
+    for n, (args, said) in enumerate(
+        (
+            (["--ultrapar-shard=2/3"], "the shard: one of 3 here, one of 2 there"),
+            (["--ultrapar-shard=2/2", "--ultrapar-seed=1"], "the run seed (--ultrapar-seed): 1"),
+            ([], "the shard: none here, one of 2 there"),
+        )
+    ):
+        other = hosts(f"other{n}", "-n0", *args)
+        output = other.end()
+        assert other.code == 4, output
+        assert said in output
+    assert len(project.server.prompts) == n_sent
+
+
+def test_two_hosts_of_one_shard_claim_from_each_other(project, hosts):
+    project.suite(SUITE)
+    shards = {"one": "1/2", "two": "1/2", "three": "2/2"}
+    run = [hosts(name, "-n0", f"--ultrapar-shard={shard}") for name, shard in shards.items()]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0, 0], outputs
+    assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(N))
+    whole = project.pytester.path / "whole"
+    assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
+    assert len(pq.read_table(whole / "results.parquet").to_pylist()) == N
+
+
 def test_the_password_of_the_server_is_masked(project, monkeypatch):
     with KeyValueServer.start("--requirepass", PASSWORD) as kv:
         url = f"redis://:{PASSWORD}@127.0.0.1:{kv.port}"
