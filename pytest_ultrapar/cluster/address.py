@@ -89,7 +89,9 @@ class ClusterAddress:
         return told
 
 
-def read_address(given: str | None, environ: Mapping[str, str]) -> ClusterAddress | None:
+def read_address(
+    given: str | None, environ: Mapping[str, str], *, option: str = "--ultrapar-cluster"
+) -> ClusterAddress | None:
     """The server that the option or the environment names; None where neither does.
 
     Raises:
@@ -97,7 +99,7 @@ def read_address(given: str | None, environ: Mapping[str, str]) -> ClusterAddres
             anybody could write to.
     """
     if given is not None:
-        return _parse(given, "--ultrapar-cluster", is_public=True)
+        return _parse(given, option, is_public=True)
     named = environ.get(VARIABLE, "").strip()
     return _parse(named, VARIABLE, is_public=False) if named else None
 

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 
@@ -740,6 +742,99 @@ def test_two_hosts_of_one_shard_claim_from_each_other(project, hosts):
     whole = project.pytester.path / "whole"
     assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
     assert len(pq.read_table(whole / "results.parquet").to_pylist()) == N
+
+
+@contextmanager
+def gateway(project, kv, pool, *options):
+    """`ultrapar gateway` at the server of the cluster; its address."""
+    command = [
+        sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", str(pool), "--port", "0",
+        "--token-env", "GATEWAY_TOKEN", "--cluster", *options,
+    ]  # fmt: skip
+    environ = dict(os.environ, ULTRAPAR_CLUSTER=kv.url, GATEWAY_TOKEN=CANARY, LAB_KEY=CANARY)
+    with subprocess.Popen(
+        command, cwd=project.pytester.path, env=environ, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        try:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if line.startswith("OPENAI_BASE_URL="):
+                    assert any("limits shared with all runs and gateways" in one for one in said)
+                    yield line.strip().partition("=")[2]
+                    process.send_signal(signal.SIGTERM)
+                    assert process.wait(60) == 0
+                    break
+            else:
+                pytest.fail("".join(said))
+        finally:
+            process.kill()
+
+
+KEYED = """
+schema = 1
+[[provider]]
+name = "{name}"
+api = "openai"
+base_url = "{url}"
+keys = [{{ name = "k", env = "LAB_KEY" }}]
+per_key = {{ workers = 4, qps = 10 }}
+[[provider.model]]
+name = "m"
+"""
+
+
+def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
+    """Its clients come while the run has all, and are served; idle, it keeps nothing."""
+    monkeypatch.setenv("LAB_KEY", CANARY)
+    path = project.pytester.path / "served.toml"
+    path.write_text(
+        POOL.format(limits="workers = 4, qps = 10", latency_s=0.3).replace(
+            ', { name = "key1" }', ""
+        )
+    )
+    pool = load_pool(path, environ={}, overrides=Overrides())
+    log_path = project.pytester.path / "server.jsonl"
+    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
+    try:
+        url = provider.base_url("lab")
+        # What each calls the provider does not matter.
+        for file, name in (("pool.toml", "run"), ("gateway.toml", "theirs")):
+            project.pytester.path.joinpath(file).write_text(KEYED.format(name=name, url=url))
+        project.suite(cases(150))
+        with gateway(project, kv, project.pytester.path / "gateway.toml") as address:
+            host = hosts("one", "-n0")
+            while len(read_server_log(log_path).requests) < 30:
+                assert host.process.poll() is None, host.output
+                time.sleep(0.05)
+            took_s = [ask(address) for _ in range(6)]
+            output = host.end()
+        assert host.code == 0, output
+    finally:
+        provider.stop()
+    log = read_server_log(log_path)
+    assert log.count(429) == 0
+    assert len(log.requests) == 156
+    assert log.max_in_flight(key="key0") <= 4
+    assert log.max_in_window(1.0, key="key0") <= 10 + 1
+    # The first waits for the next renewals, the others for their turn.
+    assert took_s[0] < 6
+    assert sum(took_s) < 15
+
+
+def ask(address):
+    """One request to a gateway; the seconds until its answer."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "from a client"}]}
+    began_s = time.monotonic()
+    answer = httpx.post(
+        f"{address}/chat/completions",
+        json=body,
+        headers={"authorization": f"Bearer {CANARY}"},
+        timeout=60,
+    )
+    assert answer.status_code == 200, answer.text
+    return time.monotonic() - began_s
 
 
 def test_the_password_of_the_server_is_masked(project, monkeypatch):
