@@ -61,6 +61,7 @@ class Watch:
         self.peaks: dict[int, tuple[str, int]] = {}
 
     def look(self) -> None:
+        """Note what is there now."""
         parents = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
