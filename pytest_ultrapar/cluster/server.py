@@ -495,11 +495,8 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
     )
     if is_passing:
         # A wrong certificate comes as a failed connection, and stays wrong.
-        if "certificate verify failed" in said.lower():
-            msg = (
-                f"{where}: its certificate is not trusted ({said}); name the authority's file with "
-                "?ca_file=PATH"
-            )
+        if why := _wrong_certificate(said.lower()):
+            msg = f"{where}: {why} ({said})"
             raise ConfigError(msg) from None
         msg = f"{where} does not answer: {said}"
         raise NoAnswerError(msg) from None
@@ -512,6 +509,16 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         raise NoAnswerError(msg) from None
     msg = f"{where} refused a call: {said}"
     raise ConfigError(msg) from None
+
+
+def _wrong_certificate(said: str) -> str:
+    if "[x509" in said:
+        return "its ca_file is no certificate: it must be a PEM file"
+    if "certificate verify failed" not in said:
+        return ""
+    if "mismatch" in said:
+        return "its certificate is not of this name: name the server as its certificate does"
+    return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"
 
 
 def _script(name: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pyarrow.parquet as pq
 import pytest
+import trustme
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.server import RULES
@@ -23,7 +24,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
-from tests.key_value_server import KeyValueServer
+from tests.key_value_server import KeyValueServer, free_port
 from tests.light import LIGHT
 from tests.plugin.conftest import CANARY, OPTIONS
 
@@ -835,6 +836,72 @@ def ask(address):
     )
     assert answer.status_code == 200, answer.text
     return time.monotonic() - began_s
+
+
+@contextmanager
+def tls_server(folder, authority, name="127.0.0.1"):
+    """Debian's Redis behind TLS alone, with a certificate for a name; its port."""
+    certificate, port = authority.issue_cert(name), free_port()
+    certificate.private_key_pem.write_to_path(folder / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    options = (
+        "--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no",
+        "--tls-cert-file", str(folder / "cert.pem"), "--tls-key-file", str(folder / "key.pem"),
+        "--tls-ca-cert-file", str(folder / "ca.pem"), "--requirepass", PASSWORD,
+    )  # fmt: skip
+    with KeyValueServer.start(*options, program="redis", port=port):
+        yield port
+
+
+@pytest.mark.slow
+def test_hosts_meet_behind_tls_with_a_private_authority(project, lab, monkeypatch, capsys):
+    project.suite(cases(40))
+    server = lab()
+    folder = project.pytester.path
+    with tls_server(folder, trustme.CA()) as port:
+        url = f"rediss://:{PASSWORD}@127.0.0.1:{port}?ca_file={folder / 'ca.pem'}"
+        run = [Host(project, None, f"host{n}", "-n0", server.option, url=url) for n in range(2)]
+        outputs = [host.end() for host in run]
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", url)
+        assert main(["cluster", "status"]) == 0
+    assert [host.code for host in run] == [0, 0], outputs
+    server.judge(seats=5, per_s=10)
+    each_once(40, *run)
+    said = capsys.readouterr().out + "".join(outputs)
+    assert f"on rediss://127.0.0.1:{port}/0" in outputs[0]
+    assert PASSWORD not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheme", "name", "query", "said"),
+    [
+        ("rediss", "127.0.0.1", "", "its certificate is not trusted"),
+        ("rediss", "127.0.0.1", "?ca_file={other}", "its certificate is not trusted"),
+        ("rediss", "127.0.0.1", "?ca_file={folder}/none.pem", "names a ca_file that is not there"),
+        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is no certificate"),
+        ("rediss", "db.example", "?ca_file={folder}/ca.pem", "is not of this name"),
+        ("redis", "127.0.0.1", "", "does not answer"),
+    ],
+)
+def test_a_server_whose_certificate_proves_nothing_gets_no_password(  # noqa: PLR0917
+    project, monkeypatch, scheme, name, query, said
+):
+    project.suite(SUITE)
+    folder = project.pytester.path
+    trustme.CA().cert_pem.write_to_path(folder / "other.pem")
+    query = query.format(folder=folder, other=folder / "other.pem")
+    with tls_server(folder, trustme.CA(), name) as port:
+        url = f"{scheme}://:{PASSWORD}@127.0.0.1:{port}{query}"
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", url)
+        result = project.run("-n0", "--ultrapar-cluster-run=alone", "--ultrapar-cluster-patience=1")
+    output = result.stdout.str() + result.stderr.str()
+    assert result.ret == 4, output
+    assert said in output
+    assert PASSWORD not in output
+    assert "Traceback" not in output
+    assert not project.server.prompts
 
 
 def test_the_password_of_the_server_is_masked(project, monkeypatch):
