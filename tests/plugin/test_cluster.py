@@ -773,6 +773,17 @@ def gateway(project, kv, pool, *options):
             process.kill()
 
 
+SERVED = """
+schema = 1
+[[provider]]
+name = "lab"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 4, qps = 10 }
+latency = { kind = "fixed", median_s = 0.3 }
+[[provider.model]]
+name = "m"
+"""
 KEYED = """
 schema = 1
 [[provider]]
@@ -790,11 +801,7 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     """Its clients come while the run has all, and are served; idle, it keeps nothing."""
     monkeypatch.setenv("LAB_KEY", CANARY)
     path = project.pytester.path / "served.toml"
-    path.write_text(
-        POOL.format(limits="workers = 4, qps = 10", latency_s=0.3).replace(
-            ', { name = "key1" }', ""
-        )
-    )
+    path.write_text(SERVED)
     pool = load_pool(path, environ={}, overrides=Overrides())
     log_path = project.pytester.path / "server.jsonl"
     provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
