@@ -115,7 +115,9 @@ class GatewayShares(HostShares):
             granted, busy_s = went.get(self._model_of[one.lane], Went(0, 0.0))
             went[self._model_of[one.lane]] = Went(granted + one.granted, busy_s + one.busy_s)
         self._lately.note(now_s, asked, went)
-        self._unclaimed = {
-            model: max(0, self._lately.most(model) - asked.get(model, 0)) for model in went
-        }
+        # As cases that could be claimed, which it has none of.
+        self._claimable = [
+            max(0, self._lately.most(line.model) - asked.get(line.model, 0))
+            for line in self._settings.lines
+        ]
         return super()._next_call(leaving=leaving)

@@ -111,10 +111,11 @@ class GatewaySharing:
     def settings(self) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
         """The rows that are shared, and who tells the broker its part of them."""
         from pytest_ultrapar.cluster.gateway_shares import GatewaySettings  # noqa: PLC0415 - likewise
-        from pytest_ultrapar.cluster.host_shares import epoch_path  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.host_shares import Line, epoch_path  # noqa: PLC0415 - likewise
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - likewise
 
         lanes = self._pool.lanes
+        models = tuple(dict.fromkeys(lane.model for lane in lanes))
         identities = key_identities(self._pool, lanes, os.environ, None)
         shared = shared_rows(self._pool, lanes, identities, self._run or self.own)
         config = GatewaySettings(
@@ -127,8 +128,8 @@ class GatewaySharing:
             rows=shared.specs,
             limits=shared.limits,
             lanes=shared.lanes,
-            models=(),
-            n_cases=(),
+            lines=tuple(map(Line, models)),
+            n_cases=(0,) * len(models),
             epoch_path=str(epoch_path(state_directory(os.environ), self._address)),
             model_of={lane.lane_id: lane.model for lane in lanes},
         )
