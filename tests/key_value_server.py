@@ -31,7 +31,7 @@ class KeyValueServer:
     def start(cls, *options, program="valkey", port=None):
         """Start one; `options` are words of its command line, `program` is valkey or redis."""
         with tempfile.TemporaryDirectory(prefix="kv-") as directory:
-            server = cls(_binary(program), options, Path(directory), port or _free_port())
+            server = cls(_binary(program), options, Path(directory), port or free_port())
             server.run()
             try:
                 yield server
@@ -80,7 +80,8 @@ def _binary(program):
     return str(next(Path(str(folder)).glob("*/valkey-server")))
 
 
-def _free_port():
+def free_port():
+    """A port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

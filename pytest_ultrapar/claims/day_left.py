@@ -42,7 +42,7 @@ def run_days(
     lanes: Sequence[Lane],
     environ: Mapping[str, str],
     simulator: str | None,
-    shard: str = "",
+    label: str = "",
 ) -> tuple[DailyLimit, ...]:
     """What counts days on these lanes; nothing where no limit does.
 
@@ -51,7 +51,8 @@ def run_days(
         lanes: Those that may be used.
         environ: The environment's variables, which hold the keys.
         simulator: URL of a simulated provider that already runs.
-        shard: Which part of the limits the pool has: `2/4`; empty: all.
+        label: What is counted apart: the part of the limits that the pool has (`2/4`), or what the
+            server of a cluster knows; empty: all that is counted without.
 
     Raises:
         ConfigError: A key is not set, or there is no place for the memory.
@@ -64,7 +65,7 @@ def run_days(
     identities = key_identities(pool, lanes, environ, simulator)
     # A run on nothing but its own simulated provider needs no place.
     directory = state_directory(environ) if identities else Path()
-    return counted_days(pool, lanes, identities, directory, shard)
+    return counted_days(pool, lanes, identities, directory, label)
 
 
 def days_left(

@@ -6,6 +6,7 @@ command lines.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import re
 from dataclasses import dataclass, field
@@ -66,6 +67,16 @@ class ClusterAddress:
         """Of all keys: braces, so that a cluster of servers keeps them together."""
         return f"{{ultrapar:{self.prefix}}}:"
 
+    @property
+    def label(self) -> str:
+        """What names of files end with in which a host remembers what it knows of this server."""
+        return f"cluster-{self.digest[:16]}"
+
+    @property
+    def digest(self) -> str:
+        """The same for all that share limits there; 64 hexadecimal digits."""
+        return hashlib.sha256(f"{self.shown}\n{self.prefix}".encode()).hexdigest()
+
     def connection(self, timeout_s: float) -> dict[str, Any]:
         """What redis-py is told, synchronous or not; holds the password.
 
@@ -89,7 +100,9 @@ class ClusterAddress:
         return told
 
 
-def read_address(given: str | None, environ: Mapping[str, str]) -> ClusterAddress | None:
+def read_address(
+    given: str | None, environ: Mapping[str, str], *, option: str = "--ultrapar-cluster"
+) -> ClusterAddress | None:
     """The server that the option or the environment names; None where neither does.
 
     Raises:
@@ -97,7 +110,7 @@ def read_address(given: str | None, environ: Mapping[str, str]) -> ClusterAddres
             anybody could write to.
     """
     if given is not None:
-        return _parse(given, "--ultrapar-cluster", is_public=True)
+        return _parse(given, option, is_public=True)
     named = environ.get(VARIABLE, "").strip()
     return _parse(named, VARIABLE, is_public=False) if named else None
 

@@ -51,6 +51,9 @@ time is for what other cases wait for, since a fixture may take a while before t
 AT_ONCE = 20_000
 """Cases that one call says are finished: a server that forgot the run hears of all, and 300,000 in
 one call would keep it for a second."""
+MOST_UNGRADED = 2_000
+"""Answered cases that wait for their tests: with more, a host claims none. Answers that come faster
+than tests run would else all be one host's, which others cannot help, and be lost with it."""
 SAID_S = 3.0
 """Trouble that is over sooner is not worth a line."""
 
@@ -358,7 +361,7 @@ class Claiming:
             open=self._n_open(),
             open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
-            wants=[] if self._is_over else wants,
+            wants=[] if self._is_over or self._is_behind() else wants,
             said="" if status is None else self._waits(status) or _told(status),
         )
 
@@ -374,6 +377,9 @@ class Claiming:
 
     def _open_of(self) -> list[tuple[int, int]]:
         return [] if time.monotonic() - self._busy_s > STUCK_S else self._counts.open_of()
+
+    def _is_behind(self) -> bool:
+        return len(self._holding) - self._n_open() > MOST_UNGRADED
 
     def _take(self, said: Claimed, call: ClaimCall) -> None:
         given, again = [], []

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.cluster.shards import whole_of, with_shards
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.text import counted, visible
 
@@ -29,6 +30,9 @@ What the hosts that share runs and limits on a Redis or Valkey server are doing.
     ultrapar cluster reset-day           limits per day and budgets that closed when the server lost
                                          what was spent, open with what is known: other hosts may
                                          have spent more
+
+A run whose hosts are given --ultrapar-shard is the name of a RUN for status and forget; of its
+shards each is one of its own, such as nightly:2/4.
 
 The server is that of --cluster or of the environment variable ULTRAPAR_CLUSTER.
 """
@@ -119,7 +123,14 @@ def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
         yield from _reopen(server, state, words[1])
 
 
-def _forget(server: ClusterServer, name: str) -> Iterator[str]:
+def _forget(server: ClusterServer, run: str) -> Iterator[str]:
+    names = with_shards(server.runs(), run)
+    # The shards first: what is left of a run that is forgotten in part is found by its own name.
+    for name in reversed(names or [run]):
+        yield from _forget_one(server, name)
+
+
+def _forget_one(server: ClusterServer, name: str) -> Iterator[str]:
     hosts: tuple[HostState, ...] = ()
     try:
         hosts = _find(server, name).hosts
@@ -158,13 +169,17 @@ def _find(server: ClusterServer, name: str) -> RunState:
 def _status(server: ClusterServer, words: list[str]) -> Status:
     from pytest_ultrapar.cluster.status import Status  # noqa: PLC0415 - not for --help
 
+    names = server.runs()
+    shown = (with_shards(names, words[0]) or words) if words else names
     facts = server.facts
     assert facts is not None
     runs: list[RunState] = []
     unreadable: list[tuple[str, str]] = []
-    for name in words or server.runs():
+    for name in shown:
         try:
-            runs.append(_find(server, name))
+            shards = with_shards(names, name)[1:]
+            states = [state for one in shards if (state := server.run(one)) is not None]
+            runs.append(whole_of(_find(server, name), states))
         except ConfigError as error:
             if words:
                 raise

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.clock import Instant
+    from pytest_ultrapar.cluster.counted import CountedRow
 
 Spans = Counter[tuple[int, int]]
 """Units by when they were sent, from and until by the wall clock."""
@@ -136,25 +137,28 @@ class DaysBefore:
 
 
 def day_files(
-    limits: Sequence[tuple[str, str]], zones: Sequence[str], days: Iterable[DailyLimit], label: str
+    limits: Sequence[tuple[str, str]],
+    counted: Sequence[CountedRow | None],
+    days: Iterable[DailyLimit],
+    label: str,
 ) -> tuple[DayFiles | None, ...]:
     """The files of each row; None for rows that have none.
 
     Args:
         limits: The name of each row's limit, and the word of its kind.
-        zones: Of each row's days.
+        counted: How each is asked for; None: it is not counted.
         days: What counts the run's days, with `label` behind the names of what the ledger knows.
         label: What the names of a cluster's own counts end with.
     """
     names = {(one.limit, one.word): one for one in days if one.name.endswith(label)}
     found: list[DayFiles | None] = []
-    for limit, zone in zip(limits, zones, strict=True):
+    for limit, row in zip(limits, counted, strict=True):
         own = names.get(limit)
-        if own is None:
+        if own is None or row is None:
             found.append(None)
             continue
         whole = own.name.removesuffix(f"-{label}")
-        found.append(DayFiles(own.directory, whole, own.name, own.shown, zone))
+        found.append(DayFiles(own.directory, whole, own.name, own.shown, row.zone))
     return tuple(found)
 
 

@@ -9,7 +9,6 @@ that cannot renew sends nothing.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import secrets
 import time
@@ -383,8 +382,7 @@ def _news(notice: Notice, server_ms: int) -> News | None:
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:
     """Where a host remembers the epoch of the ledger at a server."""
-    where = hashlib.sha256(f"{address.shown}\n{address.prefix}".encode()).hexdigest()[:16]
-    return directory / f"cluster-{where}.epoch"
+    return directory / f"{address.label}.epoch"
 
 
 def _read_epoch(path: Path) -> int:

@@ -499,7 +499,7 @@ local function within(row, shares, amount, most, spare)
     old[at] = share.target
   end
   local parts, cut, room = fill(asks, amount, min(useful, amount))
-  local full = room + spare < max(min(useful, amount + spare), 1)
+  local full = #wanting > 0 and room + spare < max(min(useful, amount + spare), 1)
   parts = keep(old, parts, wants)
   local changed = false
   for at, share in ipairs(wanting) do share.next = parts[at] end

@@ -798,7 +798,8 @@ class Ledger:
             for share in wanting
         ]
         parts, cut, room = fill(asks, amount, min(useful, amount))
-        full = room + spare < max(min(useful, amount + spare), 1)
+        # Who wants nothing is barred by nobody: it could not say any more that it wants some again.
+        full = bool(wanting) and room + spare < max(min(useful, amount + spare), 1)
         parts = keep([share.target for share in wanting], parts, [ask.want for ask in asks])
         changed = False
         targets = {id(share): units for share, units in zip(wanting, parts, strict=True)}

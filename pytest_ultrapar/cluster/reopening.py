@@ -9,6 +9,9 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.environment import parse_shard
+from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.shard import is_in
 from pytest_ultrapar.publish import NOT_THAT_JSON, read_whole
 from pytest_ultrapar.store.cases_file import read_plan
 from pytest_ultrapar.store.recovered import read_history
@@ -39,7 +42,11 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
         msg = f"what the server has of run {state.name} was not written by this version"
         raise ConfigError(msg) from None
     assignment = read_whole(directory / _ASSIGNMENT, Assignment, Assignment(), "is no assignment")
-    numbered = NumberedCases(read_plan(directory), identity.models, assignment.groups)
+    cases = read_plan(directory)
+    if identity.shard:
+        shard = parse_shard(Location(f"run {state.name}", "shard"), identity.shard)
+        cases = [case for case in cases if is_in(shard, case.case_id)]
+    numbered = NumberedCases(cases, identity.models, assignment.groups)
     if numbered.order != identity.order:
         msg = f"{directory} does not hold the cases of run {state.name}"
         raise ConfigError(msg)

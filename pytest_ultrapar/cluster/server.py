@@ -163,6 +163,29 @@ class ClusterServer:
 
         self._ask(ask)
 
+    def agree(self, run: str, identity: str) -> str:
+        """Say what all shards of a run have in common; what the first of them said.
+
+        Raises:
+            NoAnswerError, ConfigError: As `claim`.
+        """
+        key = run_prefix(self.address, run) + "run"
+
+        def ask() -> bytes:
+            seconds, micros = self._client.time()
+            began_ms = seconds * 1000 + micros // 1000
+            fresh: dict[str, str | int] = {"identity": identity, "lines": "[]", "n_done": 0}
+            fresh |= {"n_open": 0, "began_ms": began_ms}
+            pipeline = self._client.pipeline()
+            for field, value in fresh.items():
+                pipeline.hsetnx(key, field, value)
+            pipeline.pexpire(key, KEEP_MS)
+            pipeline.hget(key, "identity")
+            found: bytes = pipeline.execute()[-1]
+            return found
+
+        return self._ask(ask).decode(errors="replace")
+
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
 
@@ -479,11 +502,8 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
     )
     if is_passing:
         # A wrong certificate comes as a failed connection, and stays wrong.
-        if "certificate verify failed" in said.lower():
-            msg = (
-                f"{where}: its certificate is not trusted ({said}); name the authority's file with "
-                "?ca_file=PATH"
-            )
+        if why := _wrong_certificate(said.lower()):
+            msg = f"{where}: {why} ({said})"
             raise ConfigError(msg) from None
         msg = f"{where} does not answer: {said}"
         raise NoAnswerError(msg) from None
@@ -496,6 +516,16 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         raise NoAnswerError(msg) from None
     msg = f"{where} refused a call: {said}"
     raise ConfigError(msg) from None
+
+
+def _wrong_certificate(said: str) -> str:
+    if "[x509" in said:
+        return "its ca_file is no certificate: it must be a PEM file"
+    if "certificate verify failed" not in said:
+        return ""
+    if "mismatch" in said:
+        return "its certificate is not of this name: name the server as its certificate does"
+    return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"
 
 
 def _script(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import socket
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.cluster.claiming import Claiming
-    from pytest_ultrapar.cluster.identity import NumberedCases
+    from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.waiting_line import Screen, WaitingLine
@@ -96,11 +95,13 @@ class ClusterRun:
 
     Attributes:
         name: The run's.
-        host: This host's.
+        shard: Which part of the cases the host claims from; None: all.
+        host: This host's name, with its shard.
     """
 
     def __init__(self, options: Options) -> None:
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.shards import claims_name, host_name  # noqa: PLC0415 - likewise
 
         address = read_address(options.cluster, os.environ)
         if address is None:
@@ -111,12 +112,14 @@ class ClusterRun:
             raise ConfigError(msg)
         assert options.cluster_run is not None
         self.name = options.cluster_run
-        self.host = options.cluster_host or _machine_name()
+        self.shard = options.shard
+        self.host = host_name(options.cluster_host or _machine_name(), options.shard)
+        self._claims = claims_name(self.name, options.shard)
         self.address = address
         self._options = options
         self._patience_s = options.cluster_patience_s
         self._server = ClusterServer(address)
-        self._namesake = Namesake(self._server, self.name, self.host)
+        self._namesake = Namesake(self._server, self._claims, self.host)
         self._claiming: Claiming | None = None
         self._numbered: NumberedCases | None = None
         self._case_of: dict[str, str] = {}
@@ -130,12 +133,15 @@ class ClusterRun:
             ConfigError: It cannot, or does not answer for as long as the run may wait; or a host
                 of this name is at work in the run.
         """
+        self._ask_patiently(self._server.look, line)
+
+    def _ask_patiently(self, ask: Callable[[], object], line: WaitingLine) -> None:
         from pytest_ultrapar.cluster.server import NoAnswerError  # noqa: PLC0415 - with a cluster only
 
         began_s = time.monotonic()
         while True:
             try:
-                self._server.look()
+                ask()
             except NoAnswerError as error:
                 waited_s = time.monotonic() - began_s
                 if waited_s > self._patience_s:
@@ -150,6 +156,11 @@ class ClusterRun:
     def waiting_line(self, reporter: Screen | None) -> WaitingLine:
         """What tells people of a wait, and ends it where a host of this name is at work."""
         return WatchfulLine(reporter, self._namesake)
+
+    @property
+    def _shown(self) -> str:
+        """The run as people read it: done and claimed are cases of a shard where there are any."""
+        return f"run {self.name}" if self.shard is None else f"run {self.name}, shard {self.shard}"
 
     @property
     def warnings(self) -> list[str]:
@@ -196,7 +207,7 @@ class ClusterRun:
             rate_mode=manifest.rate_mode,
             policy=manifest.policy,
             groups=numbered.groups,
-            shard="",
+            shard=str(self.shard or ""),
             pool=manifest.pool_digest,
             models=numbered.models,
             n_cases=len(numbered),
@@ -207,7 +218,7 @@ class ClusterRun:
         )
         self._claiming = Claiming(
             self._server,
-            self.name,
+            self._claims,
             self.host,
             numbered,
             directory=directory,
@@ -215,6 +226,7 @@ class ClusterRun:
             status=status,
             waits=self._waits,
         )
+        self._agree(identity, manifest, line)
         began_s = time.monotonic()
         self._claiming.join(
             identity, lambda what, more: line.say(what, more, time.monotonic() - began_s)
@@ -254,7 +266,18 @@ class ClusterRun:
     @property
     def part(self) -> HostPart:
         """Whose part of which run this host's results are."""
-        return HostPart(self.host, self.name, len(self._case_of))
+        return HostPart(self.host, self._shown.removeprefix("run "), len(self._case_of))
+
+    def _agree(self, identity: RunIdentity, manifest: Manifest, line: WaitingLine) -> None:
+        """Make sure that all shards of the run are cut from the same whole."""
+        if self.shard is None:
+            return
+        from pytest_ultrapar.cluster.shards import agree  # noqa: PLC0415 - few runs are shards
+
+        shard = self.shard
+        self._ask_patiently(
+            lambda: agree(self._server, self.name, shard, identity, manifest.generated), line
+        )
 
     def own_assignment(
         self,
@@ -303,19 +326,19 @@ class ClusterRun:
         self._limits = {name: pool.limits[name] for lane in lanes for name in lane.limits}
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
         shared = shared_rows(pool, lanes, identities, self.name)
-        zones = ["" if one is None else one.zone for one in shared.counted]
-        days = run_days(pool, lanes, os.environ, self._options.simulator, self.day_label)
+        label = self.address.label
+        days = run_days(pool, lanes, os.environ, self._options.simulator, label)
         config = SharingSettings(
             # One with a password is in the environment, where the broker finds it, too.
             url=self._options.cluster,
             run=self.name,
-            claims=self.name,
+            claims=self._claims,
             host=self.host,
             rows=shared.specs,
             limits=shared.limits,
             lanes=shared.lanes,
             counted=shared.counted,
-            days=day_files(shared.limits, zones, days, self.day_label),
+            days=day_files(shared.limits, shared.counted, days, label),
             lines=tuple(Line(line.model, line.name) for line in numbered.lines),
             n_cases=tuple(last - first for first, last in numbered.ranges),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
@@ -328,21 +351,12 @@ class ClusterRun:
         )
         return shared.limits, shares
 
-    @property
-    def day_label(self) -> str:
-        """What names of files end with that count what the server's ledger knows of days."""
-        where = f"{self.address.shown}\n{self.address.prefix}"
-        return f"cluster-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
-
     def key_group(self) -> KeyGroup:
         """With whom this host may have its keys at once on one machine.
 
         All hosts of all runs that share limits on the server: they share those of keys.
         """
-        where = f"{self.address.shown}\n{self.address.prefix}"
-        return KeyGroup(
-            hashlib.sha256(where.encode()).hexdigest(), f"host {self.host} of {self.name}"
-        )
+        return KeyGroup(self.address.digest, f"host {self.host} of {self.name}")
 
     def start(
         self,
@@ -381,18 +395,18 @@ class ClusterRun:
         if said.elected:
             failed = f", {said.n_failed} of them without an answer" if said.n_failed else ""
             lines.append(
-                f"run {self.name}: all {counted(len(self._case_of), 'case')} are done{failed}; "
+                f"{self._shown}: all {counted(len(self._case_of), 'case')} are done{failed}; "
                 "ultrapar merge joins the directories of its hosts"
             )
         elif said.is_over and not self._claiming.n_claimed:
             lines.append(
-                f"run {self.name}: all {counted(len(self._case_of), 'case')} are done, none of "
+                f"{self._shown}: all {counted(len(self._case_of), 'case')} are done, none of "
                 "them by this host"
             )
         elif not said.is_over:
             left = sum(said.unclaimed)
             lines.append(
-                f"run {self.name}: {said.n_done} cases are done, {said.n_open} under way on "
+                f"{self._shown}: {said.n_done} cases are done, {said.n_open} under way on "
                 f"{counted(said.n_hosts, 'host')}, {left} not begun; joining it goes on with them"
             )
         if self._claiming.n_lost:

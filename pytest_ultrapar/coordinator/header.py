@@ -109,7 +109,7 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
     shard = options.shard
     if shard is None:
         return
-    yield f"shard {shard}: its own cases only, limits divided by {shard.n}"
+    yield f"shard {shard}: its own cases only, {_limits_of(options)}"
     parts = [
         f"{one.name} = {one.value:g} ({one.origin})"
         for one in pool.effective
@@ -125,9 +125,15 @@ def shard_size(options: Options, n_cases: int, generated: Generated | None) -> I
     """How many of all cases a shard has."""
     if options.shard is not None and generated is not None:
         yield (
-            f"shard {options.shard}: {n_cases:,} of {generated.n_cases:,} cases, limits divided by "
-            f"{options.shard.n}"
+            f"shard {options.shard}: {n_cases:,} of {generated.n_cases:,} cases, "
+            f"{_limits_of(options)}"
         )
+
+
+def _limits_of(options: Options) -> str:
+    if options.divided_by is None:
+        return f"limits shared by all hosts of run {options.cluster_run}"
+    return f"limits divided by {options.divided_by.n}"
 
 
 def _repeats(options: Options) -> str:

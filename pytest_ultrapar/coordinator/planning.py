@@ -180,7 +180,7 @@ class Planning(collection.CollectOnly):
     ) -> tuple[list[str], list[str]]:
         """What limits per day have left, and where the cases need more."""
         try:
-            simulator, shard = self._options.simulator, str(self._options.shard or "")
+            simulator, shard = self._options.simulator, str(self._options.divided_by or "")
             counted = run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
             # A plan needs no keys, but the memory of a day goes by them.

@@ -138,7 +138,7 @@ def make_manifest(
         serial_sample=serial_sample,
         faults=faults,
         shard=str(options.shard) if options.shard is not None else None,
-        host=options.shard.host if options.shard is not None else host,
+        host=host if options.divided_by is None else options.divided_by.host,
         cluster_run=options.cluster_run,
         generated=read_generated(directory.path) if options.shard is not None else None,
         currency=pool.currency,
@@ -554,9 +554,9 @@ class Run:
             return
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path
-        group, shard = self._key_group(), str(options.shard or "")
+        group, shard = self._key_group(), str(options.divided_by or "")
         if self.cluster is not None:
-            shard = self.cluster.day_label
+            shard = self.cluster.address.label
         self.keys = keep_keys(
             keys, path, options.key_lock, line, clock=MonotonicClock(), group=group
         )

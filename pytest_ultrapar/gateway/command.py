@@ -79,6 +79,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the run's directory (default: a new one in .ultrapar)",
     )
     parser.add_argument(
+        "--cluster",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="share the limits of keys and instances with all runs and gateways at this Redis or "
+        "Valkey server; without a URL, and for one with a password, that of the environment "
+        "variable ULTRAPAR_CLUSTER (needs the extra 'cluster')",
+    )
+    parser.add_argument(
+        "--cluster-run",
+        metavar="NAME",
+        help="share the limits of the pool and of its providers, too, with the hosts of this run",
+    )
+    parser.add_argument(
         "--key-lock",
         choices=Options.key_lock.choices,
         default=Options.key_lock.default,

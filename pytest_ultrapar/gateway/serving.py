@@ -32,6 +32,7 @@ from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.gateway.everyone import Everyone, grade_of
+from pytest_ultrapar.gateway.sharing import sharing_of
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.model import answered_by
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
     from pytest_ultrapar.claims.key_keeping import KeptKeys
+    from pytest_ultrapar.gateway.sharing import GatewaySharing
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
     from pytest_ultrapar.records import Case
@@ -77,6 +79,8 @@ _INTERRUPTED = 2
 _LAST_PORT = 65_535
 _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
+_SAID_S = 3
+"""Trouble that is over sooner is not worth a line."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -95,8 +99,9 @@ def serve(arguments: argparse.Namespace) -> int:
     token = _token(arguments.token_env)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
     with _listening(arguments) as listening:
+        sharing = sharing_of(arguments, pool)
         directory = RunDirectory.create(arguments.out, datetime.now(UTC), option="--out")
-        serving = Serving(pool, directory, listening, arguments)
+        serving = Serving(pool, directory, listening, arguments, sharing)
         ctrl_c.install()
         # A service manager's word for the same.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -180,6 +185,7 @@ class Serving:
         directory: RunDirectory,
         listening: socket.socket,
         arguments: argparse.Namespace,
+        sharing: GatewaySharing | None = None,
     ) -> None:
         """Send nothing yet.
 
@@ -188,7 +194,9 @@ class Serving:
             directory: The run's.
             listening: Where clients come.
             arguments: The command's.
+            sharing: Of the limits, at the server of a cluster; None: they are its own.
         """
+        self._sharing = sharing
         self._pool = pool
         self._directory = directory
         self._arguments = arguments
@@ -228,8 +236,13 @@ class Serving:
             WaitingLine(None),
             clock=MonotonicClock(),
             option="--key-lock",
+            group=None if self._sharing is None else self._sharing.key_group(),
         )
-        services.days = run_days(pool, pool.lanes, os.environ, None)
+        if self._sharing is None:
+            services.days = run_days(pool, pool.lanes, os.environ, None)
+        else:
+            services.days = self._sharing.days()
+            services.shared, services.shares = self._sharing.settings(services.days)
         days_left(pool, services.days, MonotonicClock(), claim=True)
         found = lane_endpoints(pool, services.base_urls)
         tokens = TokenEstimates.of(pool)
@@ -280,6 +293,8 @@ class Serving:
         pool = self._pool
         models = ", ".join(dict.fromkeys(lane.model for lane in pool.lanes))
         _say(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
+        if self._sharing is not None:
+            _say(f"limits shared with all runs and gateways at {self._sharing.shown}")
         _say(f"OPENAI_BASE_URL={self._address}/v1")
         if self._is_token_new:
             _say(f"OPENAI_API_KEY={self._token}")
@@ -289,8 +304,17 @@ class Serving:
         """Say where, and serve until the engine ends, which it does only if something is wrong."""
         if self._lost is None:
             self._announce()
+        troubled_s = 0
         while not self._over.wait(1.0):
-            pass
+            trouble = self._trouble()
+            troubled_s = troubled_s + 1 if trouble else 0
+            if troubled_s == _SAID_S:
+                _say(f"{trouble}; nothing is sent meanwhile")
+
+    def _trouble(self) -> str:
+        """Why its part of shared limits cannot be renewed; empty where it can."""
+        status = self._status() if self._sharing is not None else None
+        return self._redactor.text(status.trouble) if status is not None else ""
 
     def end(self) -> None:
         """End all requests, write tables and print the summary.

@@ -407,7 +407,8 @@ class Options:
         "--ultrapar-shard K/N",
         "Run part K of N only, with its part of every limit, so that N machines that know nothing "
         "of each other keep the limits together; 'auto' takes K and N from GitLab, CircleCI or "
-        "Slurm. 'ultrapar merge' joins the results",
+        "Slurm. Beside --ultrapar-cluster-run all shards share the whole limits. 'ultrapar merge' "
+        "joins the results",
         default=None,
         kind=Shard,
         variable="ULTRAPAR_SHARD",
@@ -626,6 +627,11 @@ class Options:
         for row in SETTINGS:
             setattr(self, row.name, values.get(row.name, row.default))
         self.origin = {row.name: origin.get(row.name, "default") for row in SETTINGS}
+
+    @property
+    def divided_by(self) -> Shard | None:
+        """The shard whose part of the limits the run has; None where it has, or shares, all."""
+        return self.shard if self.cluster_run is None else None
 
 
 SETTINGS: tuple[Setting[Any], ...] = tuple(

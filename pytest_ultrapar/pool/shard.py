@@ -126,6 +126,14 @@ def _whole(environ: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
+# -- its part of the cases -------------------------------------------------------------------------
+
+
+def is_in(shard: Shard, case_id: str) -> bool:
+    """Whether a case, or a test with such an id (hex), belongs to a shard."""
+    return int(case_id, 16) % shard.n == shard.k - 1
+
+
 # -- its part of the limits ------------------------------------------------------------------------
 
 

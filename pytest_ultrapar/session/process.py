@@ -45,10 +45,10 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             pool = with_book_prices(pool)
             check_budgets(pool)
         options = read_options(config, pool)
-        if options.shard is not None:
+        if options.divided_by is not None:
             from pytest_ultrapar.pool.shard import divided  # noqa: PLC0415 - few runs are shards
 
-            pool = divided(pool, options.shard)
+            pool = divided(pool, options.divided_by)
         found = config.stash[_settings_key] = (options, pool)
     return found
 

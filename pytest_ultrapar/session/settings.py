@@ -195,8 +195,6 @@ def _settle_shard(options: Options) -> None:
         what = f"--ultrapar-baseline {options.baseline} {alone}"
     elif options.mode == "serial":
         what = f"mode serial ({options.origin['mode']}) {alone}"
-    elif options.cluster_run is not None:
-        what = "--ultrapar-cluster-run shares cases and limits itself"
     elif options.gate or options.gate_baseline is not None:
         given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
         what = f"{given} judges a whole run: join the shards (ultrapar merge) and gate the merge"

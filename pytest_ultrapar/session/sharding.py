@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.pool.shard import is_in
 from pytest_ultrapar.session import internals, process, selection
 from pytest_ultrapar.session.collection import (
     case_id_at,
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.settings import Shard
 
 _IDS = 2**64
-
-
-def is_in(shard: Shard, case_id: str) -> bool:
-    """Whether a case, or a test with such an id, belongs to a shard."""
-    return int(case_id, 16) % shard.n == shard.k - 1
 
 
 class ShardCut:

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
+import trustme
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.server import RULES
@@ -21,7 +24,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
-from tests.key_value_server import KeyValueServer
+from tests.key_value_server import KeyValueServer, free_port
 from tests.light import LIGHT
 from tests.plugin.conftest import CANARY, OPTIONS
 
@@ -668,6 +671,278 @@ def test_hosts_are_merged(project, hosts, lab):
         assert main(["gate", str(host.directory), "--rule", "solved_rate>=0.5"]) == 4
     of_host = {(host.name, row["nodeid"]) for host in run for row in host.rows()}
     assert {(row["host"], row["nodeid"]) for row in rows} == of_host
+
+
+def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypatch):  # noqa: PLR0917
+    """Three seats a key: divided, no shard could have more than two of them."""
+    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
+    project.suite(cases(40))
+    server = lab("workers = 3", 0.3)
+    shards = [f"{k}/2" for k in (1, 2)]
+    run = [
+        hosts(f"host{n}", "-n0", server.option, f"--ultrapar-shard={shard}")
+        for n, shard in enumerate(shards)
+    ]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0], outputs
+    server.judge(seats=3, per_s=20)
+    assert max(server.log.max_in_flight(key=key) for key in ("key0", "key1")) == 3
+    assert len(server.log.requests) == 40
+    of_host = [len(host.rows()) for host in run]
+    for n, (host, shard) in enumerate(zip(run, shards, strict=True)):
+        named = f"host{n}-shard-{shard[0]}-of-2"
+        assert f"shard {shard}: {of_host[n]} of 40 cases, limits shared by all hosts" in host.output
+        assert f"host {named} of run night, shard {shard} on" in host.output
+        assert f"run night, shard {shard}: all {of_host[n]} cases are done" in host.output
+        manifest = read_manifest(host.directory)
+        assert (manifest.shard, manifest.host, manifest.cluster_run) == (shard, named, "night")
+        assert [limit.workers for limit in manifest.pool_limits] == [3, 3]
+    capsys.readouterr()
+    assert main(["cluster", "status", "night"]) == 0
+    said = capsys.readouterr().out
+    assert "run night, began" in said
+    assert "40 of 40 cases done, 0 under way" in said
+    assert f"{of_host[1]} of {of_host[1]} cases done" in said.partition("run night:2/2")[2]
+    whole = project.pytester.path / "whole"
+    assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
+    rows = pq.read_table(whole / "results.parquet").to_pylist()
+    assert len({row["nodeid"] for row in rows}) == len(rows) == 40
+    assert {row["host"] for row in rows} == {read_manifest(host.directory).host for host in run}
+    assert main(["gate", str(whole), "--rule", "solved_rate>=1"]) == 0
+    assert main(["cluster", "reopen", "night:2/2", str(whole)]) == 0
+    assert main(["cluster", "forget", "night"]) == 0
+    assert main(["cluster", "status"]) == 0
+    assert "0 runs" in capsys.readouterr().out
+
+
+def test_shards_of_another_whole_are_refused(project, hosts):
+    project.suite(SUITE)
+    assert hosts("one", "-n0", "--ultrapar-shard=1/2").end()
+    n_sent = len(project.server.prompts)
+    for n, (args, said) in enumerate(
+        (
+            (["--ultrapar-shard=2/3"], "the shard: one of 3 here, one of 2 there"),
+            (["--ultrapar-shard=2/2", "--ultrapar-seed=1"], "the run seed (--ultrapar-seed): 1"),
+            ([], "the shard: none here, one of 2 there"),
+        )
+    ):
+        other = hosts(f"other{n}", "-n0", *args)
+        output = other.end()
+        assert other.code == 4, output
+        assert said in output
+    assert len(project.server.prompts) == n_sent
+
+
+def test_two_hosts_of_one_shard_claim_from_each_other(project, hosts):
+    project.suite(SUITE)
+    shards = {"one": "1/2", "two": "1/2", "three": "2/2"}
+    run = [hosts(name, "-n0", f"--ultrapar-shard={shard}") for name, shard in shards.items()]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0, 0], outputs
+    assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(N))
+    whole = project.pytester.path / "whole"
+    assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
+    assert len(pq.read_table(whole / "results.parquet").to_pylist()) == N
+
+
+@contextmanager
+def gateway(project, kv, pool, *options):
+    """`ultrapar gateway` at the server of the cluster; its address."""
+    command = [
+        sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", str(pool), "--port", "0",
+        "--token-env", "GATEWAY_TOKEN", "--cluster", *options,
+    ]  # fmt: skip
+    environ = dict(os.environ, ULTRAPAR_CLUSTER=kv.url, GATEWAY_TOKEN=CANARY, LAB_KEY=CANARY)
+    with subprocess.Popen(
+        command, cwd=project.pytester.path, env=environ, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        try:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if line.startswith("OPENAI_BASE_URL="):
+                    assert any("limits shared with all runs and gateways" in one for one in said)
+                    yield line.strip().partition("=")[2]
+                    process.send_signal(signal.SIGTERM)
+                    assert process.wait(60) == 0
+                    break
+            else:
+                pytest.fail("".join(said))
+        finally:
+            process.kill()
+
+
+SERVED = """
+schema = 1
+[[provider]]
+name = "lab"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 4, qps = 10 }
+latency = { kind = "fixed", median_s = 0.3 }
+[[provider.model]]
+name = "m"
+"""
+DAYS = 'rpd = 20, day = "UTC"'
+KEYED = """
+schema = 1
+[[provider]]
+name = "{name}"
+api = "openai"
+base_url = "{url}"
+keys = [{{ name = "k", env = "LAB_KEY" }}]
+per_key = {{ workers = 4, qps = 10 }}
+[[provider.model]]
+name = "m"
+"""
+
+
+def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
+    """Its clients come while the run has all, and are served; idle, it keeps nothing."""
+    monkeypatch.setenv("LAB_KEY", CANARY)
+    path = project.pytester.path / "served.toml"
+    path.write_text(SERVED)
+    pool = load_pool(path, environ={}, overrides=Overrides())
+    log_path = project.pytester.path / "server.jsonl"
+    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
+    try:
+        url = provider.base_url("lab")
+        # What each calls the provider does not matter.
+        for file, name in (("pool.toml", "run"), ("gateway.toml", "theirs")):
+            project.pytester.path.joinpath(file).write_text(KEYED.format(name=name, url=url))
+        project.suite(cases(150))
+        with gateway(project, kv, project.pytester.path / "gateway.toml") as address:
+            host = hosts("one", "-n0")
+            while len(read_server_log(log_path).requests) < 30:
+                assert host.process.poll() is None, host.output
+                time.sleep(0.05)
+            took_s = [ask(address) for _ in range(6)]
+            output = host.end()
+        assert host.code == 0, output
+    finally:
+        provider.stop()
+    log = read_server_log(log_path)
+    assert log.count(429) == 0
+    assert len(log.requests) == 156
+    assert log.max_in_flight(key="key0") <= 4
+    assert log.max_in_window(1.0, key="key0") <= 10 + 1
+    # The first waits for the next renewals, the others for their turn.
+    assert took_s[0] < 6
+    assert sum(took_s) < 15
+
+
+@pytest.mark.slow
+def test_a_gateway_and_a_run_share_a_day(project, hosts, kv, monkeypatch):
+    monkeypatch.setenv("LAB_KEY", CANARY)
+    folder = project.pytester.path
+    path = folder / "served.toml"
+    path.write_text(SERVED.replace("qps = 10", DAYS).replace("0.3", "0.01"))
+    pool = load_pool(path, environ={}, overrides=Overrides())
+    log_path = folder / "server.jsonl"
+    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
+    try:
+        url = provider.base_url("lab")
+        for file, name in (("pool.toml", "run"), ("gateway.toml", "theirs")):
+            text = KEYED.format(name=name, url=url).replace("qps = 10", DAYS)
+            folder.joinpath(file).write_text(text)
+        project.suite(cases(12))
+        with gateway(project, kv, folder / "gateway.toml") as address:
+            host = hosts("one", "-n0")
+            output = host.end()
+            assert host.code == 0, output
+            codes = [post(address).status_code for _ in range(10)]
+    finally:
+        provider.stop()
+    assert codes == [200] * 8 + [429] * 2
+    log = read_server_log(log_path)
+    assert log.count(429) == 0
+    assert len(log.requests) == 20
+
+
+def post(address):
+    """One request to a gateway."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "from a client"}]}
+    return httpx.post(
+        f"{address}/chat/completions",
+        json=body,
+        headers={"authorization": f"Bearer {CANARY}"},
+        timeout=60,
+    )
+
+
+def ask(address):
+    """One request to a gateway; the seconds until its answer."""
+    began_s = time.monotonic()
+    answer = post(address)
+    assert answer.status_code == 200, answer.text
+    return time.monotonic() - began_s
+
+
+@contextmanager
+def tls_server(folder, authority, name="127.0.0.1"):
+    """Debian's Redis behind TLS alone, with a certificate for a name; its port."""
+    certificate, port = authority.issue_cert(name), free_port()
+    certificate.private_key_pem.write_to_path(folder / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    options = (
+        "--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no",
+        "--tls-cert-file", str(folder / "cert.pem"), "--tls-key-file", str(folder / "key.pem"),
+        "--tls-ca-cert-file", str(folder / "ca.pem"), "--requirepass", PASSWORD,
+    )  # fmt: skip
+    with KeyValueServer.start(*options, program="redis", port=port):
+        yield port
+
+
+@pytest.mark.slow
+def test_hosts_meet_behind_tls_with_a_private_authority(project, lab, monkeypatch, capsys):
+    project.suite(cases(40))
+    server = lab()
+    folder = project.pytester.path
+    with tls_server(folder, trustme.CA()) as port:
+        url = f"rediss://:{PASSWORD}@127.0.0.1:{port}?ca_file={folder / 'ca.pem'}"
+        run = [Host(project, None, f"host{n}", "-n0", server.option, url=url) for n in range(2)]
+        outputs = [host.end() for host in run]
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", url)
+        assert main(["cluster", "status"]) == 0
+    assert [host.code for host in run] == [0, 0], outputs
+    server.judge(seats=5, per_s=10)
+    each_once(40, *run)
+    said = capsys.readouterr().out + "".join(outputs)
+    assert f"on rediss://127.0.0.1:{port}/0" in outputs[0]
+    assert PASSWORD not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheme", "name", "query", "said"),
+    [
+        ("rediss", "127.0.0.1", "", "its certificate is not trusted"),
+        ("rediss", "127.0.0.1", "?ca_file={other}", "its certificate is not trusted"),
+        ("rediss", "127.0.0.1", "?ca_file={folder}/none.pem", "names a ca_file that is not there"),
+        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is no certificate"),
+        ("rediss", "db.example", "?ca_file={folder}/ca.pem", "is not of this name"),
+        ("redis", "127.0.0.1", "", "does not answer"),
+    ],
+)
+def test_a_server_whose_certificate_proves_nothing_gets_no_password(  # noqa: PLR0917
+    project, monkeypatch, scheme, name, query, said
+):
+    project.suite(SUITE)
+    folder = project.pytester.path
+    trustme.CA().cert_pem.write_to_path(folder / "other.pem")
+    query = query.format(folder=folder, other=folder / "other.pem")
+    with tls_server(folder, trustme.CA(), name) as port:
+        url = f"{scheme}://:{PASSWORD}@127.0.0.1:{port}{query}"
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", url)
+        result = project.run("-n0", "--ultrapar-cluster-run=alone", "--ultrapar-cluster-patience=1")
+    output = result.stdout.str() + result.stderr.str()
+    assert result.ret == 4, output
+    assert said in output
+    assert PASSWORD not in output
+    assert "Traceback" not in output
+    assert not project.server.prompts
 
 
 def test_the_password_of_the_server_is_masked(project, monkeypatch):

@@ -143,7 +143,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         "cluster": 5,
         "compare": 5,
         "gate": 7,
-        "gateway": 1,
+        "gateway": 2,
         "merge": 2,
         "report": 2,
         "runs": 2,

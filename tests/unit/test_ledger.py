@@ -211,6 +211,26 @@ def test_runs_have_equal_parts_whatever_their_hosts():
     assert sum(crew.held()[1:]) == 20
 
 
+@pytest.mark.parametrize("run", ["run", "another"])
+def test_one_that_wanted_nothing_for_a_while_has_its_part_when_it_wants_some(run):
+    """Others have all meanwhile, on a wider and on a narrower row."""
+    crew = Crew(SEATS, msgspec.structs.replace(PACED, amount=120))
+    crew.host("a", 12, 120)
+    crew.host("b", 0, 0, run=run)
+    crew.rounds(20)
+    assert crew.held() == [12, 0]
+    crew.hosts["b"]["wants"] = [12, 120]
+    crew.rounds(4)
+    assert (crew.held(0), crew.held(1)) == ([6, 6], [60, 60])
+    crew.hosts["b"]["wants"] = [0, 0]
+    crew.rounds(20)
+    assert crew.held() == [12, 0]
+    crew.hosts["b"]["wants"] = [1, 10]
+    crew.rounds(6)
+    assert crew.held(0) == [11, 1]
+    assert crew.held(1) == [110, 10]
+
+
 def test_runs_take_turns_where_there_is_not_enough_for_equal_parts():
     crew = Crew(msgspec.structs.replace(PACED, amount=1))
     crew.host("a", 1, run="one")
