@@ -847,7 +847,7 @@ def test_a_gateway_and_a_run_share_a_day(project, hosts, kv, monkeypatch):
             text = KEYED.format(name=name, url=url).replace("qps = 10", DAYS)
             folder.joinpath(file).write_text(text)
         project.suite(cases(12))
-        with gateway(project, kv, folder / "gateway.toml") as address:
+        with gateway(project, kv, folder / "gateway.toml", "--max-wait", "2") as address:
             host = hosts("one", "-n0")
             output = host.end()
             assert host.code == 0, output
