@@ -97,7 +97,7 @@ def _become(told):
             os.dup2(fd, at)
         os.closerange(3, 256)
         os.execve(told["command"][0], told["command"], told["env"])
-    except BaseException as error:
+    except OSError as error:
         os.write(2, f"{told['command'][0]}: {error!r}\n".encode())
     finally:
         os._exit(127)
