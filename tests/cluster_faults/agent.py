@@ -4,7 +4,7 @@ It reads lines of JSON from its standard input and ends with it, so that nothing
 outlives the harness: in a namespace of processes the kernel then kills all others. Runs alone,
 without any package: `python -SsE agent.py`.
 
-    {"forward": [["127.0.0.1", 8123, "10.77.0.3", 8123]]}     -> {"done": "forward"}
+    {"forward": [["10.77.0.2", 8123, "127.0.0.1", 8123]]}     -> {"done": "forward"}
     {"run": 1, "command": [...], "env": {...}, "cwd": "/x", "output": "/x/out.txt"}
                                                               -> {"ended": 1, "code": 0}
 """
@@ -77,10 +77,12 @@ class Agent:
 
 async def _pass(reader, writer):
     """All bytes and the end; who is gone is gone for the other side, too."""
-    with contextlib.suppress(OSError):
+    try:
         while data := await reader.read(CHUNK):
             writer.write(data)
             await writer.drain()
+    except OSError:
+        writer.transport.abort()
     writer.close()
 
 

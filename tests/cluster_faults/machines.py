@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -159,8 +161,8 @@ class Loopback:
     def __init__(self):
         self._machines = []
 
-    def machine(self, name, *, ahead_s=0, line=None):
-        del ahead_s
+    def machine(self, name, *, ahead_s=0, line=None, localhost=None):
+        del ahead_s, localhost
         if line is not None:
             msg = "a slow line needs namespaces: run as root where they are allowed"
             raise HarnessError(msg)
@@ -190,6 +192,7 @@ class Bridge(Loopback):
 
     def __init__(self):
         super().__init__()
+        self._folder = Path(tempfile.mkdtemp(prefix="machines-"))
         self._switch = self._start("switch", 0)
         try:
             self._switch_pid = self._switch.first_pid
@@ -199,15 +202,18 @@ class Bridge(Loopback):
             self._switch.end()
             raise
 
-    def machine(self, name, *, ahead_s=0, line=None):
+    def machine(self, name, *, ahead_s=0, line=None, localhost=None):
         """A machine on the bridge.
 
         Args:
             name: Its name.
             ahead_s: Seconds by which its clocks since boot are ahead.
             line: `(one way in seconds, share of frames lost, seed)` of its link.
+            localhost: The machine that it finds by the name localhost; else it is its own. What may
+                be asked in plain text on this name alone is asked over the network so, with nobody
+                in between who takes what does not arrive.
         """
-        machine = self._start(name, ahead_s)
+        machine = self._start(name, ahead_s, localhost)
         pid, port = machine.first_pid, f"to{len(self._machines)}"
         if line is None:
             link = ("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
@@ -239,9 +245,15 @@ class Bridge(Loopback):
     def end(self):
         super().end()
         self._switch.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, name, ahead_s):
+    def _start(self, name, ahead_s, localhost=None):
         wrapper = [word.format(ahead_s=ahead_s) for word in _UNSHARE]
+        if localhost is not None:
+            hosts = f"{localhost.address} localhost\n"
+            file = self._folder / f"hosts-of-{name}"
+            file.write_text(hosts, encoding="utf-8")
+            wrapper += ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(file)]
         address = f"{_NET}.{len(self._machines) + 2}"
         machine = Machine(name, address, wrapper, ahead_s=ahead_s)
         if name != "switch":

@@ -56,6 +56,7 @@ class Plan:
         victim: Number of the host that it is done to.
         away_s: How long what was killed stays away.
         cut: How a link is cut (`machines.Bridge.cut`).
+        timeout_s: Of a request: shorter than what is down or stopped, or longer.
         seed: Of all this, and of what is lost on a slow line.
     """
 
@@ -73,7 +74,7 @@ class Plan:
     victim: int
     away_s: float
     cut: str
-    timeout_s: int = 5
+    timeout_s: int
 
     @property
     def pool(self):
@@ -101,11 +102,11 @@ def draw(fault, seed):
         n_cases=n_cases,
         seats=chance.choice((2, 3, 5)),
         qps=qps,
-        # All cases together are about what a minute allows.
+        # All cases together are less than what a minute allows, yet kept apart by it.
         tpm=(
             None
-            if chance.random() < 0.6
-            else round(n_cases / len(KEYS) * TOKENS * chance.uniform(0.9, 1.4))
+            if chance.random() < 0.75
+            else round(n_cases / len(KEYS) * TOKENS * chance.uniform(1.2, 2))
         ),
         latency_s=chance.uniform(0.2, 0.7),
         after=None if chance.random() < 0.15 else chance.uniform(0.02, 0.7),
@@ -113,4 +114,5 @@ def draw(fault, seed):
         victim=chance.randrange(n_hosts),
         away_s=chance.uniform(1, 3),
         cut=chance.choice(("carrier", "silent")),
+        timeout_s=chance.choice((5, 20)),
     )

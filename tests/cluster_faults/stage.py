@@ -188,7 +188,8 @@ class Stage:
             output=folder / "provider" / "output.txt",
             env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"},
         )
-        self.provider_url = f"http://127.0.0.1:{port}"
+        name = "localhost" if network.is_apart else "127.0.0.1"
+        self.provider_url = f"http://{name}:{port}"
         line = None if fault.line is None else (*fault.line, plan.seed)
         if self.is_shared:
             self.server = Server(
@@ -199,14 +200,12 @@ class Stage:
                 clock=fault.has_clock,
             )
         self.hosts = [
-            Host(self, number, network.machine(f"h{number}", ahead_s=ahead_s))
+            Host(self, number, network.machine(f"h{number}", ahead_s=ahead_s, localhost=machine))
             for number, ahead_s in enumerate(plan.ahead_s)
         ]
         provider.wait_for("127.0.0.1")
         if network.is_apart:
             machine.forward(((machine.address, port), ("127.0.0.1", port)))
-            for host in self.hosts:
-                host.machine.forward((("127.0.0.1", port), (machine.address, port)))
 
     is_shared = True
     """Whether hosts share the run; else there is one, alone."""
