@@ -38,11 +38,14 @@ class Agent:
                 for address, port, *target in told["forward"]:
                     await self._forward(address, port, target)
                 say({"done": "forward"})
+        self._end()
 
-    def end(self):
+    def _end(self):
         for pid in self._number_of:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+        # Connections end with this process; nobody need be told.
+        os._exit(0)
 
     def _run(self, told):
         pid = os.fork()
@@ -111,8 +114,4 @@ def say(what):
 
 
 if __name__ == "__main__":
-    agent = Agent()
-    try:
-        asyncio.run(agent.serve())
-    finally:
-        agent.end()
+    asyncio.run(Agent().serve())

@@ -26,7 +26,7 @@ from tests.journals import scan_journal
 from tests.torture.session import pids_of, send
 
 DEADLINE_S = 300.0
-"""Of a round until all hosts have ended; the longest, held by tokens per minute, takes some 120 s."""
+"""Of a round until all hosts have ended; held by tokens per minute, one takes some 120 s."""
 MOST_SESSIONS = 4
 """A host that was joined so often and does not complete never will."""
 MOST_FINISHERS = 3
