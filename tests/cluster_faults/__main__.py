@@ -50,7 +50,9 @@ def main(arguments=None):
     if options.hosts:
         from tests.cluster_faults.paired import compare
 
-        return compare(options.hosts, options.rounds, out, apart=apart, say=_say)
+        return compare(
+            options.hosts, options.rounds, out, workers=options.workers, apart=apart, say=_say
+        )
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     plans = [draw(name, seed + n) for n in range(options.rounds) for name in names]
     where = "in namespaces" if apart else "on the loopback, without namespaces"
@@ -148,6 +150,9 @@ def _parser():
     parser.add_argument("--plain", action="store_true", help="no namespaces, even as root")
     parser.add_argument(
         "--hosts", type=int, action="append", metavar="N", help="with none: compare phase 5.3"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="with --hosts: -n of each host (2)"
     )
     return parser
 

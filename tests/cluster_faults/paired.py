@@ -39,14 +39,15 @@ class _Stage(Stage):
 
     def write_suite(self, folder):
         self.write_pool(folder / "pool.toml")
-        (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        for name in ("conftest.py", "pyproject.toml"):
+            shutil.copy(ROOT / name, folder / name)
         shutil.copytree(SUITE, folder / SUITE.name, ignore=shutil.ignore_patterns("__pycache__"))
 
     def words_of(self, host):
         return [f"{SUITE.name}/phase53", "-q", *super().words_of(host)]
 
 
-def compare(numbers, rounds, out, *, apart, say, workers=2):
+def compare(numbers, rounds, out, *, workers, apart, say):
     """Play so many rounds of each number of hosts, in turn, and print ratios; the exit code."""
     taken = {n: [] for n in numbers}
     failed = False
@@ -61,7 +62,7 @@ def compare(numbers, rounds, out, *, apart, say, workers=2):
                 shutil.rmtree(folder)
             else:
                 say(f"    kept: {folder}")
-    if ALONE in taken:
+    if ALONE in taken and all(taken[ALONE]):
         for n in numbers:
             ratios = [of / alone for of, alone in zip(taken[n], taken[ALONE], strict=True)]
             say(
