@@ -119,9 +119,11 @@ class Machine:
         """Of the first process in its namespaces, as this process calls it."""
         deadline_s = time.monotonic() + READY_S
         while time.monotonic() < deadline_s and self._agent.poll() is None:
-            found = psutil.Process(self._agent.pid).children()
-            if found and "agent.py" in " ".join(found[0].cmdline()):
-                return found[0].pid
+            # It may end between any two of these.
+            with contextlib.suppress(psutil.Error):
+                found = psutil.Process(self._agent.pid).children()
+                if found and "agent.py" in " ".join(found[0].cmdline()):
+                    return found[0].pid
             time.sleep(0.005)
         msg = f"the machine {self.name} did not start"
         raise HarnessError(msg)
@@ -199,7 +201,7 @@ class Bridge(Loopback):
             for words in ("add bridge type bridge forward_delay 0", "set bridge up", "set lo up"):
                 self._ip(self._switch_pid, "link", *words.split())
         except BaseException:
-            self._switch.end()
+            self.end()
             raise
 
     def machine(self, name, *, ahead_s=0, line=None, localhost=None):
@@ -293,7 +295,7 @@ def may_have_namespaces():
     except (HarnessError, OSError):
         return False
     try:
-        network.machine("probe", ahead_s=100)
+        network.machine("probe", ahead_s=100, localhost=network.machine("another"))
     except (HarnessError, OSError):
         return False
     else:
