@@ -120,6 +120,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         replay: See `EngineParts`; with it episodes begin without a lease.
         roles: See `EngineParts`.
         gateway: See `EngineParts`.
+        unheard_s: See `HttpClient`.
     """
 
     worker: str
@@ -137,6 +138,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplaySettings | None = None
     roles: Mapping[str, str] = {}
     gateway: Gateway = msgspec.field(default_factory=Gateway)
+    unheard_s: float | None = None
 
 
 class Engine:
@@ -240,7 +242,9 @@ class Engine:
         self._stop = asyncio.Event()
         self._runs.set()
         http = HttpClient(
-            settings.endpoints.values(), max_connections=settings.most_open + SPARE_CONNECTIONS
+            settings.endpoints.values(),
+            max_connections=settings.most_open + SPARE_CONNECTIONS,
+            unheard_s=settings.unheard_s,
         )
         try:
             self._port = await self._connect(self._stop)

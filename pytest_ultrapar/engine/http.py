@@ -79,6 +79,7 @@ class HttpClient:
         *,
         max_connections: int,
         largest_bytes: int = LARGEST_BODY_BYTES,
+        unheard_s: float | None = None,
     ) -> None:
         """Make a client without connections.
 
@@ -86,6 +87,8 @@ class HttpClient:
             endpoints: Where its requests may go.
             max_connections: At most so many at once.
             largest_bytes: An answer with a longer body, decoded, is given up.
+            unheard_s: What a server's host does not acknowledge for so long is given up, and never
+                arrives there later; None leaves that to the system.
         """
         self._largest_bytes = largest_bytes
         # Reading the CA bundle takes 20 ms of every worker's start; a pool on plain loopback needs
@@ -93,7 +96,9 @@ class HttpClient:
         of_https = (one.route.trust for one in endpoints if one.url.startswith("https:"))
         self._contexts = {trust: tls_context(trust, _default_tls) for trust in set(of_https)}
         self._default = self._contexts.get(DEFAULT_TRUST) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        transport = SessionTransport(self._default, max_connections=max_connections)
+        transport = SessionTransport(
+            self._default, max_connections=max_connections, unheard_s=unheard_s
+        )
         self._client = _Client(transport, self._default)
         self._addresses: dict[LaneId, Address] = {}
 

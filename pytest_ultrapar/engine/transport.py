@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import socket
 import ssl
 import time
 import zlib
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from types import SimpleNamespace
 
+    from aiohttp.connector import AddrInfoType
 
 _LARGE_BYTES = 1 << 20
 """From here on aiohttp warns of bytes.
@@ -355,15 +357,19 @@ class SessionTransport(httpx.AsyncBaseTransport):
     Deadlines are its own and those of whoever waits, not httpx's.
     """
 
-    def __init__(self, tls: ssl.SSLContext, *, max_connections: int) -> None:
+    def __init__(
+        self, tls: ssl.SSLContext, *, max_connections: int, unheard_s: float | None = None
+    ) -> None:
         """Make a transport without connections.
 
         Args:
             tls: For https, where a request's address does not have its own.
             max_connections: At most so many at once.
+            unheard_s: What a server's host does not acknowledge for so long is given up.
         """
         self._tls = tls
         self._max_connections = max_connections
+        self._new_socket = None if unheard_s is None else _giving_up(unheard_s)
         self._session: aiohttp.ClientSession | None = None
         self._unkept: aiohttp.ClientSession | None = None
         self._stale: dict[bytes, float] = {}
@@ -430,7 +436,10 @@ class SessionTransport(httpx.AsyncBaseTransport):
 
     def _open(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=self._max_connections, keepalive_timeout=KEPT_S, ssl=self._tls
+            limit=self._max_connections,
+            keepalive_timeout=KEPT_S,
+            ssl=self._tls,
+            socket_factory=self._new_socket,
         )
         self._session = self._made(connector)
         return self._session
@@ -451,7 +460,10 @@ class SessionTransport(httpx.AsyncBaseTransport):
                 return kept
         if self._unkept is None:
             connector = aiohttp.TCPConnector(
-                limit=self._max_connections, force_close=True, ssl=self._tls
+                limit=self._max_connections,
+                force_close=True,
+                ssl=self._tls,
+                socket_factory=self._new_socket,
             )
             once = aiohttp.TraceConfig()
             once.on_connection_create_start.append(_connect_once)
@@ -468,6 +480,21 @@ class SessionTransport(httpx.AsyncBaseTransport):
             timeout=_timeout(LONGEST_CONNECT_S),
             auto_decompress=False,
         )
+
+
+def _giving_up(unheard_s: float) -> Callable[[AddrInfoType], socket.socket]:
+    """What makes sockets whose bytes the system sends anew for so long only, then never again.
+
+    Not even when the socket is closed meanwhile: else what was given up at a request's deadline
+    would still be delivered when a link is back. Source: tcp(7), TCP_USER_TIMEOUT.
+    """
+
+    def new_socket(address: AddrInfoType) -> socket.socket:
+        made = socket.socket(*address[:3])
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(unheard_s * 1000))
+        return made
+
+    return new_socket
 
 
 async def _connect_once(

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import BrokerPort
     from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
@@ -119,6 +120,7 @@ def make_prefetcher(
         conversation=partial(_conversation, runtime),
         replay=None if replayed is None else _replay(replayed, collected, runtime, source),
         roles=pool.roles,
+        unheard_s=_unheard_s(options),
     )
     return Prefetcher(items, collected, runtime, engine_settings, source, alone=alone)
 
@@ -129,6 +131,15 @@ def _conversation(runtime: Runtime) -> Conversation:
     if record == "full":
         return Conversation(exchanges=ExchangeLog(runtime.parts.keep, runtime.redactor.bytes))
     return Conversation(keeps_text=record == "text")
+
+
+def _unheard_s(options: Options) -> float | None:
+    """How long a request may be on its way to the provider, where others share its limits."""
+    if options.cluster_run is None:
+        return None
+    from pytest_ultrapar.cluster.ledger import UNHEARD_MS  # noqa: PLC0415 - with a cluster only
+
+    return UNHEARD_MS / 1000
 
 
 async def _no_broker() -> BrokerPort:

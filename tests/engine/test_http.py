@@ -215,6 +215,21 @@ def test_exchange_calls_a_connection_that_is_not_made_in_time_connect():
     assert (failure.outcome, failure.maybe_billed) == ("connect", False)
 
 
+def test_what_a_server_does_not_acknowledge_in_time_is_given_up():
+    """Long before the deadline: it would arrive late, when others may send in its place."""
+
+    async def go(port: int) -> Answer | Failure:
+        client = HttpClient([endpoint(port)], max_connections=1, unheard_s=0.2)
+        try:
+            return await client.exchange(endpoint(port), BODY, timeout_s=20.0)
+        finally:
+            await client.close()
+
+    with full_listener() as port:
+        failure = asyncio.run(go(port))
+    assert (failure.outcome, failure.maybe_billed) == ("connect", False)
+
+
 async def asked_once(port: int) -> Answer | Failure:
     client = HttpClient([endpoint(port)], max_connections=1)
     try:
