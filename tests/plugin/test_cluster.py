@@ -798,6 +798,7 @@ name = "m"
 """
 
 
+@pytest.mark.slow
 def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     """Its clients come while the run has all, and are served; idle, it keeps nothing."""
     monkeypatch.setenv("LAB_KEY", CANARY)
