@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pytest_ultrapar.cluster.ledger import (
+    EXPIRE_MS,
     STOP_MS,
     Answer,
     Ledger,
@@ -77,6 +78,9 @@ class Host:
     asked: Renewal | None = None
     asked_at: float = 0.0
     next_call: float = 0.0
+    applied: float = -1.0
+    """When the last answer that it had was asked for, by its own clock; -1: it had none."""
+    returned: bool = False
     stopped_until: float = 0.0
     alive: bool = True
     death: float = 0.0
@@ -251,6 +255,11 @@ class World:
         if self.clock(host) >= until:
             return
         host.until = until
+        # As `host_shares`: taken for dead, it begins nothing before all that it holds has ended.
+        asked = self.clock(host, host.asked_at)
+        was_dead = host.returned or -1 < host.applied < asked - EXPIRE_MS
+        host.returned = was_dead and any(use.held for use in call.uses)
+        host.applied = asked
         if host.epoch != answer.epoch:
             host.news_seen = 0
         host.epoch, host.peers, host.answered = answer.epoch, answer.peers, answer.now_ms
@@ -259,9 +268,9 @@ class World:
         for at, share in enumerate(answer.shares):
             use = host.uses[at]
             use.told = share.told
-            use.cap = share.grant
+            use.cap = 0 if host.returned else share.grant
             if ROWS[at].kind == "counted":
-                use.cap = max(share.grant - (use.spent - use.at_call), 0)
+                use.cap = max(use.cap - (use.spent - use.at_call), 0)
 
     def work(self, host: Host) -> None:
         dice = self.dice

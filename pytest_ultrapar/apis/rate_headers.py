@@ -137,7 +137,11 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    if text is None or len(text) > _LONGEST_TEXT or not _NUMBER.fullmatch(text.strip()):
+    if text is None or len(text) > _LONGEST_TEXT:
         return None
-    number = float(text)
+    # What is white space for `strip` is not always for `float`.
+    words = text.strip()
+    if not _NUMBER.fullmatch(words):
+        return None
+    number = float(words)
     return number if math.isfinite(number) and number <= _LARGEST else None

@@ -341,11 +341,10 @@ end
 
 local function grant_of(row, share)
   if row.awaits and now >= opens(row) then settle(row) end
-  local free, own = row.amount - (row.out - out_of(share)), share.held
+  local free = row.amount - (row.out - out_of(share))
   if row.kind == 'counted' then free = free - spent_of(row) end
-  if now < opens(row) then free = 0
-  elseif row.kind ~= 'counted' then own = min(own, max(free, 0)) end
-  local grant = min(share.target, max(own, free))
+  if now < opens(row) then free = 0 end
+  local grant = min(share.target, max(share.held, free))
   if row.kind ~= 'seats' and share.held < grant and grant < share.unit then grant = min(share.held, share.target) end
   row.out = row.out + max(share.held, grant) - out_of(share)
   share.grant = grant

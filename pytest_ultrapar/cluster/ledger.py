@@ -684,15 +684,12 @@ class Ledger:
     def _grant(self, row: Row, share: Share) -> RowShare:
         if row.awaits and self.now_ms >= self._opens_ms(row):
             self._settle(row)
-        free, own = row.amount - (row.out - share.out), share.held
+        free = row.amount - (row.out - share.out)
         if row.kind == "counted":
             free -= row.spent
         if self.now_ms < self._opens_ms(row):
             free = 0
-        elif row.kind != "counted":
-            # Less is free only for one that was taken for dead: others have by now what it holds.
-            own = min(own, max(free, 0))
-        grant = min(share.target, max(own, free))
+        grant = min(share.target, max(share.held, free))
         if row.kind != "seats" and share.held < grant < share.unit:
             grant = min(share.held, share.target)
         row.out += max(share.held, grant) - share.out

@@ -70,6 +70,10 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa:
         while {row.status for row in read_server_log(log_path).requests} < {200, 401, 429}:
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
+        heard_s = read_server_log(log_path).requests[-1].t_arrival_s + KNOWN_S
+        while read_server_log(log_path).requests[-1].t_arrival_s < heard_s:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
         run.append(hosts("late", "-n0", option))
         outputs = [host.end() for host in run]
     log = read_server_log(log_path)

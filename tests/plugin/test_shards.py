@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -397,7 +398,8 @@ def test_four_shards_at_once_keep_the_undivided_limits(shards, workers):
     for process in running:
         out, _ = process.communicate(timeout=300)
         assert process.returncode == 0, out
-        assert "waiting for key" not in out
+        # Only until another one has its lock, not for its run.
+        assert all(float(s) < 5 for s in re.findall(r"waited ([\d.]+) s for key", out)), out
     log = shards.stop()
     assert log.count(429) == 0
     assert len(log.requests) == N_CASES

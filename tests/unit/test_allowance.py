@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.outcome import Allowance
@@ -189,6 +189,7 @@ def test_reset_of_anthropic_is_a_moment_counted_from_the_answers_date(moment, da
     assert found.requests_reset_s == seconds
 
 
+@example([None, None, None, None, "0\x1f", None, None])
 @given(st.lists(texts | st.datetimes().map(str), min_size=7, max_size=7))
 def test_any_headers_of_anthropic_are_read_within_bounds(values):
     names = [

@@ -211,18 +211,6 @@ def test_runs_have_equal_parts_whatever_their_hosts():
     assert sum(crew.held()[1:]) == 20
 
 
-@pytest.mark.parametrize("row", [SEATS, MINUTE])
-def test_who_was_taken_for_dead_begins_nothing_while_others_have_what_it_holds(row):
-    crew = Crew(row)
-    crew.host("a", row.amount)
-    crew.rounds(3)
-    crew.host("b", row.amount)
-    lasts_ms = EXPIRE_MS + row.longest_ms + row.window_ms
-    crew.rounds(lasts_ms // 500 + 3, "b")
-    assert crew.held() == [row.amount, row.amount]
-    assert crew.call("a").shares[0].grant == 0
-
-
 @pytest.mark.parametrize("run", ["run", "another"])
 def test_one_that_wanted_nothing_for_a_while_has_its_part_when_it_wants_some(run):
     """Others have all meanwhile, on a wider and on a narrower row."""
