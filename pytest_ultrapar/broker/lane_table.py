@@ -741,10 +741,10 @@ def _set_balance(lanes: list[LaneState]) -> None:
 
 def room_on(lanes: Collection[LaneState]) -> int:
     """Requests that could be in flight on some lanes beside those that are (`BrokerStatus`)."""
-    if all(lane.is_removed for lane in lanes):
+    lanes = [lane for lane in lanes if not lane.is_removed]
+    if not lanes:
         # Whoever asks is refused at once: that takes no part of anything.
         return 0
-    lanes = [lane for lane in lanes if not lane.is_removed]
     if all(lane.is_spent for lane in lanes):
         # Here, too: to claim nothing would keep the run waiting for ever.
         return SPENT

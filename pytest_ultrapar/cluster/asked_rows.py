@@ -16,7 +16,7 @@ from pytest_ultrapar.cluster.counted import CountedShare
 from pytest_ultrapar.cluster.ledger import RowSpec, RowUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.shares import Holding
     from pytest_ultrapar.broker.wants import RowWant
@@ -69,7 +69,7 @@ class AskedRows:
         self._limits = tuple(Row(*limit) for limit in limits)
         self._specs, self._lanes, self._counted = specs, lanes, counted
         self._spent_before = spent_before
-        self._shares: dict[tuple[int, str], CountedShare] = {}
+        self._days: tuple[dict[str, CountedShare], ...] = tuple({} for _ in limits)
         self.last: tuple[AskedRow, ...] = ()
 
     def ask(
@@ -97,14 +97,14 @@ class AskedRows:
             if (counted := self._counted[at]) is None:
                 units = 0 if leaving else wants[name].units
                 use = RowUse(held=held[name].units, want=units, unit=wants[name].unit)
-                rows.append(AskedRow(at, "", False, self._specs[at], use))
+                rows.append(AskedRow(at, day="", is_over=False, spec=self._specs[at], use=use))
                 continue
             days = counted.days(walls_s)
             self._open_days(at, counted, days, held[name])
-            for day, share in self._days_of(at):
+            for day, share in list(self._days[at].items()):
                 is_over = day not in days
                 if is_over and (at, day) not in before:
-                    del self._shares[at, day]
+                    del self._days[at][day]
                     continue
                 use = share.use(held[name], wants[name], leaving=leaving or is_over)
                 rows.append(AskedRow(at, day, is_over, share.spec, use))
@@ -138,21 +138,16 @@ class AskedRows:
                 units[name] = 0 if forfeits else share.grant
                 continue
             # Where two days count, both must have room.
-            of_day = self._shares[row.at, row.day]
+            of_day = self._days[row.at][row.day]
             n, rest = of_day.answered(share, held[name], forfeits=forfeits)
             units[name] = min(n, units.get(name, n))
             left[name] = min(rest, left.get(name, math.inf))
         return units, left
 
     def _open_days(self, at: int, counted: CountedRow, days: Iterable[str], held: Holding) -> None:
-        spec = self._specs[at]
+        spec, shares = self._specs[at], self._days[at]
         for day in days:
-            if (at, day) not in self._shares:
+            if day not in shares:
                 name = f"{spec.name}:{counted.zone}:{day}" if day else spec.name
                 own = msgspec.structs.replace(spec, name=name)
-                self._shares[at, day] = CountedShare(
-                    counted, own, held, self._spent_before(at, day)
-                )
-
-    def _days_of(self, at: int) -> Iterator[tuple[str, CountedShare]]:
-        return ((day, one) for (row, day), one in list(self._shares.items()) if row == at)
+                shares[day] = CountedShare(counted, own, held, self._spent_before(at, day))

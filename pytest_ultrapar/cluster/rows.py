@@ -51,7 +51,7 @@ class SharedRows:
     specs: tuple[RowSpec, ...]
     limits: tuple[tuple[str, str], ...]
     lanes: tuple[tuple[int, ...], ...]
-    counted: tuple[CountedRow | None, ...] = ()
+    counted: tuple[CountedRow | None, ...]
 
 
 def shared_rows(

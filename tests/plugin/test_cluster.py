@@ -79,8 +79,9 @@ class Host:
         return pq.read_table(self.directory / "results.parquet").to_pylist()
 
 
-@pytest.fixture
-def hosts(project, kv):
+@contextmanager
+def starting_hosts(project, kv):
+    """Starts hosts, which end with it, on a server that knows nothing."""
     kv.client().flushall()
     started = []
 
@@ -93,6 +94,12 @@ def hosts(project, kv):
     for host in started:
         host.process.kill()
         host.process.wait()
+
+
+@pytest.fixture
+def hosts(project, kv):
+    with starting_hosts(project, kv) as start:
+        yield start
 
 
 def rows_of(*hosts):
@@ -313,8 +320,9 @@ class Lab:
         self._process.stop()
 
 
-@pytest.fixture
-def lab(project):
+@contextmanager
+def starting_labs(project):
+    """Starts providers, which end with it."""
     started = []
 
     def start(limits="workers = 5, qps = 10", latency_s=0.3, models=("m",)):
@@ -324,6 +332,12 @@ def lab(project):
     yield start
     for one in started:
         one.stop()
+
+
+@pytest.fixture
+def lab(project):
+    with starting_labs(project) as start:
+        yield start
 
 
 def cases(n):
@@ -778,13 +792,12 @@ schema = 1
 [[provider]]
 name = "lab"
 api = "simulated"
-keys = [{ name = "key0" }]
-per_key = { workers = 4, qps = 10 }
-latency = { kind = "fixed", median_s = 0.3 }
+keys = [{{ name = "key0" }}]
+per_key = {{ workers = 4, {limits} }}
+latency = {{ kind = "fixed", median_s = {latency_s} }}
 [[provider.model]]
 name = "m"
 """
-DAYS = 'rpd = 20, day = "UTC"'
 KEYED = """
 schema = 1
 [[provider]]
@@ -792,26 +805,36 @@ name = "{name}"
 api = "openai"
 base_url = "{url}"
 keys = [{{ name = "k", env = "LAB_KEY" }}]
-per_key = {{ workers = 4, qps = 10 }}
+per_key = {{ workers = 4, {limits} }}
 [[provider.model]]
 name = "m"
 """
+
+
+@contextmanager
+def provider_of_both(project, limits, latency_s):
+    """A provider with one key, in the pool of runs and in a gateway's; where its log is."""
+    folder = project.pytester.path
+    path, log_path = folder / "served.toml", folder / "server.jsonl"
+    path.write_text(SERVED.format(limits=limits, latency_s=latency_s))
+    pool = load_pool(path, environ={}, overrides=Overrides())
+    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
+    try:
+        url = provider.base_url("lab")
+        # What each calls the provider does not matter.
+        for file, name in (("pool.toml", "run"), ("gateway.toml", "theirs")):
+            text = KEYED.format(name=name, url=url, limits=limits)
+            folder.joinpath(file).write_text(text)
+        yield log_path
+    finally:
+        provider.stop()
 
 
 @pytest.mark.slow
 def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     """Its clients come while the run has all, and are served; idle, it keeps nothing."""
     monkeypatch.setenv("LAB_KEY", CANARY)
-    path = project.pytester.path / "served.toml"
-    path.write_text(SERVED)
-    pool = load_pool(path, environ={}, overrides=Overrides())
-    log_path = project.pytester.path / "server.jsonl"
-    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
-    try:
-        url = provider.base_url("lab")
-        # What each calls the provider does not matter.
-        for file, name in (("pool.toml", "run"), ("gateway.toml", "theirs")):
-            project.pytester.path.joinpath(file).write_text(KEYED.format(name=name, url=url))
+    with provider_of_both(project, "qps = 10", 0.3) as log_path:
         project.suite(cases(150))
         with gateway(project, kv, project.pytester.path / "gateway.toml") as address:
             host = hosts("one", "-n0")
@@ -821,8 +844,6 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
             took_s = [ask(address) for _ in range(6)]
             output = host.end()
         assert host.code == 0, output
-    finally:
-        provider.stop()
     log = read_server_log(log_path)
     assert log.count(429) == 0
     assert len(log.requests) == 156
@@ -836,25 +857,14 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
 @pytest.mark.slow
 def test_a_gateway_and_a_run_share_a_day(project, hosts, kv, monkeypatch):
     monkeypatch.setenv("LAB_KEY", CANARY)
-    folder = project.pytester.path
-    path = folder / "served.toml"
-    path.write_text(SERVED.replace("qps = 10", DAYS).replace("0.3", "0.01"))
-    pool = load_pool(path, environ={}, overrides=Overrides())
-    log_path = folder / "server.jsonl"
-    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
-    try:
-        url = provider.base_url("lab")
-        for file, name in (("pool.toml", "run"), ("gateway.toml", "theirs")):
-            text = KEYED.format(name=name, url=url).replace("qps = 10", DAYS)
-            folder.joinpath(file).write_text(text)
+    with provider_of_both(project, 'rpd = 20, day = "UTC"', 0.01) as log_path:
         project.suite(cases(12))
-        with gateway(project, kv, folder / "gateway.toml", "--max-wait", "2") as address:
+        pool = project.pytester.path / "gateway.toml"
+        with gateway(project, kv, pool, "--max-wait", "2") as address:
             host = hosts("one", "-n0")
             output = host.end()
             assert host.code == 0, output
             codes = [post(address).status_code for _ in range(10)]
-    finally:
-        provider.stop()
     assert codes == [200] * 8 + [429] * 2
     log = read_server_log(log_path)
     assert log.count(429) == 0

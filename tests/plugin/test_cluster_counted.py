@@ -11,7 +11,7 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.server import ClusterServer
 from tests.key_value_server import KeyValueServer
-from tests.plugin.test_cluster import Host, Lab, rows_of
+from tests.plugin.test_cluster import rows_of, starting_hosts, starting_labs
 
 N = 30
 SUITE = """
@@ -29,33 +29,20 @@ def kv():
 @pytest.fixture
 def start(project, kv, monkeypatch):
     """Starts hosts, each as on a machine of its own: with days and locks of its own."""
-    kv.client().flushall()
-    started = []
+    with starting_hosts(project, kv) as host:
 
-    def start(name, *args, **options):
-        for variable in ("ULTRAPAR_STATE_DIR", "ULTRAPAR_LOCK_DIR"):
-            monkeypatch.setenv(variable, str(project.pytester.path / f"{name}-{variable}"))
-        host = Host(project, options.pop("kv", kv), name, *args, **options)
-        started.append(host)
-        return host
+        def start(name, *args, **options):
+            for variable in ("ULTRAPAR_STATE_DIR", "ULTRAPAR_LOCK_DIR"):
+                monkeypatch.setenv(variable, str(project.pytester.path / f"{name}-{variable}"))
+            return host(name, *args, **options)
 
-    yield start
-    for host in started:
-        host.process.kill()
-        host.process.wait()
+        yield start
 
 
 @pytest.fixture
 def lab(project):
-    started = []
-
-    def start(limits, latency_s):
-        started.append(Lab(project, limits, latency_s, ("m",)))
-        return started[0]
-
-    yield start
-    for one in started:
-        one.stop()
+    with starting_labs(project) as start:
+        yield start
 
 
 @pytest.mark.parametrize("day", ["", ', day = "UTC"'])
@@ -146,7 +133,7 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
     with KeyValueServer.start("--appendonly", "yes", program=program) as kv:
         there = lab("workers = 8, rpd = 250", 0.5)
         project.suite(SUITE.format(n=650))
-        hosts = [start(name, "-n0", there.option, kv=kv) for name in ("one", "two", "three")]
+        hosts = [start(name, "-n0", there.option, url=kv.url) for name in ("one", "two", "three")]
         there.wait_for(60)
         hosts[0].process.kill()
         # A server that dies with a host does not know what that one had spent at the end. The
@@ -169,7 +156,7 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
         there = lab("workers = 8, rpd = 250", 0.1)
         project.suite(SUITE.format(n=650))
-        hosts = [start(name, "-n0", there.option, kv=kv) for name in ("one", "two", "three")]
+        hosts = [start(name, "-n0", there.option, url=kv.url) for name in ("one", "two", "three")]
         there.wait_for(60)
         hosts[0].process.kill()
         kv.kill()
