@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.shares import Row
-from pytest_ultrapar.cluster.claiming import LOOK_S, Appetite
+from pytest_ultrapar.cluster.claiming import LOOK_S, Appetite, kin_of
 from pytest_ultrapar.cluster.claims import ClaimCall, Claimed, JoinCall
 from pytest_ultrapar.cluster.host_shares import RENEW_S, SOON_S
+from pytest_ultrapar.cluster.identity import CaseLine
 from pytest_ultrapar.cluster.ledger import STOP_MS, Ledger, Renewal, RowUse
 from pytest_ultrapar.cluster.rows import shared_rows
 from pytest_ultrapar.pool.model import Limit
@@ -118,7 +119,8 @@ class HostPlay:
         self.done: list[int] = []
         self.claimed = [0] * len(run.suite.models)
         self._seq = self._epoch = self._peers = self._answered_ms = self._claim_seq = 0
-        self._appetite = Appetite(len(run.suite.models))
+        lines = [CaseLine(model) for model in run.suite.models]
+        self._appetite = Appetite(kin_of(lines, run.pool.lanes))
         self._joined: Claimed | None = None
         self._unclaimed = dict(zip(run.suite.models, run.suite_sizes(), strict=True))
         self.shares_s: list[tuple[float, tuple[int, ...]]] = []

@@ -194,7 +194,7 @@ class ClusterRun:
         Raises:
             ConfigError: Other hosts run something else, or one of this name is at work.
         """
-        from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.claiming import Claiming, kin_of  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
 
         numbered = self._numbered
@@ -223,6 +223,7 @@ class ClusterRun:
             numbered,
             directory=directory,
             patience_s=self._patience_s,
+            kin=kin_of(numbered.lines, self._lanes),
             status=status,
             waits=self._waits,
         )

@@ -73,7 +73,7 @@ class Host:
         server = ClusterServer(read_address(world.kv.url, {}))
         self.claiming = Claiming(
             server, "night", name, self.numbered, directory=directory, patience_s=5.0,
-            status=self.status,
+            kin=range(len(self.numbered.lines)), status=self.status,
         )  # fmt: skip
 
     def start(self):

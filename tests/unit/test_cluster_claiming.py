@@ -1,20 +1,22 @@
 """How many cases a host claims, and what it says when others run something else."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.broker.protocol import NO_PART, BrokerStatus, GroupProgress, ModelProgress
-from pytest_ultrapar.cluster.claiming import FIRST, LEAST, Appetite
+from pytest_ultrapar.cluster.claiming import FIRST, LEAST, Appetite, kin_of
 from pytest_ultrapar.cluster.claims import GroupRule
 from pytest_ultrapar.cluster.host_counts import HostCounts
-from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity, refuse_other
+from pytest_ultrapar.cluster.identity import CaseLine, NumberedCases, RunIdentity, refuse_other
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import Case
 
 
 def test_free_seats_are_filled_in_a_few_looks():
-    appetite, claimed, n_looks = Appetite(1), 0, 0
+    appetite, claimed, n_looks = Appetite([0]), 0, 0
     while claimed < 500:
         claimed += sum(
             n for _, n in appetite.wants([claimed], [claimed], [10_000 - claimed], [10_000])
@@ -24,7 +26,7 @@ def test_free_seats_are_filled_in_a_few_looks():
 
 
 def test_as_many_are_claimed_ahead_as_begin_in_two_looks():
-    appetite = Appetite(1)
+    appetite = Appetite([0])
     assert appetite.wants([0], [0], [100], [50]) == [(0, FIRST)]
     assert appetite.wants([FIRST], [0], [92], [50]) == []
     assert appetite.wants([FIRST], [FIRST], [92], [0]) == [(0, 2 * FIRST)]
@@ -35,13 +37,23 @@ def test_as_many_are_claimed_ahead_as_begin_in_two_looks():
 
 
 def test_nobody_claims_what_is_not_there():
-    assert Appetite(2).wants([0, 0], [0, 0], [3, 0], [9, 9]) == [(0, 3)]
+    assert Appetite([0, 1]).wants([0, 0], [0, 0], [3, 0], [9, 9]) == [(0, 3)]
+
+
+def test_lines_that_are_kin_are_claimed_ahead_as_one():
+    """What one has waiting is enough for all, and most is taken of which most is left."""
+    appetite = Appetite([0, 0, 0, 3])
+    assert appetite.wants([0] * 4, [0] * 4, [3, 9, 0, 5], [9] * 4) == [(1, 7), (0, 1), (3, 5)]
+    appetite = Appetite([0, 0])
+    assert appetite.wants([4, 4], [4, 4], [50, 50], [0, 0]) == [(0, 8), (1, 8)]
+    assert appetite.wants([12, 12], [5, 4], [42, 42], [0, 0]) == []
+    assert appetite.wants([12, 12], [12, 11], [42, 42], [0, 0]) == [(0, 14), (1, 13)]
 
 
 def test_a_host_claims_no_more_than_it_could_send_and_nothing_without_a_part():
-    assert Appetite(1).wants([0], [0], [100], [3]) == [(0, 3)]
-    assert Appetite(1).wants([0], [0], [100], [0]) == [(0, LEAST)]
-    assert Appetite(1).wants([0], [0], [100], [NO_PART]) == []
+    assert Appetite([0]).wants([0], [0], [100], [3]) == [(0, 3)]
+    assert Appetite([0]).wants([0], [0], [100], [0]) == [(0, LEAST)]
+    assert Appetite([0]).wants([0], [0], [100], [NO_PART]) == []
 
 
 def case(index, model):
@@ -122,6 +134,23 @@ def ids(*numbers):
 
 def lane(model, key="key"):
     return Lane(f"{model}/{key}", "p", model, model, key, (), 0.0, 1.0)
+
+
+def test_free_cases_of_models_with_the_same_limits_are_kin():
+    def lanes(model, *paths):
+        return [replace(lane(model, f"key{n}"), limits=path) for n, path in enumerate(paths)]
+
+    pool = [
+        *lanes("a", ("p", "p/key0"), ("p", "p/key1")),
+        *lanes("b", ("p", "p/key1"), ("p", "p/key0")),
+        *lanes("c", ("p", "p/key0")),
+        *lanes("d", ("p", "p/key0"), ("p", "p/key1")),
+        *lanes("free", ()),
+        *lanes("unlimited", ()),
+    ]
+    models = ("a", "b", "c", "d", "free", "unlimited")
+    lines = [CaseLine("a", 0, "x"), CaseLine("b", 0, "y"), *map(CaseLine, models), CaseLine("gone")]
+    assert kin_of(lines, pool) == [0, 1, 2, 2, 4, 2, 6, 7, 8]
 
 
 def test_cases_of_a_group_and_model_stand_together_and_free_ones_behind_them():
