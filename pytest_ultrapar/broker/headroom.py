@@ -90,6 +90,7 @@ class Headroom:
     Attributes:
         window_s: The window, seconds.
         interval_s: The distance of two sends that the declared rate asks for.
+        made_up_s: For so long sends have waited in all, since others were later than promised.
         late_s: A send that is granted now may be so late.
         spare_s: Sends are spaced as if the window were so much longer.
         is_taught: Whether a refusal set it, for the rest of the run.
@@ -107,6 +108,7 @@ class Headroom:
         "interval_s",
         "is_taught",
         "late_s",
+        "made_up_s",
         "spare_s",
         "window_s",
     )
@@ -116,6 +118,7 @@ class Headroom:
         self.window_s = window_s
         self.interval_s = interval_s
         self.late_s = self.spare_s = self._aim_s = self._first_s = first_late_s
+        self.made_up_s = 0.0
         self.is_taught = False
         self._taught_s = self._again_until_s = -math.inf
         self._revised_s = -math.inf
@@ -126,6 +129,20 @@ class Headroom:
     def send_by_s(self) -> float:
         """How late a send that is granted now may be if that is made up for."""
         return min(self.late_s + self.interval_s, longest_late_s(self.window_s))
+
+    def make_up(self, late_s: float, made_up_s: float) -> float:
+        """How much longer all later sends must wait after one that was so late.
+
+        Sends that are late together, such as the first ones, whose connections are made at the same
+        time, are made up for together: what counts is the distance of the sends behind one to it.
+
+        Args:
+            late_s: So late was it.
+            made_up_s: The attribute when it was granted.
+        """
+        owed_s = max(0.0, late_s - self.late_s - (self.made_up_s - made_up_s))
+        self.made_up_s += owed_s
+        return owed_s
 
     def saw(self, late_s: float) -> None:
         """A send went, or was given back unsent, so long after its time."""

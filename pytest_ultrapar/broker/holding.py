@@ -36,10 +36,14 @@ def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
     A lease that is too old is given back as `unsent`. The broker hears of a send that is later than
     was promised.
     """
-    late_s = now_s - lease.granted_s
     if now_s > lease.send_by_s:
-        port.release(lease, "unsent", Feedback(late_s=late_s))
+        port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
         return False
-    if now_s > lease.late_after_s:
-        port.sent_late(lease, late_s)
+    say_late(port, lease, now_s)
     return True
+
+
+def say_late(port: BrokerPort, lease: Lease, now_s: float) -> None:
+    """Let the broker hear of a send that goes now, if that is later than was promised."""
+    if now_s > lease.late_after_s:
+        port.sent_late(lease, now_s - lease.granted_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -306,13 +306,20 @@ class LimitState(Wake):
         for headroom, _ in self.headrooms:
             headroom.saw(late_s)
 
-    def make_up(self, late_s: float) -> None:
-        """Let all later sends wait for as long as one was later than promised."""
+    def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
+        """Let all later sends wait for as long as one was later than promised.
+
+        Args:
+            late_s: So late was it.
+            made_up_s: `Headroom.made_up_s` when it was granted: what has been made up for since,
+                later sends wait for already.
+        """
         for headroom, pacers in self.headrooms:
-            if late_s > headroom.late_s:
+            owed_s = headroom.make_up(late_s, made_up_s.get(headroom, headroom.made_up_s))
+            if owed_s > 0:
                 for pacer in pacers:
                     if isinstance(pacer, Pacer):
-                        pacer.postpone(late_s - headroom.late_s)
+                        pacer.postpone(owed_s)
         self.reckon()
 
     @property
@@ -1297,6 +1304,7 @@ class HeldLease:
 
     Attributes:
         behind_s: How long before the grant the time of the send was.
+        late_s: How late its request was sent, as far as that was said.
         probes: The retry budget whose probe it is; None for all other leases.
         units: Money that is reserved for it.
         n_guessed: How many answers to its request nothing bounds.
@@ -1307,6 +1315,8 @@ class HeldLease:
         "behind_s",
         "granted_s",
         "lane",
+        "late_s",
+        "made_up_s",
         "n_guessed",
         "probes",
         "reserved",
@@ -1325,18 +1335,24 @@ class HeldLease:
         self.granted_s = granted_s
         self.at_grant = at_grant
         self.behind_s = behind_s
+        self.late_s = 0.0
+        self.made_up_s = {one: one.made_up_s for one in lane.headrooms}
         self.probes = probes
         self.reserved: Reserved = ()
         self.units = self.n_guessed = 0
 
     def sent_late(self, late_s: float) -> None:
-        """Its request was sent so long after the grant, which later sends make up for."""
+        """Its request was sent so long after the grant, which later sends make up for.
+
+        It may be said more than once: when its connection had to be made, for example.
+        """
         late_s += self.behind_s
         for limit in self.lane.rated:
-            limit.make_up(late_s)
+            limit.make_up(late_s, self.made_up_s)
         for one in self.reserved:
             if isinstance(one.reservation, Reservation):
-                one.reservation.over_s += late_s
+                one.reservation.over_s += max(0.0, late_s - self.late_s)
+        self.late_s = max(self.late_s, late_s)
 
 
 class GroupState(Wake):

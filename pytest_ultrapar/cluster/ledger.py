@@ -205,9 +205,9 @@ SKIP_MS = 500
 GRACE_MS = 2_000
 """A host keeps units of a wider row for so long after a narrower one went to others."""
 LEAST_PACED = 10
-"""Smaller parts of a paced row are not made: each part is spaced on its own, and where seats are few
-its sends wait for each other. With parts of 9 of 18 per second and 5 seats a key, phase 5.3 on three
-hosts took 1.05 of one host's time; with keys that stay whole it takes 1.03."""
+"""Smaller parts of a paced row are not made: each part is spaced on its own, and where seats are
+few its sends wait for each other. With parts of 9 of 18 per second and 5 seats a key, phase 5.3 on
+three hosts took 1.05 of one host's time; with keys that stay whole it takes 1.03."""
 RECOMPUTE_MS = 250
 """A row is divided anew at most so often, and in a larger cluster once per ms and host."""
 AT_ONCE = 2_000

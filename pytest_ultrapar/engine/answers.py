@@ -94,6 +94,10 @@ class NobodyWaitsError(Exception):
     """Whoever asked has left before the request was sent: it is not sent."""
 
 
+class TooLateError(Exception):
+    """When there was a connection, the request might no longer be sent; nothing was sent."""
+
+
 class Request(Protocol):
     """What is to be answered, whichever lane answers.
 

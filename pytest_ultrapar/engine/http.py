@@ -37,7 +37,7 @@ from pytest_ultrapar.engine.transport import (
 from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 
     from pytest_ultrapar.apis.registry import Stream
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -55,7 +55,9 @@ class _Client(httpx.AsyncClient):
         super().__init__(transport=transport, verify=tls, trust_env=False)
         self._own = transport
 
-    async def send_plainly(self, address: Address, body: bytes) -> Received | httpx.Response:
+    async def send_plainly(
+        self, address: Address, body: bytes, may_send: Callable[[], bool] | None
+    ) -> Received | httpx.Response:
         """Send without httpx's layers for authentication, redirects, cookies and hooks.
 
         None of them is of use to an API's client, and they cost 0.06 ms of CPU per request. The
@@ -65,7 +67,7 @@ class _Client(httpx.AsyncClient):
         transport_for = getattr(self, "_transport_for_url", None)
         transport = self._own if transport_for is None else transport_for(address.url)
         if transport is self._own:
-            return await self._own.send(address, body)
+            return await self._own.send(address, body, may_send)
         response: httpx.Response = await transport.handle_async_request(address.request(body))
         return response
 
@@ -103,7 +105,13 @@ class HttpClient:
         self._addresses: dict[LaneId, Address] = {}
 
     async def exchange(
-        self, endpoint: Endpoint, body: bytes, *, timeout_s: float, pieces: Pieces | None = None
+        self,
+        endpoint: Endpoint,
+        body: bytes,
+        *,
+        timeout_s: float,
+        pieces: Pieces | None = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> Answer | Failure:
         """Send `body` and read the whole answer, or say what went wrong.
 
@@ -112,10 +120,14 @@ class HttpClient:
             body: JSON, or nothing for a GET; asks for a stream if the endpoint is one of streams.
             timeout_s: Total deadline, whatever the socket does.
             pieces: Gets a stream as it comes, but no part that makes it a failure of the server's.
+            may_send: Asked when there is a connection, right before the request is written.
+
+        Raises:
+            TooLateError: `may_send` said no; nothing was sent.
         """
         try:
             async with asyncio.timeout(timeout_s):
-                response = await self._client.send_plainly(self._address(endpoint), body)
+                response = await self._client.send_plainly(self._address(endpoint), body, may_send)
                 first_byte_s = boot_s()
                 try:
                     stream, content = None, b""

@@ -20,7 +20,7 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
-from pytest_ultrapar.broker.holding import acquire_lease, may_send
+from pytest_ultrapar.broker.holding import acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.protocol import (
     BrokerPort,
     Feedback,
@@ -35,6 +35,7 @@ from pytest_ultrapar.engine.answers import (
     NobodyWaitsError,
     Pieces,
     Request,
+    TooLateError,
     feedback_from,
     read_answer,
 )
@@ -70,9 +71,19 @@ class HttpPort(Protocol):
     """Sends one request; `http.HttpClient` in a run."""
 
     async def exchange(
-        self, endpoint: Endpoint, body: bytes, *, timeout_s: float, pieces: Pieces | None = None
+        self,
+        endpoint: Endpoint,
+        body: bytes,
+        *,
+        timeout_s: float,
+        pieces: Pieces | None = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> Answer | Failure:
-        """The whole answer, or what went wrong; ends within `timeout_s` seconds."""
+        """The whole answer, or what went wrong; ends within `timeout_s` seconds.
+
+        Raises:
+            TooLateError: `may_send`, which is asked right before the request is written, said no.
+        """
         ...
 
 
@@ -320,6 +331,7 @@ class Sender:
         bound = self._bound(request, on)
         failed: list[LeaseOutcome] = []
         after: LaneId | None = None
+        was_late = False
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
             t_ready_s = self.parts.clock.now_s()
@@ -336,19 +348,22 @@ class Sender:
                     self.parts.port.release(lease, "unsent")
                     raise
             endpoint, body = on[lease.lane]
-            sent = await self._send(
-                turn,
-                len(failed),
-                n_crowded=failed.count("congestion"),
-                lease=lease,
-                endpoint=endpoint,
-                body=body,
-                pieces=request.pieces,
-                t_ready_s=t_ready_s,
-            )
-            if sent is None:
+            try:
+                result, answer = await self._send(
+                    turn,
+                    len(failed),
+                    n_crowded=failed.count("congestion"),
+                    lease=lease,
+                    endpoint=endpoint,
+                    body=body,
+                    pieces=request.pieces,
+                    t_ready_s=t_ready_s,
+                    is_patient=was_late,
+                )
+            except TooLateError:
+                # The next time it finds that connection, or goes however long another one takes.
+                was_late = True
                 continue
-            result, answer = sent
             if isinstance(result, Reply):
                 self.conversation.troubles.pop(self.role, None)
                 # Chat completions, which most requests are, name and make nothing.
@@ -467,12 +482,18 @@ class Sender:
         body: bytes,
         pieces: Pieces | None,
         t_ready_s: float,
-    ) -> tuple[Reply | Failure, Answer | Failure] | None:
-        """One attempt; None when the lease had grown too old to send on."""
+        is_patient: bool,
+    ) -> tuple[Reply | Failure, Answer | Failure]:
+        """One attempt.
+
+        Raises:
+            TooLateError: The lease had grown too old to send on. A patient request goes as soon as
+                it has a connection, however long that took.
+        """
         parts = self.parts
         t_send_s = parts.clock.now_s()
         if not may_send(parts.port, lease, t_send_s):
-            return None
+            raise TooLateError
         if parts.watch is not None:
             parts.watch.sent(self.case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
@@ -480,10 +501,20 @@ class Sender:
         result: Reply | Failure | None = None
         late_s = t_send_s - lease.granted_s
         feedback = Feedback(late_s=late_s)
+
+        def is_in_time() -> bool:
+            nonlocal late_s, feedback
+            now_s = parts.clock.now_s()
+            late_s = now_s - lease.granted_s
+            feedback = Feedback(late_s=late_s)
+            if now_s > lease.send_by_s and not is_patient:
+                return False
+            say_late(parts.port, lease, now_s)
+            return True
+
         try:
-            to = {} if pieces is None else {"pieces": pieces}
             answer = await parts.exchange.exchange(
-                endpoint, body, timeout_s=endpoint.timeout_s, **to
+                endpoint, body, timeout_s=endpoint.timeout_s, pieces=pieces, may_send=is_in_time
             )
             result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
             if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
@@ -492,46 +523,55 @@ class Sender:
                 result = replace(result, outcome="bad_request")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
+        except TooLateError:
+            outcome = "unsent"
+            raise
         finally:
             # Taken before the release, so that the records never show two requests on one seat.
             t_end_s = parts.clock.now_s()
-            if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
+            is_sent = outcome != "unsent"
+            if (
+                is_sent
+                and result is None
+                and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s)
+            ):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
             parts.port.release(lease, outcome, feedback)
-            reply = result if isinstance(result, Reply) else None
-            stream = answer.stream if isinstance(answer, Answer) else None
-            record = Attempt(
-                turn=turn,
-                attempt=attempt,
-                provider=endpoint.provider,
-                instance=endpoint.instance,
-                key=endpoint.key,
-                t_ready_s=t_ready_s,
-                t_lease_s=lease.granted_s,
-                t_send_s=t_send_s,
-                t_end_s=t_end_s,
-                outcome=outcome,
-                in_flight_at_send=lease.in_flight,
-                t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,
-                status=answer.status if isinstance(answer, Answer) else None,
-                retry_after_s=retry_after_s,
-                tokens_in=reply.tokens_in if reply else None,
-                tokens_out=reply.tokens_out if reply else None,
-                cached_tokens=reply.cached_tokens if reply else None,
-                cache_write_tokens=reply.cache_write_tokens if reply else None,
-                maybe_billed=(
-                    result.maybe_billed if isinstance(result, Failure) else result is None
-                ),
-                seat_wait_s=lease.seat_wait_s,
-                rate_wait_s=lease.rate_wait_s,
-                t_first_token_s=stream.t_first_token_s if stream is not None else None,
-                role=self.role,
-            )
-            self.conversation.attempts.append(record)
-            self.conversation.tried(turn, endpoint, body, answer, result)
-            if parts.watch is not None:
-                parts.watch.answered(self.case_id, record, lease.lane)
+            if is_sent:
+                reply = result if isinstance(result, Reply) else None
+                stream = answer.stream if isinstance(answer, Answer) else None
+                record = Attempt(
+                    turn=turn,
+                    attempt=attempt,
+                    provider=endpoint.provider,
+                    instance=endpoint.instance,
+                    key=endpoint.key,
+                    t_ready_s=t_ready_s,
+                    t_lease_s=lease.granted_s,
+                    t_send_s=t_send_s,
+                    t_end_s=t_end_s,
+                    outcome=outcome,
+                    in_flight_at_send=lease.in_flight,
+                    t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,
+                    status=answer.status if isinstance(answer, Answer) else None,
+                    retry_after_s=retry_after_s,
+                    tokens_in=reply.tokens_in if reply else None,
+                    tokens_out=reply.tokens_out if reply else None,
+                    cached_tokens=reply.cached_tokens if reply else None,
+                    cache_write_tokens=reply.cache_write_tokens if reply else None,
+                    maybe_billed=(
+                        result.maybe_billed if isinstance(result, Failure) else result is None
+                    ),
+                    seat_wait_s=lease.seat_wait_s,
+                    rate_wait_s=lease.rate_wait_s,
+                    t_first_token_s=stream.t_first_token_s if stream is not None else None,
+                    role=self.role,
+                )
+                self.conversation.attempts.append(record)
+                self.conversation.tried(turn, endpoint, body, answer, result)
+                if parts.watch is not None:
+                    parts.watch.answered(self.case_id, record, lease.lane)
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:

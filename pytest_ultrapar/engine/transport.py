@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 import zlib
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 from aiohttp.http import HttpProcessingError
 
+from pytest_ultrapar.engine.answers import TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.lean_httpx import httpx
 
@@ -403,9 +405,21 @@ class SessionTransport(httpx.AsyncBaseTransport):
         stream = Body(answer, lambda: request)
         return httpx.Response(answer.status, headers=answer.raw_headers, stream=stream)
 
-    async def send(self, address: Address, body: bytes) -> Received:
-        """As `handle_async_request`, without httpx's request and response, 25 us of CPU."""
+    async def send(
+        self, address: Address, body: bytes, may_send: Callable[[], bool] | None = None
+    ) -> Received:
+        """As `handle_async_request`, without httpx's request and response, 25 us of CPU.
+
+        Args:
+            address: Where to.
+            body: What to send.
+            may_send: Asked when there is a connection, right before the request is written.
+
+        Raises:
+            TooLateError: It might no longer be sent; its connection is kept for the next request.
+        """
         session = self._session_for(address.method, address.url)
+        asked = _MAY_SEND.set(may_send)
         try:
             answer = await session.request(
                 address.method,
@@ -421,6 +435,8 @@ class SessionTransport(httpx.AsyncBaseTransport):
         except (aiohttp.ClientError, OSError) as error:
             self._note(error, address.url)
             raise as_httpx(error, address.request(body), address.timeout.connect) from error
+        finally:
+            _MAY_SEND.reset(asked)
         stream = Body(answer, partial(address.request, body))
         return Received(answer.status, httpx.Headers(answer.raw_headers), stream)
 
@@ -435,7 +451,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
                 await session.close()
 
     def _open(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
+        connector = _Connector(
             limit=self._max_connections,
             keepalive_timeout=KEPT_S,
             ssl=self._tls,
@@ -459,7 +475,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
             if method == "POST":
                 return kept
         if self._unkept is None:
-            connector = aiohttp.TCPConnector(
+            connector = _Connector(
                 limit=self._max_connections,
                 force_close=True,
                 ssl=self._tls,
@@ -480,6 +496,31 @@ class SessionTransport(httpx.AsyncBaseTransport):
             timeout=_timeout(LONGEST_CONNECT_S),
             auto_decompress=False,
         )
+
+
+_MAY_SEND: ContextVar[Callable[[], bool] | None] = ContextVar("may_send", default=None)
+"""Of the request for which a connection is made: aiohttp hands nothing of ours through to there."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Asks, when there is a connection, whether its request may still be sent.
+
+    A new one takes a round trip, three with TLS, and longer while many are made. What limits sends
+    by the second must know.
+    """
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[aiohttp.tracing.Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its signature
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        may_send = _MAY_SEND.get()
+        if may_send is not None and not may_send():
+            connection.release()
+            raise TooLateError
+        return connection
 
 
 def _giving_up(unheard_s: float) -> Callable[[AddrInfoType], socket.socket]:

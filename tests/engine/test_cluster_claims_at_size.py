@@ -57,7 +57,14 @@ def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
         server = Counting(read_address(kv.url, {}))
         server.look()
         claiming = Claiming(
-            server, "r", "h", numbered, directory=tmp_path, patience_s=60, kin=[0], status=host.status
+            server,
+            "r",
+            "h",
+            numbered,
+            directory=tmp_path,
+            patience_s=60,
+            kin=[0],
+            status=host.status,
         )
         claiming.join(_identity(numbered), lambda *_: None)
         claiming.start(host.offered.extend, *(lambda *_: None,) * 3)
