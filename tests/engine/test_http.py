@@ -17,7 +17,7 @@ import pytest
 import respx
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.engine.answers import Answer
+from pytest_ultrapar.engine.answers import Answer, TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.transport import SessionTransport, as_httpx
@@ -228,6 +228,38 @@ def test_what_a_server_does_not_acknowledge_in_time_is_given_up():
     with full_listener() as port:
         failure = asyncio.run(go(port))
     assert (failure.outcome, failure.maybe_billed) == ("connect", False)
+
+
+def test_a_request_whose_time_is_over_when_its_connection_is_there_is_not_sent():
+    """The next one goes on that connection, and no sooner is it asked whether it may."""
+    connections: list[object] = []
+    written_when_asked: list[int] = []
+
+    async def answer(peer, request):
+        if peer not in connections:
+            connections.append(peer)
+        await peer.send(response(request.raw.rpartition(b"\r\n\r\n")[2]))
+
+    async def go() -> Answer | Failure:
+        there = endpoint(one.port)
+        client = HttpClient([there], max_connections=4)
+
+        def may_send() -> bool:
+            written_when_asked.append(len(one.requests))
+            return len(written_when_asked) > 1
+
+        try:
+            with pytest.raises(TooLateError):
+                await client.exchange(there, b"late", timeout_s=20.0, may_send=may_send)
+            return await client.exchange(there, b"sent", timeout_s=20.0, may_send=may_send)
+        finally:
+            await client.close()
+
+    with RawServer(answer) as one:
+        assert asyncio.run(go()).body == b"sent"
+    assert [request.raw.endswith(b"sent") for request in one.requests] == [True]
+    assert written_when_asked == [0, 0]
+    assert len(connections) == 1
 
 
 async def asked_once(port: int) -> Answer | Failure:

@@ -26,6 +26,7 @@ MODES = (
     "as late as allowed",
     "too late",
     "now and then",
+    "connecting",
 )
 
 
@@ -58,8 +59,12 @@ class LatePlay(Play):
             "as late as promised": max(0.0, lease.late_after_s - lease.granted_s),
             "as late as allowed": room_s,
             "too late": room_s + 0.01,
+            # Late when its connection began to be made, and later when it was there.
+            "connecting": self._rng.uniform(0.0, room_s),
             "now and then": self._rng.choice([0.0, 0.0, 0.0, self._rng.uniform(0.0, room_s)]),
         }.get(self.mode, 0.001)
+        if self.mode == "connecting" and lease.granted_s + late_s / 2 > lease.late_after_s:
+            self.later(late_s / 2, self._say_late, request_id, late_s / 2)
         self.later(late_s, self._sent, request_id, late_s)
 
     def _sent(self, request_id: int, late_s: float) -> None:

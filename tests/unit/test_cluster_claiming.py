@@ -29,11 +29,20 @@ def test_as_many_are_claimed_ahead_as_begin_in_two_looks():
     appetite = Appetite([0])
     assert appetite.wants([0], [0], [100], [50]) == [(0, FIRST)]
     assert appetite.wants([FIRST], [0], [92], [50]) == []
-    assert appetite.wants([FIRST], [FIRST], [92], [0]) == [(0, 2 * FIRST)]
-    assert appetite.wants([3 * FIRST], [FIRST], [76], [0]) == []
-    begun = 3 * FIRST - 1
-    assert appetite.wants([3 * FIRST], [begun], [76], [0]) == [(0, 2 * (begun - FIRST) - 1)]
-    assert appetite.wants([3 * FIRST], [begun], [76], [0]) == [(0, LEAST - 1)]
+    # Seats are free: twice as many as in the last look.
+    assert appetite.wants([FIRST], [FIRST], [92], [50]) == [(0, 2 * FIRST)]
+    assert appetite.wants([3 * FIRST], [FIRST], [76], [50]) == []
+    # None are: as many as in two looks of the last ones.
+    assert appetite.wants([24], [23], [76], [0]) == [(0, 10 - 1)]
+    assert appetite.wants([32], [23], [68], [0]) == []
+
+
+def test_a_burst_is_no_reason_to_claim_more_where_no_seat_is_free():
+    appetite, begun = Appetite([0]), 0
+    for n_new in (1, 0, 1, 0, 0, 4):
+        begun += n_new
+        wanted = appetite.wants([begun], [begun], [100], [1])
+    assert wanted == [(0, LEAST)]
 
 
 def test_nobody_claims_what_is_not_there():
@@ -45,9 +54,9 @@ def test_lines_that_are_kin_are_claimed_ahead_as_one():
     appetite = Appetite([0, 0, 0, 3])
     assert appetite.wants([0] * 4, [0] * 4, [3, 9, 0, 5], [9] * 4) == [(1, 7), (0, 1), (3, 5)]
     appetite = Appetite([0, 0])
-    assert appetite.wants([4, 4], [4, 4], [50, 50], [0, 0]) == [(0, 8), (1, 8)]
-    assert appetite.wants([12, 12], [5, 4], [42, 42], [0, 0]) == []
-    assert appetite.wants([12, 12], [12, 11], [42, 42], [0, 0]) == [(0, 14), (1, 13)]
+    assert appetite.wants([4, 4], [4, 4], [50, 50], [9, 99]) == [(0, 8), (1, 8)]
+    assert appetite.wants([12, 12], [5, 4], [42, 42], [9, 99]) == []
+    assert appetite.wants([12, 12], [12, 11], [42, 42], [9, 99]) == [(0, 14), (1, 13)]
 
 
 def test_a_host_claims_no_more_than_it_could_send_and_nothing_without_a_part():

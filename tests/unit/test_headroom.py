@@ -90,6 +90,20 @@ def test_send_later_than_promised_is_made_up_for_by_all_that_follow():
     assert second_s - first_s == pytest.approx(0.105)
 
 
+def test_sends_that_are_late_together_are_made_up_for_together():
+    """Such as those of a start: what counts is the distance of those behind one to it."""
+    play = one_key(qps=10)
+    first, second = granted(play), granted(play)
+    began_s = play.leases[second].granted_s
+    for request, late_s in ((first, 0.12), (second, 0.07)):
+        play.sent_late("gw0", play.leases[request].lease_id, late_s)
+    third_s = play.leases[granted(play)].granted_s
+    assert third_s - began_s == pytest.approx(0.105 + 0.07)
+    # Said later: 0.1 in all, of which 0.07 are there already.
+    play.sent_late("gw0", play.leases[second].lease_id, 0.15)
+    assert play.leases[granted(play)].granted_s - third_s == pytest.approx(0.105 + 0.03)
+
+
 def test_send_that_would_cost_more_than_its_place_is_not_sent():
     play = one_key(qps=10)
     lease = play.leases[granted(play)]

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ultrapar.apis.openai import API, OpenAi
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease, LeaseRequest
-from pytest_ultrapar.engine.answers import Answer
+from pytest_ultrapar.engine.answers import Answer, TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
@@ -40,11 +40,13 @@ class Ledger:
         self._too_old = too_old
         self.asked: list[LeaseRequest] = []
         self.given_back: list[str] = []
+        self.late_s: list[float | None] = []
+        self.said_late_s: list[float] = []
 
     def lease(self, number: int) -> Lease:
         now_s = self._clock.now_s()
         send_by_s = now_s - 1 if number in self._too_old else now_s + 60
-        return Lease(number, LANE, now_s, send_by_s, 0.0, 0.0, 1)
+        return Lease(number, LANE, now_s, send_by_s, 0.0, 0.0, 1, late_after_s=now_s + 30)
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         self.asked.append(request)
@@ -53,8 +55,13 @@ class Ledger:
         return future
 
     def release(self, lease: Lease, outcome: str, feedback=NO_FEEDBACK) -> None:
-        del lease, feedback
+        del lease
         self.given_back.append(outcome)
+        self.late_s.append(feedback.late_s)
+
+    def sent_late(self, lease: Lease, late_s: float) -> None:
+        del lease
+        self.said_late_s.append(late_s)
 
 
 class Answers:
@@ -124,6 +131,48 @@ def test_retry_whose_lease_grew_too_old_draws_on_the_budget_once():
 
     assert [request.after for request in ledger.asked] == [LANE, None]
     assert ledger.given_back == ["overload", "unsent", "ok"]
+
+
+class Connecting(Answers):
+    """Like one whose connections take so many seconds, one after the other."""
+
+    def __init__(self, clock: HandClock, seconds: list[float], *answers: Answer) -> None:
+        super().__init__(*answers)
+        self._clock, self._seconds = clock, seconds
+
+    async def exchange(self, endpoint: Endpoint, body: bytes, **how: object) -> Answer:
+        self._clock.time_s += self._seconds.pop(0)
+        if not how["may_send"]():
+            raise TooLateError
+        return await super().exchange(endpoint, body)
+
+
+@pytest.mark.parametrize(
+    ("connect_s", "given_back", "said_s"),
+    [
+        ([10.0], ["ok"], []),
+        ([40.0], ["ok"], [40.0]),
+        ([70.0, 0.0], ["unsent", "ok"], []),
+        # Where each takes too long the second is waited for: else nothing would ever be sent.
+        ([70.0, 80.0], ["unsent", "ok"], [80.0]),
+    ],
+)
+def test_request_is_as_late_as_its_connection(connect_s, given_back, said_s):
+    async def play() -> tuple[Ledger, Connecting, Llm]:
+        clock = HandClock()
+        ledger = Ledger(clock)
+        server = Connecting(clock, [*connect_s], fine())
+        llm = client(ledger, server, clock, until_s=1e6)
+        assert (await llm.chat(MESSAGES)).text == "fine"
+        await llm.close()
+        return ledger, server, llm
+
+    ledger, server, llm = asyncio.run(play())
+    assert ledger.given_back == given_back
+    assert ledger.late_s == connect_s
+    assert ledger.said_late_s == said_s
+    assert len(server.bodies) == 1
+    assert [one.outcome for one in llm._sender.conversation.attempts] == ["ok"]
 
 
 @pytest.mark.parametrize(
