@@ -46,8 +46,8 @@ FIRST, LEAST = 8, 2
 LOOK_S, IDLE_S = 0.2, 1.0
 """Seconds between two looks while there is something to claim, and while there is not."""
 RECENT = 5
-"""Looks: so many tell how many cases begin in one. Of phase 5.3 on three hosts, where 2.5 begin in a
-second, the last one alone took 1.04 of one host's time, as what begins comes in bursts."""
+"""Looks: so many tell how many cases begin in one. By the last one alone phase 5.3 on three hosts,
+where 2.5 begin in a second, took 1.04 of one host's time: they begin in bursts."""
 SOON_S = 0.02
 """While cases wait for others to end, the next look comes so soon after one of ours did."""
 STILL_S, STUCK_S = 5.0, 60.0

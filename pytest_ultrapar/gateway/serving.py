@@ -263,6 +263,7 @@ class Serving:
                 tokens=tokens,
                 conversation=self._conversation,
                 gateway=self._gateway,
+                unheard_s=None if self._sharing is None else self._sharing.unheard_s,
             ),
             record=self._record,
             ended=lambda _: None,

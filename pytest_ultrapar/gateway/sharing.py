@@ -97,6 +97,13 @@ class GatewaySharing:
         """The server, for people."""
         return self._address.shown
 
+    @property
+    def unheard_s(self) -> float:
+        """How long a request may be on its way to the provider (`HttpClient`)."""
+        from pytest_ultrapar.cluster.ledger import UNHEARD_MS  # noqa: PLC0415 - with a cluster only
+
+        return UNHEARD_MS / 1000
+
     def days(self) -> tuple[DailyLimit, ...]:
         """What counts days, apart from what is counted without the server."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self._address.label)

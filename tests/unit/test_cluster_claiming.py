@@ -34,7 +34,7 @@ def test_as_many_are_claimed_ahead_as_begin_in_two_looks():
     assert appetite.wants([3 * FIRST], [FIRST], [76], [50]) == []
     # None are: as many as in two looks of the last ones.
     assert appetite.wants([24], [23], [76], [0]) == [(0, 10 - 1)]
-    assert appetite.wants([32], [23], [68], [0]) == []
+    assert appetite.wants([33], [23], [67], [0]) == []
 
 
 def test_a_burst_is_no_reason_to_claim_more_where_no_seat_is_free():
