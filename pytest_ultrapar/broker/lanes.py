@@ -315,7 +315,7 @@ class LimitState(Wake):
                 later sends wait for already.
         """
         for headroom, pacers in self.headrooms:
-            owed_s = headroom.make_up(late_s, made_up_s.get(headroom, headroom.made_up_s))
+            owed_s = headroom.make_up(late_s, made_up_s[headroom])
             if owed_s > 0:
                 for pacer in pacers:
                     if isinstance(pacer, Pacer):

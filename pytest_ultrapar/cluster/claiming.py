@@ -84,8 +84,7 @@ def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
     firsts: dict[frozenset[tuple[str, ...]], int] = {}
     for at, line in enumerate(lines):
         of_model = frozenset(limits.get(line.model, ()))
-        has_limits = bool(of_model) and all(of_model)
-        is_alone = line.group is not None or not has_limits
+        is_alone = line.group is not None or not of_model or () in of_model
         found.append(at if is_alone else firsts.setdefault(of_model, at))
     return found
 

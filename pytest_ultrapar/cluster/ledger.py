@@ -21,7 +21,7 @@ that was answered."""
 EXPIRE_MS = 5_000
 """After so long without a call a host is taken for dead. More than twice `STOP_MS`: a host's clock
 may go at half its speed."""
-UNHEARD_MS = EXPIRE_MS - STOP_MS
+UNHEARD_S = (EXPIRE_MS - STOP_MS) / 1000
 """What the provider's host did not acknowledge for so long never arrives: nothing that was sent
 with a part of a limit may come when others have that part."""
 

@@ -499,14 +499,13 @@ class Sender:
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
+        feedback: Feedback | None = None
         late_s = t_send_s - lease.granted_s
-        feedback = Feedback(late_s=late_s)
 
         def is_in_time() -> bool:
-            nonlocal late_s, feedback
+            nonlocal late_s
             now_s = parts.clock.now_s()
             late_s = now_s - lease.granted_s
-            feedback = Feedback(late_s=late_s)
             if now_s > lease.send_by_s and not is_patient:
                 return False
             say_late(parts.port, lease, now_s)
@@ -537,6 +536,8 @@ class Sender:
             ):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
+            if feedback is None:
+                feedback = Feedback(late_s=late_s)
             parts.port.release(lease, outcome, feedback)
             if is_sent:
                 reply = result if isinstance(result, Reply) else None

@@ -100,9 +100,9 @@ class GatewaySharing:
     @property
     def unheard_s(self) -> float:
         """How long a request may be on its way to the provider (`HttpClient`)."""
-        from pytest_ultrapar.cluster.ledger import UNHEARD_MS  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - with a cluster only
 
-        return UNHEARD_MS / 1000
+        return UNHEARD_S
 
     def days(self) -> tuple[DailyLimit, ...]:
         """What counts days, apart from what is counted without the server."""

@@ -137,9 +137,9 @@ def _unheard_s(options: Options) -> float | None:
     """How long a request may be on its way to the provider, where others share its limits."""
     if options.cluster_run is None:
         return None
-    from pytest_ultrapar.cluster.ledger import UNHEARD_MS  # noqa: PLC0415 - with a cluster only
+    from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - with a cluster only
 
-    return UNHEARD_MS / 1000
+    return UNHEARD_S
 
 
 async def _no_broker() -> BrokerPort:
