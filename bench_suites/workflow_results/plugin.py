@@ -51,6 +51,9 @@ class WorkflowResults:
         """Write the aggregate and keep the tables. Controller, once, when results are written."""
         if run.summary is None:
             return
+        if run.manifest.host is not None and not run.summary.statistics.n_final:
+            # A host to which the others left no case.
+            return
         try:
             phases = phases_in(run.directory)
             if phases:

@@ -392,7 +392,12 @@ def _audited(
 
 
 def _most_tokens(sends: Sequence[tuple[float, int]], window_s: float) -> int:
-    """The most tokens of these sends, in order of time, in any window of this length."""
+    """The most tokens of these sends, in order of time, in any window of this length.
+
+    None if it is negative: clocks that differ by more than a window say nothing of it.
+    """
+    if window_s < 0:
+        return 0
     most = now = first = 0
     for sent_s, tokens in sends:
         now += tokens
@@ -422,9 +427,11 @@ def _most_in_flight(sends: Floats, ends: Floats) -> int:
 
 
 def _most_within(sends: Floats, window_s: float) -> int:
-    """The most of these moments, sorted, in any window of this length."""
+    """The most of these moments, sorted, in any window of this length; none if it is negative."""
     import numpy as np  # noqa: PLC0415 - as above
 
+    if window_s < 0:
+        return 0
     number = np.arange(len(sends))
     first = np.searchsorted(sends, sends - window_s)
     # What the subtraction has rounded away decides about both ends of a window.

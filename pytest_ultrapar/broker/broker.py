@@ -138,7 +138,7 @@ class LaneBroker:
         self._n_requests = 0
         self.trouble = ""
         self.shares: list[ShareStatus] = []
-        self.lowered: list[str] = []
+        self.notes: list[str] = []
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
         """Make a worker known.
@@ -450,7 +450,7 @@ class LaneBroker:
             trouble=self.trouble,
             groups=self._progress_of_groups() if self._table.shared else [],
             shares=self.shares,
-            lowered=self.lowered,
+            notes=self.notes,
         )
 
     def _progress_of_groups(self) -> list[GroupProgress]:

@@ -309,8 +309,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         groups: Where hosts share limits: those of the assignment.
         trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
         shares: Where hosts share limits, what this host was told last of each; empty before.
-        lowered: Limits that are lower than the pool says, since others who share them say less: a
-            sentence each.
+        notes: What people should know of them, a sentence each: a limit that is lower than the pool
+            says, since others who share it say less; one that is closed.
     """
 
     now_s: float
@@ -325,7 +325,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     trouble: str = ""
     groups: list[GroupProgress] = []
     shares: list[ShareStatus] = []
-    lowered: list[str] = []
+    notes: list[str] = []
 
 
 class BrokerPort(Protocol):

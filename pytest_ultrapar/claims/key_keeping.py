@@ -158,13 +158,8 @@ def keep_keys(
     Raises:
         ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
     """
-    try:
+    with line:
         return _keep(keys, run, how, line, group, clock=clock, pause=pause, option=option)
-    except KeyboardInterrupt:
-        line.give_up()
-        raise
-    finally:
-        line.end()
 
 
 def _keep(

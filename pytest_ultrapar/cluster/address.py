@@ -1,4 +1,4 @@
-"""Where the server of a cluster is, and whether it can be used: a URL, checked before a run.
+"""Where the server of a cluster is, and what is asked of it by name, checked before a run.
 
 A URL with a password comes from the environment alone, for everybody on a machine can read its
 command lines.
@@ -10,13 +10,14 @@ import hashlib
 import ipaddress
 import re
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.secret import Secret
-from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.report.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,7 @@ DEFAULT_PORT = 6379
 SCHEMES = ("redis", "rediss", "unix")
 _LEAST_REDIS, _LEAST_VALKEY = (6, 2), (7, 2)
 _MOST_DIGITS = 5
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FORM = "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, or unix:///PATH"
 _PARAMETERS = ("prefix", "ca_file", "trusted", "database")
@@ -58,8 +60,8 @@ class ClusterAddress:
     def shown(self) -> str:
         """As it may be shown: `redis://db.example:6379/0`."""
         if self.path:
-            return f"unix://{visible(self.path)}"
-        host = visible(f"[{self.host}]" if ":" in self.host else self.host)
+            return f"unix://{one_line(self.path)}"
+        host = one_line(f"[{self.host}]" if ":" in self.host else self.host)
         return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
 
     @property
@@ -115,14 +117,50 @@ def read_address(
     return _parse(named, VARIABLE, is_public=False) if named else None
 
 
+def check_name(name: str, option: str) -> None:
+    """Make sure that a run or a host may be called so.
+
+    Args:
+        name: The name.
+        option: By which it was given, for messages.
+
+    Raises:
+        ConfigError: It is empty, too long or has other characters.
+    """
+    if not _NAME.fullmatch(name):
+        msg = (
+            f"{option} must be 1 to 100 letters, digits, '.', '_' or '-' "
+            f"(got {one_line(name):.120})"
+        )
+        raise ConfigError(msg)
+
+
+def check_installed(what: str) -> None:
+    """Make sure that the client of the server is there, and load nothing of it.
+
+    Args:
+        what: What needs it, for messages.
+
+    Raises:
+        ConfigError: redis-py is not installed.
+    """
+    if find_spec("redis") is None:
+        msg = f"{what} needs redis-py: pip install 'pytest-ultrapar[cluster]'"
+        raise ConfigError(msg)
+
+
 def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     try:
         url = urlsplit(text)
         port = url.port
     except ValueError:
-        raise _refused(where, "is no URL") from None
+        raise _refused(where, "is not a URL") from None
     if url.scheme not in SCHEMES or "://" not in text:
         raise _refused(where, "must begin with redis://, rediss:// or unix://")
+    if "#" in text or "@" in url.path + url.query:
+        # Before anything of it is shown: what follows may be the rest of a password.
+        why = "has a '/', '?', '#' or '@' in it that must be written %2F, %3F, %23 or %40"
+        raise _refused(where, why)
     password = unquote(url.password) if url.password else None
     if password is not None and is_public:
         msg = (
@@ -132,13 +170,15 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
         raise ConfigError(msg)
     said = _parameters(url, where)
     is_socket = url.scheme == "unix"
+    if port == 0:
+        raise _refused(where, "names port 0")
     if is_socket and (not url.path or url.hostname):
         raise _refused(where, "names no socket")
     if not is_socket and not url.hostname:
         raise _refused(where, "names no host")
     address = ClusterAddress(
         host="" if is_socket else url.hostname or "",
-        port=port or DEFAULT_PORT,
+        port=DEFAULT_PORT if port is None else port,
         path=unquote(url.path) if is_socket else "",
         database=_database(said.get("database", "0") if is_socket else url.path[1:] or "0", where),
         user=unquote(url.username) if url.username else None,
@@ -167,7 +207,7 @@ def _parameters(url: SplitResult, where: str) -> dict[str, str]:
     if not _PREFIX.fullmatch(said.get("prefix", "default")):
         raise _refused(where, "has a prefix that is not 1 to 64 letters, digits, '.', '_' or '-'")
     if said.get("trusted", "no") not in {"yes", "no"}:
-        raise _refused(where, "says something else than yes or no for trusted")
+        raise _refused(where, "has a trusted that is neither yes nor no")
     ca_file = said.get("ca_file")
     if ca_file is not None and url.scheme != "rediss":
         raise _refused(where, "has a ca_file, which only rediss:// uses")
@@ -178,7 +218,7 @@ def _parameters(url: SplitResult, where: str) -> dict[str, str]:
 
 def _database(text: str, where: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise _refused(where, "ends in something else than the number of a database")
+        raise _refused(where, "does not end in the number of a database")
     return int(text)
 
 
@@ -214,11 +254,13 @@ class ServerFacts:
     forgets: bool
 
 
-def server_facts(server: Mapping[str, Any], persistence: Mapping[str, Any]) -> ServerFacts:
-    """What two sections of `INFO` say.
+def server_facts(
+    server: Mapping[str, Any], persistence: Mapping[str, Any], memory: Mapping[str, Any]
+) -> ServerFacts:
+    """What three sections of `INFO` say.
 
     Raises:
-        ConfigError: It is too old, or no server by itself.
+        ConfigError: It is too old, no server by itself, or removes keys when its memory is full.
     """
     is_valkey = "valkey_version" in server
     version = str(server["valkey_version" if is_valkey else "redis_version"])
@@ -232,6 +274,13 @@ def server_facts(server: Mapping[str, Any], persistence: Mapping[str, Any]) -> S
         msg = (
             "the server does not say its run_id in INFO, by which it is seen that it forgot "
             "something: name the server itself and not a proxy before it"
+        )
+        raise ConfigError(msg)
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if int(memory.get("maxmemory", 0)) and policy != "noeviction":
+        msg = (
+            f"the server has maxmemory-policy {one_line(str(policy))}: when its memory is full it "
+            "would remove what hosts hold of limits; set it to noeviction"
         )
         raise ConfigError(msg)
     return ServerFacts(f"{name} {version}", str(run_id), not int(persistence.get("aof_enabled", 0)))

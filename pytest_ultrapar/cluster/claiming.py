@@ -29,7 +29,7 @@ from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import refuse_other
 from pytest_ultrapar.cluster.server import NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.report.text import counted, one_line, shorten, visible
 from pytest_ultrapar.store.cases_file import CLAIMED_NAME
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ one call would keep it for a second."""
 MOST_UNGRADED = 2_000
 """Answered cases that wait for their tests: with more, a host claims none. Answers that come faster
 than tests run would else all be one host's, which others cannot help, and be lost with it."""
+LEAVE_TRIES = 3
+_MOST_OF_A_NAME = 40
+"""Characters of the name of a host."""
 SAID_S = 3.0
 """Trouble that is over sooner is not worth a line."""
 
@@ -217,8 +220,8 @@ class Claiming:
         self._lost: Callable[[str], object] = lambda _: None
         self._troubled: Callable[[str], object] = lambda _: None
         self._trouble = ""
-        self._has_warned = False
-        self._lowered: set[str] = set()
+        self._has_warned = self._is_drained = False
+        self._noted: set[str] = set()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -226,6 +229,19 @@ class Claiming:
     def n_claimed(self) -> int:
         """Cases that this host ever claimed."""
         return self._n_claimed
+
+    @property
+    def n_done(self) -> int:
+        """Cases of the run that are finished, with those of this host that were not told yet."""
+        told = 0 if self.said is None else self.said.n_done
+        return told + len(self._done) + len(self._failed) + len(self._new)
+
+    @property
+    def n_failed(self) -> int:
+        """Those of them without an answer."""
+        told = 0 if self.said is None else self.said.n_failed
+        n_new = sum(outcome == "infra" for _, outcome in self._new)
+        return told + len(self._failed) + n_new
 
     @property
     def n_lost(self) -> int:
@@ -259,7 +275,7 @@ class Claiming:
                 time.sleep(IDLE_S)
                 continue
             if isinstance(said, Claimed):
-                return self._joined(said)
+                return self._joined(self._checked(said))
             if isinstance(said, OtherRun):
                 raise refuse_other(self._run, identity, said.identity)
             assert isinstance(said, SameName)
@@ -272,7 +288,7 @@ class Claiming:
             silent_ms = said.silent_ms
             waiting(
                 f'the host "{visible(self._name)}" to be taken for dead',
-                f": a process of that name is heard of until {SILENT_MS // 1000} s after its end",
+                f": a host that was killed keeps its name for {SILENT_MS // 1000} s",
             )
             time.sleep(IDLE_S)
 
@@ -289,8 +305,8 @@ class Claiming:
             offer: Called with positions in pytest's collection that this host has to run.
             over: Called once, when nothing is left to run on any host.
             lost: Called once, when the server could not be used for too long, with why.
-            troubled: Called with a sentence when it cannot be used for now, or a limit is lower
-                than the pool says.
+            troubled: Called with a sentence when it cannot be used for now, a limit is lower than
+                the pool says, or the host was drained.
         """
         self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
         self._thread = threading.Thread(target=self._claim_on, name="ultrapar-claims", daemon=True)
@@ -312,9 +328,12 @@ class Claiming:
         if self._host:
             self._collect()
             call = LeaveCall(host=self._host, life=self._life, done=self._done, failed=self._failed)
-            # Where it is not heard, its claims come back when the host is taken for dead.
-            with suppress(UltraparError):
-                self._server.claim(self._run, call)
+            # Where it is not heard, its claims come back when the host is taken for dead, and what
+            # it finished since the last look is run again.
+            for _ in range(LEAVE_TRIES):
+                with suppress(UltraparError):
+                    self._server.claim(self._run, call)
+                    break
         self._server.close()
 
     # -- the thread --------------------------------------------------------------------------------
@@ -323,32 +342,32 @@ class Claiming:
         try:
             self._claim_until_over()
         except Exception as error:  # noqa: BLE001 - whatever it was, all would wait for ever
-            self._lost(f"cases cannot be claimed any more: {error!r}")
+            self._lost(f"cases cannot be claimed any more: {error!r} (please report it)")
 
     def _claim_until_over(self) -> None:
-        is_new_server = False
+        may_be_another = is_another = False
         last_well_s = time.monotonic()
         call: ClaimCall | None = None
         while not self._stop.is_set():
             call = call or self._next_call()
             trouble = ""
             try:
-                if is_new_server:
-                    # What it was told last it may have forgotten.
-                    is_new_server = self._server.is_another()
-                said = None if is_new_server else self._server.claim(self._run, call)
+                # One that started anew may have forgotten what it was told last: until it has
+                # heard all, nothing else is said to it.
+                is_another = is_another or (may_be_another and self._server.is_another())
+                said = None if is_another else self._server.claim(self._run, call)
                 if isinstance(said, Claimed):
-                    self._take(said, call)
+                    self._take(self._checked(said), call)
                 else:
                     said = self._come_back()
-                    is_new_server = False
-                call = None
+                    is_another = False
+                call, may_be_another = None, self._server.was_reconnected()
             except _TakenError as error:
                 self._lost(str(error))
                 return
             except UltraparError as error:
                 # What it refuses now, such as writes while its disk is full, it may take soon.
-                trouble, said, is_new_server = str(error), None, True
+                trouble, said, may_be_another = str(error), None, True
             # Whoever renews the limits may be in trouble alone.
             trouble = trouble or self._trouble
             if not trouble:
@@ -393,10 +412,11 @@ class Claiming:
             self._counts.hear(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = time.monotonic()
-            self._trouble = status.trouble
-            for sentence in status.lowered:
-                if sentence not in self._lowered:
-                    self._lowered.add(sentence)
+            # Keys of which nothing is shared may be asked all the while.
+            self._trouble = "" if status.in_flight else status.trouble
+            for sentence in status.notes:
+                if sentence not in self._noted:
+                    self._noted.add(sentence)
                     self._troubled(sentence)
         assert self.said is not None
         counts = self._counts
@@ -433,11 +453,19 @@ class Claiming:
         return len(self._holding) - self._n_open() > MOST_UNGRADED
 
     def _take(self, said: Claimed, call: ClaimCall) -> None:
-        given, again = [], []
+        if said.drained and not self._is_drained:
+            self._is_drained = True
+            said_so = "this host is being drained: it finishes what it has begun, then ends"
+            self._troubled(said_so)
+        if self.said is not None and said.n_dead > self.said.n_dead:
+            self._troubled(told_of_dead(said.last_dead, said.n_dead - self.said.n_dead))
+        given, done, failed = [], [], []
         for number in said.given:
-            if number in self._all_done or number in self._all_failed:
-                # Finished here: the server forgot it, or it was reopened.
-                again.append(number)
+            # Finished here: the server forgot it, or it was reopened.
+            if number in self._all_done:
+                done.append(number)
+            elif number in self._all_failed:
+                failed.append(number)
             elif number not in self._holding:
                 given.append(number)
         cases = [self._cases.cases[number] for number in given]
@@ -448,8 +476,8 @@ class Claiming:
         self._seq += 1
         for numbers in (call.done, call.failed):
             self._holding.difference_update(numbers)
-        self._done = self._done[len(call.done) :] + again
-        self._failed = self._failed[len(call.failed) :]
+        self._done = self._done[len(call.done) :] + done
+        self._failed = self._failed[len(call.failed) :] + failed
         if not given:
             return
         self._busy_s = time.monotonic()
@@ -466,6 +494,7 @@ class Claiming:
         if not isinstance(said, Claimed):
             msg = f'run "{self._run}" goes on without this host: another one took its name'
             raise _TakenError(msg)
+        self._checked(said)
         # The rest is said while nobody is given a case yet.
         self._done = sorted(self._all_done.difference(call.done))
         self._failed = sorted(self._all_failed.difference(call.failed))
@@ -486,6 +515,24 @@ class Claiming:
             open_of=self._open_of(),
         )
 
+    def _checked(self, said: Claimed) -> Claimed:
+        """What was said, if it can be of this run.
+
+        Raises:
+            ConfigError: It cannot: somebody else wrote to the run's keys.
+        """
+        n_lines, n_cases = len(self._cases.ranges), len(self._cases)
+        by_line = (said.unclaimed, said.claimable)
+        is_ours = (
+            all(len(one) == n_lines and min(one, default=0) >= 0 for one in by_line)
+            and all(0 <= number < n_cases for number in (*said.given, *said.lost))
+            and min(said.n_done, said.n_open) >= 0
+        )
+        if not is_ours:
+            what = "cases that the run does not have"
+            raise self._server.strange(what)
+        return said
+
     def _joined(self, said: Claimed) -> Claimed:
         self._host, self._seq, self.said = said.host, 0, said
         self._lost_cases.update(said.lost)
@@ -498,6 +545,16 @@ class Claiming:
             self._counts.report(number, outcome)
             (self._failed if failed else self._done).append(number)
             (self._all_failed if failed else self._all_done).add(number)
+
+
+def told_of_dead(name: str, n: int) -> str:
+    """That so many hosts were taken for dead, by the name of one; anybody may have written it."""
+    name = shorten(one_line(name), _MOST_OF_A_NAME)
+    silent = f"silent for {SILENT_MS // 1000} s"
+    if n > 1:
+        others = counted(n - 1, "other host")
+        return f"host {name} and {others} have been {silent}; their unfinished cases run elsewhere"
+    return f"host {name} has been {silent}; its unfinished cases run elsewhere"
 
 
 def _told(status: BrokerStatus) -> str:

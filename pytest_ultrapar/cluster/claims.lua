@@ -65,9 +65,16 @@ local function release(host)
   redis.call('ZREM', SEEN, host)
 end
 
-local function forget_silent(silent_ms)
+-- The others are told of those that are gone. Whoever was away itself knows nothing of others: all
+-- may have lost the server.
+local function forget_silent(silent_ms, knows)
   for _, host in ipairs(redis.call('ZRANGEBYSCORE', SEEN, '-inf', now_ms - silent_ms)) do
+    local text = redis.call('HGET', HOSTS, host)
     release(host)
+    local readable, told = pcall(cjson.decode, text or '')
+    if knows and readable and type(told) == 'table' and type(told.name) == 'string' then
+      redis.call('HSET', RUN, 'n_dead', (number(RUN, 'n_dead') or 0) + 1, 'last_dead', told.name)
+    end
   end
 end
 
@@ -83,6 +90,11 @@ local function finish(cases, has_failed)
       redis.call('ZREM', FAILED, case)
     end
   end
+end
+
+-- Hosts that are gone are forgotten; of those that finished something there are results.
+local function note_finisher(name)
+  if #call.done + #call.failed > 0 then redis.call('HSET', RUN, 'finisher:' .. name, 1) end
 end
 
 -- Claims that a host had before it was taken for dead, or before the server forgot them.
@@ -109,14 +121,16 @@ local function read_rules()
   end
 end
 
--- What is left of each line and open of each group, as it is now. Tables here count from 1.
-local left, open = {}, {}
+-- What is left of each line and open of each group, as it is now, and what follows for each lock.
+-- Tables here count from 1.
+local left, open, locks = {}, {}, {}
 local function look_at(line)
   local cursor = tonumber(redis.call('HGET', CURSORS, line - 1) or lines[line][1])
   left[line] = lines[line][2] - cursor
     + redis.call('ZCOUNT', BACK, lines[line][1], '(' .. lines[line][2])
 end
 local function look()
+  locks = {}
   if not lines then read_rules() end
   for line = 1, #lines do look_at(line) end
   for group = 1, #groups do open[group] = number(GROUPS, 'open:' .. group - 1) end
@@ -147,20 +161,25 @@ end
 local function may_lock(group)
   local lock = groups[group].lock
   if lock < 0 then return true end
-  local first = nil
-  local holder = redis.call('HGET', GROUPS, 'lock:' .. lock)
-  if holder then
-    holder = tonumber(holder) + 1
-    if not is_over(holder) and (open[holder] > 0 or is_startable(holder)) then first = holder end
-  end
-  for other, rule in ipairs(groups) do
-    if rule.lock == lock then
-      -- Even one that has lost the lock, as a server that forgets loses all.
-      if other ~= group and open[other] > 0 then return false end
-      if not first and n_left(other) > 0 and is_startable(other) then first = other end
+  local known = locks[lock]
+  if not known then
+    known = { n_open = 0 }
+    locks[lock] = known
+    local holder = redis.call('HGET', GROUPS, 'lock:' .. lock)
+    if holder then
+      holder = tonumber(holder) + 1
+      if not is_over(holder) and (open[holder] > 0 or is_startable(holder)) then known.first = holder end
+    end
+    for other, rule in ipairs(groups) do
+      if rule.lock == lock then
+        if open[other] > 0 then known.n_open = known.n_open + 1 end
+        if not known.first and n_left(other) > 0 and is_startable(other) then known.first = other end
+      end
     end
   end
-  return first == group
+  -- Others may be under way although they lost the lock, as a server that forgets loses all.
+  local n_others = known.n_open - (open[group] > 0 and 1 or 0)
+  return n_others == 0 and known.first == group
 end
 
 -- How many cases of a line may be claimed now.
@@ -201,6 +220,7 @@ local function give(host, line, n, given)
   end
   if at > cursor then redis.call('HSET', CURSORS, line - 1, at) end
   look_at(line)
+  locks = {}
   local group, n_given = group_of[line], #given - before
   if not group or n_given == 0 then return end
   open[group] = open[group] + n_given
@@ -248,7 +268,7 @@ local function answer(host, given)
   return {
     'ok', tonumber(host), redis.call('ZCARD', SEEN), number(RUN, 'n_done'), redis.call('ZCARD', FAILED),
     n_open, elected == tostring(host) and 1 or 0, waits_ms(), left, can, given,
-    is_drained(host) and 1 or 0,
+    is_drained(host) and 1 or 0, number(RUN, 'n_dead') or 0, redis.call('HGET', RUN, 'last_dead') or '',
   }
 end
 
@@ -268,7 +288,7 @@ if call.op == 'reopen' then
 end
 
 if call.op == 'join' then
-  forget_silent(call.silent_ms)
+  forget_silent(call.silent_ms, not call.comes_back)
   local identity = redis.call('HGET', RUN, 'identity')
   if identity and identity ~= call.identity then return {'other', identity} end
   local hosts = redis.call('HGETALL', HOSTS)
@@ -297,6 +317,7 @@ if call.op == 'join' then
     name = call.name, life = call.life, joined_ms = now_ms, said = call.said}))
   finish(call.done, false)
   finish(call.failed, true)
+  note_finisher(call.name)
   local lost = take_again(host, call.holding)
   set_open(host, #call.holding)
   set_held(host, call.open_of)
@@ -322,16 +343,20 @@ end
 
 local host = call.host
 local hosted = redis.call('HGET', HOSTS, host)
-if not hosted or cjson.decode(hosted).life ~= call.life then return {'unknown'} end
+-- A host comes back to a run of which only a part is there, and says what it was.
+local is_whole = redis.call('HEXISTS', RUN, 'lines') == 1
+if not is_whole or not hosted or cjson.decode(hosted).life ~= call.life then return {'unknown'} end
 if call.op == 'leave' then
   finish(call.done, false)
   finish(call.failed, true)
+  note_finisher(cjson.decode(hosted).name)
   release(host)
   expire()
   return {'left'}
 end
+local seen_ms = tonumber(redis.call('ZSCORE', SEEN, host) or '0')
 redis.call('ZADD', SEEN, now_ms, host)
-forget_silent(call.silent_ms)
+forget_silent(call.silent_ms, seen_ms > now_ms - call.silent_ms)
 local last = redis.call('HGET', GIVEN, host)
 last = last and cjson.decode(last) or {seq = -1}
 if last.seq == call.seq then
@@ -365,5 +390,6 @@ redis.call('HSET', GIVEN, host, cjson.encode({seq = call.seq, given = given}))
 local told = cjson.decode(hosted)
 told.said, told.n_done = call.said, (told.n_done or 0) + #call.done + #call.failed
 redis.call('HSET', HOSTS, host, cjson.encode(told))
+note_finisher(told.name)
 expire()
 return answer(host, given)

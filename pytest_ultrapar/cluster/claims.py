@@ -159,6 +159,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
         claimable: Those of them that the rules of their groups allow now.
         given: Cases that are this host's from now on.
         drained: Whether an operator wants the host to begin nothing more.
+        n_dead: Hosts that were ever taken for dead.
+        last_dead: The name of the last one; anybody may have written it.
         lost: Cases that it held and that others have, or have done, by now; after a `JoinCall`.
     """
 
@@ -173,6 +175,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     claimable: list[int]
     given: list[int] = []
     drained: bool = False
+    n_dead: int = 0
+    last_dead: str = ""
     lost: list[int] = []
 
     @property
@@ -214,7 +218,7 @@ def read_answer(said: Sequence[Any]) -> ClaimAnswer | None:
     """
     match said:
         case [b"ok", int(host), int(n_hosts), int(n_done), int(n_failed), int(n_open), *rest]:
-            elected, waits_ms, unclaimed, claimable, given, drained, *lost = rest
+            elected, waits_ms, unclaimed, claimable, given, drained, n_dead, name, *lost = rest
             return Claimed(
                 host=host,
                 n_hosts=n_hosts,
@@ -227,6 +231,8 @@ def read_answer(said: Sequence[Any]) -> ClaimAnswer | None:
                 claimable=claimable,
                 given=given,
                 drained=bool(drained),
+                n_dead=n_dead,
+                last_dead=name.decode(errors="replace"),
                 lost=lost[0] if lost else [],
             )
         case [b"other", bytes(identity)]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,13 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     Raises:
         NoAnswerError, ConfigError: As `ClusterServer.renew`.
     """
-    closed = [row for row in server.ledger().rows if row.awaits and not row.closed_s]
+    closed = [row for row in server.ledger().rows if row.awaits]
+    if soon_s := max((row.closed_s for row in closed), default=0.0):
+        yield (
+            f"all limits are closed for {duration(soon_s)} more, since the server began anew; ask "
+            "again then"
+        )
+        return
     if not closed:
         yield "no limit per day and no budget is closed"
         return

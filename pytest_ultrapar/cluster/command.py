@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.cluster.shards import whole_of, with_shards
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.text import counted, visible
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
     from pytest_ultrapar.cluster.status import Status
@@ -20,40 +20,52 @@ if TYPE_CHECKING:
 NAME = "cluster"
 SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, open a day"
 DESCRIPTION = """\
-What the hosts that share runs and limits on a Redis or Valkey server are doing.
+What the hosts that share runs and limits on a Redis or Valkey server are doing, and what an
+operator may change.
 
-    ultrapar cluster status [RUN]        runs and their hosts, limits and who has them
-    ultrapar cluster drain RUN HOST      the host begins nothing more, and ends
-    ultrapar cluster forget RUN          remove what the server knows of a run that is over
-    ultrapar cluster reopen RUN DIR      cases that are done, of which the merged run in DIR has no
-                                         result, are to be run again: join the run once more
-    ultrapar cluster reset-day           limits per day and budgets that closed when the server lost
-                                         what was spent, open with what is known: other hosts may
-                                         have spent more
+    ultrapar cluster status
+    ultrapar cluster drain nightly-17 ci-3
 
-A run whose hosts are given --ultrapar-shard is the name of a RUN for status and forget; of its
-shards each is one of its own, such as nightly:2/4.
+For a run in shards, status and forget take the name of the run and mean all shards; each shard can
+also be named, such as nightly-17:2/4.
 
 The server is that of --cluster or of the environment variable ULTRAPAR_CLUSTER.
 """
-_ACTIONS = ("status", "drain", "forget", "reopen", "reset-day")
-_WORDS = {
-    "status": (0, 1),
-    "drain": (2, 2),
-    "forget": (1, 1),
-    "reopen": (2, 2),
-    "reset-day": (0, 0),
-}
-"""How many words follow each."""
+_RUN = "name of a run, as given by --ultrapar-cluster-run"
+
+
+class _Action(NamedTuple):
+    """One of the things to do.
+
+    Attributes:
+        summary: One line for `ultrapar cluster --help`.
+        declare: Declares what follows it.
+        do: Does it; lines for people.
+        more: What its own help says beside the summary.
+    """
+
+    summary: str
+    declare: Callable[[argparse.ArgumentParser], object]
+    do: Callable[[ClusterServer, argparse.Namespace], Iterator[str]]
+    more: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
-    parser.add_argument("words", nargs="*", metavar="RUN", help="as shown above")
-    parser.add_argument("--json", action="store_true", help="status as JSON")
-    parser.add_argument("--all", action="store_true", help="status of every host, not the first 20")
-    parser.add_argument("--cluster", metavar="URL", help="the server; a password is refused here")
+    """Declare the actions."""
+    server = "the server, without a password"
+    parser.add_argument("--cluster", metavar="URL", help=server)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    for name, action in _ACTIONS.items():
+        child = actions.add_parser(
+            name,
+            help=action.summary,
+            description=f"{action.summary[0].upper()}{action.summary[1:]}.{action.more}",
+            allow_abbrev=False,
+        )
+        action.declare(child)
+        # It may stand before or behind the action.
+        child.add_argument("--cluster", metavar="URL", default=argparse.SUPPRESS, help=server)
+        child.set_defaults(do=action.do, parser=child)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,37 +74,26 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UltraparError: There is no such server, run or host.
     """
-    action, words = arguments.action, arguments.words
-    least, most = _WORDS[action]
-    if not least <= len(words) <= most:
-        n = str(least) if least == most else f"{least} or {most}"
-        msg = f"{action} takes {n} words after it (got {len(words)}); see ultrapar cluster --help"
-        raise ConfigError(msg)
-    for name in ("json", "all"):
-        if getattr(arguments, name) and action != "status":
-            msg = f"--{name} is for status, not for {action}"
-            raise ConfigError(msg)
     server = _server(arguments.cluster)
     try:
-        if action == "status":
-            sys.stdout.write(_shown(_status(server, words), arguments))
-            return 0
-        for line in _do(server, action, words):
-            sys.stdout.write(f"{visible(line)}\n")
+        for line in arguments.do(server, arguments):
+            sys.stdout.write(f"{line}\n")
     finally:
         server.close()
     return 0
 
 
 def _server(url: str | None) -> ClusterServer:
-    from pytest_ultrapar.cluster.address import VARIABLE, read_address  # noqa: PLC0415 - not for --help
+    from pytest_ultrapar.cluster.address import (  # noqa: PLC0415 - not for --help
+        VARIABLE,
+        check_installed,
+        read_address,
+    )
 
-    try:
-        from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - needs an extra
-    except ModuleNotFoundError:
-        msg = "redis-py is missing: pip install 'pytest-ultrapar[cluster]'"
-        raise ConfigError(msg) from None
-    address = read_address(url, os.environ)
+    check_installed("ultrapar cluster")
+    from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - needs an extra
+
+    address = read_address(url, os.environ, option="--cluster")
     if address is None:
         msg = f"no server is named: set the environment variable {VARIABLE}, or give --cluster URL"
         raise ConfigError(msg)
@@ -101,76 +102,21 @@ def _server(url: str | None) -> ClusterServer:
     return server
 
 
-def _do(server: ClusterServer, action: str, words: list[str]) -> Iterator[str]:
-    if action == "reset-day":
-        from pytest_ultrapar.cluster.closed_days import reset_day  # noqa: PLC0415 - not for --help
+def _status(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
+    from pytest_ultrapar.cluster.status import status_json, status_lines  # noqa: PLC0415 - not for --help
 
-        yield from reset_day(server)
-        return
-    if action == "forget":
-        yield from _forget(server, words[0])
-        return
-    state = _find(server, words[0])
-    if action == "drain":
-        names = [host.name for host in state.hosts]
-        if words[1] not in names:
-            there = ", ".join(names) or "none"
-            msg = f'run {state.name} has no host "{words[1]}"; it has {there}'
-            raise ConfigError(msg)
-        server.drain(state.name, words[1])
-        yield f"{words[1]} begins nothing more of run {state.name}"
+    status = _found(server, arguments.run)
+    if arguments.json:
+        yield status_json(status)
     else:
-        yield from _reopen(server, state, words[1])
+        yield from map(visible, status_lines(status, everything=arguments.all))
 
 
-def _forget(server: ClusterServer, run: str) -> Iterator[str]:
-    names = with_shards(server.runs(), run)
-    # The shards first: what is left of a run that is forgotten in part is found by its own name.
-    for name in reversed(names or [run]):
-        yield from _forget_one(server, name)
-
-
-def _forget_one(server: ClusterServer, name: str) -> Iterator[str]:
-    hosts: tuple[HostState, ...] = ()
-    try:
-        hosts = _find(server, name).hosts
-    except ConfigError:
-        # What somebody else wrote there can only be removed.
-        if name not in server.runs():
-            raise
-    _refuse_living(name, hosts)
-    server.forget(name)
-    yield f"run {name} is forgotten; the directories of its hosts stay"
-
-
-def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
-    """Make sure that no host of a run is at work.
-
-    Raises:
-        ConfigError: Some are.
-    """
-    from pytest_ultrapar.cluster.claims import SILENT_MS  # noqa: PLC0415 - not for --help
-
-    living = [host.name for host in hosts if host.seen_s * 1000 < SILENT_MS]
-    if living:
-        msg = f"run {run} goes on: {', '.join(living)}; end or drain its hosts first"
-        raise ConfigError(msg)
-
-
-def _find(server: ClusterServer, name: str) -> RunState:
-    state = server.run(name)
-    if state is None:
-        there = ", ".join(server.runs()[:20]) or "none"
-        msg = f'{server.address.shown} knows no run "{name}"; it knows {there}'
-        raise ConfigError(msg)
-    return state
-
-
-def _status(server: ClusterServer, words: list[str]) -> Status:
+def _found(server: ClusterServer, run: str | None) -> Status:
     from pytest_ultrapar.cluster.status import Status  # noqa: PLC0415 - not for --help
 
     names = server.runs()
-    shown = (with_shards(names, words[0]) or words) if words else names
+    shown = names if run is None else with_shards(names, run) or [run]
     facts = server.facts
     assert facts is not None
     runs: list[RunState] = []
@@ -181,7 +127,7 @@ def _status(server: ClusterServer, words: list[str]) -> Status:
             states = [state for one in shards if (state := server.run(one)) is not None]
             runs.append(whole_of(_find(server, name), states))
         except ConfigError as error:
-            if words:
+            if run is not None:
                 raise
             # One that cannot be read hides no other.
             unreadable.append((name, str(error)))
@@ -201,18 +147,118 @@ def _status(server: ClusterServer, words: list[str]) -> Status:
     )
 
 
-def _shown(status: Status, arguments: argparse.Namespace) -> str:
-    from pytest_ultrapar.cluster.status import status_json, status_lines  # noqa: PLC0415 - as above
+def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
+    state, host = _find(server, arguments.run), arguments.host
+    names = [each.name for each in state.hosts]
+    if host not in names:
+        there = ", ".join(names) or "none"
+        msg = f'run {state.name} has no host "{host}"; it has {there}'
+        raise ConfigError(msg)
+    server.drain(state.name, host)
+    yield visible(f"{host} begins nothing more of run {state.name}")
 
-    if arguments.json:
-        return f"{status_json(status)}\n"
-    lines = status_lines(status, everything=arguments.all)
-    return "".join(f"{visible(line)}\n" for line in lines)
+
+def _forget(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
+    run = arguments.run
+    names = with_shards(server.runs(), run)
+    # The shards first: what is left of a run that is forgotten in part is found by its own name.
+    for name in reversed(names or [run]):
+        yield from _forget_one(server, name)
 
 
-def _reopen(server: ClusterServer, state: RunState, directory: str) -> Iterator[str]:
+def _forget_one(server: ClusterServer, name: str) -> Iterator[str]:
+    hosts: tuple[HostState, ...] = ()
+    try:
+        hosts = _find(server, name).hosts
+    except ConfigError:
+        # What somebody else wrote there can only be removed.
+        if name not in server.runs():
+            raise
+    _refuse_living(name, hosts)
+    server.forget(name)
+    yield visible(f"run {name} is forgotten; the directories of its hosts remain")
+
+
+def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
+    """Make sure that no host of a run is at work.
+
+    Raises:
+        ConfigError: Some are.
+    """
+    living = [host.name for host in hosts if host.is_alive]
+    if living:
+        msg = f"run {run} goes on: {', '.join(living)}; end or drain its hosts first"
+        raise ConfigError(msg)
+
+
+def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     from pytest_ultrapar.cluster.reopening import cases_without_result  # noqa: PLC0415 - pyarrow
 
+    state = _find(server, arguments.run)
     _refuse_living(state.name, state.hosts)
-    n = server.reopen(state.name, cases_without_result(state, directory))
-    yield f"{counted(n, 'case')} of run {state.name} are to be run again: join it once more"
+    n = server.reopen(state.name, cases_without_result(state, arguments.dir))
+    yield visible(f"{counted(n, 'case')} of run {state.name} will run again: join the run again")
+
+
+def _reset_day(server: ClusterServer, _: argparse.Namespace) -> Iterator[str]:
+    from pytest_ultrapar.cluster.closed_days import reset_day  # noqa: PLC0415 - not for --help
+
+    yield from map(visible, reset_day(server))
+
+
+def _find(server: ClusterServer, name: str) -> RunState:
+    state = server.run(name)
+    if state is None:
+        there = ", ".join(server.runs()[:20]) or "none"
+        msg = f'{server.address.shown} knows no run "{name}"; it knows {there}'
+        raise ConfigError(msg)
+    return state
+
+
+def _declare_status(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", nargs="?", help=f"{_RUN} (default: all)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--all", action="store_true", help="every host, not the first 20")
+
+
+def _declare_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=_RUN)
+
+
+def _declare_drain(parser: argparse.ArgumentParser) -> None:
+    _declare_run(parser)
+    parser.add_argument("host", metavar="HOST", help="one of its hosts, as status shows it")
+
+
+def _declare_reopen(parser: argparse.ArgumentParser) -> None:
+    _declare_run(parser)
+    parser.add_argument(
+        "dir", metavar="DIR", help="the merged run; cases without a result in it are run again"
+    )
+
+
+_ACTIONS = {
+    "status": _Action(
+        "show runs and their hosts, limits and who has them", _declare_status, _status
+    ),
+    "drain": _Action("let a host finish what it has begun, then end", _declare_drain, _drain),
+    "forget": _Action(
+        "remove what the server knows of a run that is over",
+        _declare_run,
+        _forget,
+        " The directories of its hosts remain. What it has spent of its budget is forgotten, too.",
+    ),
+    "reopen": _Action(
+        "run cases again that are done but have no result, as after a disk was lost",
+        _declare_reopen,
+        _reopen,
+        " Join the run once more after that.",
+    ),
+    "reset-day": _Action(
+        "open limits per day and budgets that closed when the server lost what was spent",
+        lambda _: None,
+        _reset_day,
+        " They go on with what is known; the last portion of a host that is gone may be spent"
+        " twice.",
+    ),
+}

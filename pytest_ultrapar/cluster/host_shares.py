@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.broker.protocol import ShareStatus
+from pytest_ultrapar.broker.wants import RowWant
 from pytest_ultrapar.clock import HostDayClock, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
+from pytest_ultrapar.cluster.clock_rate import ClockRate
 from pytest_ultrapar.cluster.counted import CountedRow
 from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
 from pytest_ultrapar.cluster.ledger import (
@@ -35,6 +36,8 @@ from pytest_ultrapar.cluster.ledger import (
     RowShare,
     RowSpec,
 )
+from pytest_ultrapar.cluster.notices import news_of, notice_of
+from pytest_ultrapar.cluster.rows import BUDGET_UNITS
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
@@ -42,15 +45,19 @@ from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
 from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.host import BrokerHost
+    from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
 """Between two calls; and while units are on their way, here or from here, or there are news."""
 LOOK_S = 0.1
 """Between two looks for news."""
+NAMED_S = 86_400.0
+"""Between two times that rows are named: the server keeps the names for a week."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -132,6 +139,7 @@ class HostShares:
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
+        self._clock_rate = ClockRate()
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
@@ -145,7 +153,7 @@ class HostShares:
         )
         self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
-        self._named_in = 0
+        self._named_in, self._named_s = 0, 0.0
         self._applied_s = boot_s()
         self.said: Answer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -173,7 +181,9 @@ class HostShares:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Nothing is renewed any more: whoever claims cases ends the run with this sentence."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._host.broker.trouble = f"limits cannot be renewed any more: {error!r}"
+            self._host.broker.trouble = (
+                f"limits cannot be renewed any more: {error!r} (please report it)"
+            )
 
     async def _renew_always(self) -> None:
         while True:
@@ -181,24 +191,20 @@ class HostShares:
             call = self._next_call()
             pause_s = SOON_S
             try:
-                answer, claimable = await self._host.loop.run_in_executor(
-                    self._thread, self._ask, call
-                )
+                answer = await self._host.loop.run_in_executor(self._thread, self._ask, call)
             except UltraparError as error:
                 # Closed by itself soon, never open. The next call says what is held then; whoever
                 # claims cases ends the run where this lasts for too long.
                 self._host.broker.trouble = str(error)
             else:
-                self._host.broker.trouble = ""
                 if not answer.stale:
                     pause_s = self._apply(answer, call, begun_s)
-                    self._claimable = claimable or self._claimable
             while (left_s := begun_s + pause_s - boot_s()) > 0:
                 await asyncio.sleep(min(left_s, LOOK_S))
                 if self._host.broker.has_news:
                     pause_s = SOON_S
 
-    def _ask(self, call: Renewal) -> tuple[Answer, Sequence[int]]:
+    def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
         if self._server.facts is None:
             self._server.look()
@@ -206,26 +212,37 @@ class HostShares:
         assert facts is not None
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
-            begun_s = time.monotonic()
+            begun_s = boot_s()
             answer = self._server.renew(call)
             if self._stamps is not None and not answer.stale:
-                self._stamps.add(Stamp(answer.epoch, answer.now_ms, begun_s, time.monotonic()))
-            claimable = self._server.claimable(self._settings.claims)
-            if answer.epoch != self._named_in:
-                self._name_rows(answer.epoch)
+                lag_ms = answer.server_ms - answer.now_ms
+                self._stamps.add(Stamp(answer.epoch, lag_ms, answer.now_ms, begun_s, boot_s()))
+            self._look_beside(answer.epoch)
         except NoAnswerError:
             # It may be another one when it is back.
             self._server.facts = None
             raise
-        return answer, claimable if len(claimable) == len(self._settings.lines) else ()
+        return answer
 
-    def _name_rows(self, epoch: int) -> None:
-        """Say what the rows are called: a server that forgot them forgot that, too."""
-        names = zip(self._settings.rows, self._settings.limits, strict=True)
-        # Only `ultrapar cluster status` asks for them: no share depends on that.
+    def _look_beside(self, epoch: int) -> None:
+        """What makes shares better or is for people, and is worth losing none of them."""
         with suppress(UltraparError):
-            self._server.name_rows(self._settings.run, {spec.name: row for spec, row in names})
-            self._named_in = epoch
+            if self._settings.claims:
+                claimable = self._server.claimable(self._settings.claims)
+                if len(claimable) == len(self._settings.lines):
+                    self._claimable = claimable
+            if epoch != self._named_in or boot_s() - self._named_s > NAMED_S:
+                self._name_rows()
+                self._named_in, self._named_s = epoch, boot_s()
+
+    def _name_rows(self) -> None:
+        """Say what the rows are called, for `ultrapar cluster status`.
+
+        Said anew in another epoch, whose server may have forgotten it, and long before it would be
+        removed.
+        """
+        names = zip(self._settings.rows, self._settings.limits, strict=True)
+        self._server.name_rows(self._settings.run, {spec.name: row for spec, row in names})
 
     def _leave(self, call: Renewal) -> None:
         """Give all back that is not in use; on the thread."""
@@ -251,12 +268,15 @@ class HostShares:
         wants = broker.wants(now_s, free, in_groups=in_groups)
         wall_s = time.time()
         walls_s = (wall_s, wall_s + self._server_ahead_s)
-        lanes = self._asked.ask(held, wants.rows, walls_s, leaving=leaving)
+        wanted = wants.rows
+        if self._clock_rate.trouble:
+            wanted = {row: _unpaced(row, want) for row, want in wanted.items()}
+        lanes = self._asked.ask(held, wanted, walls_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
             news = broker.take_news(now_s)
-            self._news += tuple(_notice(one, settings.run, at_ms) for one in news)
+            self._news += tuple(notice_of(one, settings.run, at_ms) for one in news)
         return Renewal(
             host=settings.host,
             incarnation=self._incarnation,
@@ -279,6 +299,7 @@ class HostShares:
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Have what was answered; returns in how many seconds to ask again."""
         self.said = answer
+        self._clock_rate.look(begun_s, boot_s(), answer.server_ms / 1000)
         self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
@@ -300,8 +321,7 @@ class HostShares:
         shares, left = self._asked.granted(answer.shares, held, forfeits=self._returned)
         if answer.news:
             # Before the shares: nothing more is to be sent where nothing should be.
-            told = (_news(notice, answer.server_ms) for notice in answer.news)
-            heard = [one for one in told if one is not None]
+            heard = _news(answer.news, answer.server_ms)
             self._host.move(lambda: broker.hear(heard, now_s()))
         self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
         self._tell_people(answer)
@@ -313,71 +333,59 @@ class HostShares:
 
     def _tell_people(self, answer: Answer) -> None:
         settings, broker = self._settings, self._host.broker
-        broker.shares, broker.lowered = [], []
+        broker.shares, broker.notes = [], []
+        broker.trouble = self._clock_rate.trouble
         for asked, share in zip(self._asked.last, answer.shares, strict=True):
             limit, spec = settings.limits[asked.at], settings.rows[asked.at]
             if share.amount < spec.amount and not asked.is_over:
-                broker.lowered.append(_lowered(limit, spec, share.amount))
+                broker.notes.append(_lowered(limit, spec, share.amount))
             # Of counted rows a host has the next few units: how many tells nobody a thing.
             if settings.counted[asked.at] is None:
                 grant = 0 if self._returned else share.grant
                 broker.shares.append(_for_people(limit, spec, share, grant))
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
-                broker.trouble = (
+                broker.notes.append(
                     f"{limit[1]} of {limit[0]} is closed: the server has forgotten what was spent "
                     "of it, and hosts that know are gone; ultrapar cluster reset-day "
                     "opens it with what is known"
                 )
 
 
+def _unpaced(row: Row, want: RowWant) -> RowWant:
+    """What a host may want whose clock cannot be trusted with a rate."""
+    kind = LIMIT_KINDS.get(row.word)
+    return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
+
+
+def _per(word: str, spec: RowSpec) -> float:
+    """What a unit of a row is in the pool's field: 3 per 2 s are 1.5 of `qps`."""
+    kind = LIMIT_KINDS.get(word)
+    if kind is None:
+        return 1 / BUDGET_UNITS
+    return kind.window_s * 1000 / spec.window_ms if spec.kind == "paced" else 1.0
+
+
 def _for_people(row: tuple[str, str], spec: RowSpec, share: RowShare, grant: int) -> ShareStatus:
-    """A share in the unit of the pool's field: 3 per 2 s are 1.5 of `qps`."""
-    kind = LIMIT_KINDS.get(row[1])
-    per = kind.window_s * 1000 / spec.window_ms if kind is not None and spec.window_ms else 1.0
+    per = _per(row[1], spec)
     return ShareStatus(*row, grant * per, share.amount * per, share.target * per)
 
 
 def _lowered(row: tuple[str, str], spec: RowSpec, amount: int) -> str:
     limit, word = row
-    kind = LIMIT_KINDS.get(word)
-    per = kind.window_s * 1000 / spec.window_ms if kind is not None and spec.window_ms else 1.0
+    per = _per(word, spec)
     return (
         f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} in that "
         "of others who share it; the smallest holds"
     )
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """News as the ledger keeps them: with the time of the server when they were told.
-
-    The ledger's own time stands still while nobody calls: a run that is joined again the next day
-    would hear of keys that were mended, and of pauses that are over.
-    """
-
-    news: News
-    at_ms: int
-
-
-def _notice(news: News, run: str, at_ms: int) -> Notice:
-    """What a host learned, for the other hosts of its run: they have the same lanes."""
-    return Notice(
-        name=f"{news.lane_id}:{news.removes or ''}",
-        reason=msgspec.json.encode(_Told(news, at_ms)).decode(),
-        for_ms=round(news.for_s * 1000),
-        run=run,
-    )
-
-
-def _news(notice: Notice, server_ms: int) -> News | None:
-    """The same as another host hears it; None where it is over, or somebody else wrote it."""
-    try:
-        told = msgspec.json.decode(notice.reason, type=_Told)
-    except NOT_THAT_JSON:
-        return None
-    left_s = told.news.for_s - (server_ms - told.at_ms) / 1000
-    if left_s <= 0:
-        return None
-    return msgspec.structs.replace(told.news, for_s=min(left_s, notice.for_ms / 1000))
+def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
+    """Those that hold; what somebody else wrote is none."""
+    found = []
+    for notice in notices:
+        with suppress(*NOT_THAT_JSON):
+            found.append(news_of(notice, server_ms))
+    return [one for one in found if one is not None]
 
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:

@@ -12,6 +12,7 @@ local SKIP_MS, STOP_MS, GRACE_MS, EXPIRE_MS = 500, 2000, 2000, 5000
 local LEAST_PACED, RECOMPUTE_MS, AT_ONCE, KEPT_PERCENT = 10, 250, 2000, 5
 local TURN_MS, CELLS, FORGOTTEN_MS, WEEK_MS = 20000, 48, 86400000, 604800000
 local NEVER = math.huge
+local LOST = 9007199254740992
 local FIXED = 8
 local SHARE, SHARE_BYTES = '<dddddddddd', 80
 local HEADER, HEADER_BYTES = '<ddddd', 40
@@ -42,13 +43,21 @@ local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
 
 local fields = redis.call('HMGET', key_ledger, 'epoch', 'born', 'begun', 'closing', 'run_id', 'now',
   'server', 'deaths', 'versions', 'peers', 'reported', 'news', 'lag',
-  'last_epoch', 'last_ms', 'shift')
-local function number(at) return tonumber(fields[at] or '0') end
+  'last_epoch', 'last_ms', 'shift', 'kept')
+local function number(at)
+  local found = tonumber(fields[at] or '0')
+  if not found or found ~= found or found > LOST or found < -LOST then
+    error('a number that no script wrote')
+  end
+  return found
+end
 local epoch, born, begun, closing = number(1), number(2), number(3), fields[4] or 'open'
 local run_id, now, server = fields[5] or '', number(6), number(7)
 local deaths, versions, peers_told = number(8), number(9), number(10)
 local reported, news_number, lag = number(11), number(12), number(13)
 local last_epoch, last_ms, shift = number(14), number(15), number(16)
+-- Rows that there must be, unless somebody removed some.
+local kept = number(17)
 
 -- Time, lives and deaths
 
@@ -81,9 +90,9 @@ local function live(id)
     epoch = max(server, call_epoch + 1)
     born, begun, run_id = epoch, now, id
     closing = call_epoch > 0 and 'all' or fresh and 'open' or 'expiry'
-  elseif id ~= run_id or call_epoch > epoch then
+  elseif id ~= run_id or call_epoch > epoch or redis.call('HLEN', key_rows) < kept then
     epoch = max(server, epoch + 1, call_epoch + 1)
-    closing, begun, run_id, peers_told, reported = 'all', now, id, 0, 0
+    closing, begun, run_id, peers_told, reported, kept = 'all', now, id, 0, 0, 0
     last_epoch, last_ms = 0, 0
     redis.call('HDEL', key_ledger, 'reports')
     redis.call('DEL', key_seen, key_dead)
@@ -133,6 +142,11 @@ end
 
 local function cell_ms(row) return max(floor(row.window / CELLS), 1) end
 
+-- A number that is none would be granted, and nobody would be told.
+local function sound(sum)
+  if sum ~= sum or sum == math.huge or sum == -math.huge then error('a row that no script wrote') end
+end
+
 local function load_row(name, text)
   local row = { name = name }
   row.version, row.due, row.deaths, row.computed, row.amount = struct.unpack(HEADER, text)
@@ -142,6 +156,8 @@ local function load_row(name, text)
   row.first_held, row.awaits, row.size, row.since = rest[9], rest[10] == 1, rest[11], rest[12]
   row.cells = {}
   for at = 13, #rest, 2 do row.cells[rest[at]] = rest[at + 1] end
+  sound(row.version + row.deaths + row.amount + row.window + row.longest + row.out + row.shown
+    + row.told + row.first_held + row.size + row.since + spent_of(row))
   return row
 end
 
@@ -161,6 +177,8 @@ local function load_share(text)
     share.decided, share.barred, share.spent = struct.unpack(SHARE, text)
   share.decided = share.decided == 1
   share.run = string.sub(text, SHARE_BYTES + 1)
+  sound(share.held + share.grant + share.want + share.unit + share.amount + share.rank + share.target
+    + share.barred + share.spent)
   return share
 end
 
@@ -249,6 +267,8 @@ local function row_of(at)
     rows[at] = row
     redis.call('DEL', key_of(at))
   elseif row.epoch ~= epoch then
+    -- Epochs that follow others are never open from the first. Somebody wrote the number of this one.
+    if closing == 'open' then closing, begun = 'all', now end
     if row.kind == 'counted' then
       local flat = redis.call('HGETALL', key_of(at))
       for place = 1, #flat, 2 do
@@ -427,14 +447,8 @@ local function keep(old, new, wants)
 end
 
 local function by_rank(asks)
-  local ranks, found, order = {}, {}, {}
-  for at, ask in ipairs(asks) do
-    ranks[at] = ask.rank
-    found[ask.rank] = ask
-  end
-  table.sort(ranks)
-  for at, one in ipairs(ranks) do order[at] = found[one] end
-  return order
+  table.sort(asks, function(one, other) return one.rank < other.rank end)
+  return asks
 end
 
 local function of_runs(row, runs, amount)
@@ -533,6 +547,8 @@ local function divide(at)
     mine.who = incarnation
     all[#all + 1] = mine
   end
+  -- Somebody removed shares: the next call begins an epoch.
+  if #all < row.size then kept = LOST end
   local amount, runs = 0, {}
   for _, share in ipairs(all) do
     local died, kept = nil, true
@@ -647,7 +663,8 @@ local function answer(shares, stale)
   redis.call('HSET', key_ledger, 'epoch', epoch, 'born', born, 'begun', begun, 'closing', closing,
     'run_id', run_id, 'now', now, 'server', server, 'deaths', deaths, 'versions', versions,
     'peers', peers_told, 'reported', reported, 'news', news_number,
-    'lag', lag, 'last_epoch', last_epoch, 'last_ms', last_ms, 'shift', shift)
+    'lag', lag, 'last_epoch', last_epoch, 'last_ms', last_ms, 'shift', shift,
+    'kept', kept)
   for at = 1, FIXED - 1 do redis.call('PEXPIRE', KEYS[at], WEEK_MS) end
   local news = stale and {} or news_since(call_epoch == epoch and news_seen or 0)
   local head = { epoch, stale, now + shift, server, now - begun, redis.call('ZCARD', key_seen), news_number }
@@ -693,13 +710,8 @@ local function leave()
     if text then
       local share = load_share(text)
       row.out = row.out - out_of(share)
-      if row.kind == 'counted' then
-        empty(share)
-        redis.call('HSET', key_of(at), incarnation, text_of_share(share))
-      else
-        redis.call('HDEL', key_of(at), incarnation)
-        row.size = row.size - 1
-      end
+      redis.call('HDEL', key_of(at), incarnation)
+      row.size = row.size - 1
       disturb(row)
       redis.call('HSET', key_rows, names[at], text_of_row(row))
     end
@@ -830,7 +842,10 @@ local function renew(known)
     written[#written + 1] = names[at]
     written[#written + 1] = text_of_row(rows[at])
   end
-  if #written > 0 then redis.call('HSET', key_rows, unpack(written)) end
+  if #written > 0 then
+    redis.call('HSET', key_rows, unpack(written))
+    if kept < LOST then kept = redis.call('HLEN', key_rows) end
+  end
   local calm = 1
   for at = 1, count do
     local grant = shares[at * 6 - 5]

@@ -627,10 +627,7 @@ class Ledger:
         if row is None or share is None:
             return
         row.out -= share.out
-        if row.kind == "counted":
-            share.held = share.grant = share.want = share.target = share.amount = 0
-        else:
-            del row.shares[incarnation]
+        del row.shares[incarnation]
         self._disturb(row)
 
     def _usable_wants(self, call: Renewal, known: Member) -> list[int]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.cluster.ledger import EXPIRE_MS
+from pytest_ultrapar.cluster.notices import told
 from pytest_ultrapar.publish import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -255,10 +255,13 @@ def _notice(text: bytes, now_ms: float) -> NoticeView | None:
         return None
     left_s = 0.0 if until_ms == -1 else (until_ms - now_ms) / 1000
     try:
-        news = msgspec.json.decode(reason, type=News)
+        news = told(reason).news
     except NOT_THAT_JSON:
         return NoticeView(_text(run), "", "", _text(reason), left_s)
-    return NoticeView(_text(run), str(news.lane_id), news.removes or "", news.reason, left_s)
+    if news.removes is not None:
+        # It is told again for as long as hosts of the run are alive.
+        return NoticeView(_text(run), str(news.lane_id), news.removes, news.reason, 0.0)
+    return NoticeView(_text(run), str(news.lane_id), "", news.reason, left_s)
 
 
 def _number(text: bytes | float) -> float:

@@ -31,6 +31,8 @@ MONEY = 1000
 """Trillionths of the currency in a unit of the ledger: a billionth. A token of the cheapest models
 costs some ten of them, and nine million of the currency are whole numbers of a script of the server
 (2^53)."""
+BUDGET_UNITS = 10**12 // MONEY
+"""Of the ledger in one of the currency."""
 _DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
 """For clocks that drift; and the longest day of a zone, with what may be late."""
 _FOR_GOOD_MS = 3650 * 86_400_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib import resources
 from typing import cast
 
 import msgspec
@@ -10,11 +10,15 @@ import msgspec
 from pytest_ultrapar.cluster.ledger import Answer, Notice, Renewal, RowShare
 from pytest_ultrapar.errors import ConfigError
 
-SCRIPT = Path(__file__).with_name("ledger.lua")
 _PACK = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
+
+
+def script_text(name: str) -> str:
+    """One of the scripts that are here: `ledger.lua` or `claims.lua`."""
+    return resources.files("pytest_ultrapar.cluster").joinpath(name).read_text(encoding="utf-8")
 
 
 def keys_of(name: str, call: Renewal) -> list[str]:

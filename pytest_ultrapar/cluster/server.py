@@ -6,9 +6,9 @@ sent again changes nothing and is answered again; so whoever calls repeats until
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
@@ -35,9 +35,10 @@ from pytest_ultrapar.cluster.ledger_view import (
     names_of,
     view_of,
 )
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of
+from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.publish import NOT_THAT_JSON
+from pytest_ultrapar.report.whole_run import seconds_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,10 +52,21 @@ ANSWER_S = 2.0
 """A call that took longer is repeated; the longest script takes some milliseconds."""
 ROW_NAMES = "names"
 """Of a run's key with what it calls the rows of limits; no script touches it."""
+_FINISHER = b"finisher:"
+"""Before a host's name, in a run's own hash."""
 _AT_ONCE = 200
 """Keys that are read in one go."""
 _PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "UNKILLABLE", "LOADING")
 """What a server says that is busy, or short of disk or replicas, for now."""
+_PASSING_IN_A_SCRIPT = (
+    "maxmemory",
+    "OOM",
+    "READONLY",
+    "read only replica",
+    "MISCONF",
+    "NOREPLICAS",
+)
+"""Likewise of a script's own commands, in the words of Redis 6.2 to Valkey 9."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
@@ -80,9 +92,14 @@ class ClusterServer:
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
         # Whoever calls repeats: how often, and what is said meanwhile, is theirs to decide.
-        self._client = redis.Redis(**address.connection(ANSWER_S), retry=Retry(NoBackoff(), 0))
-        self._claims = self._client.register_script(_script("claims.lua"))
-        self._ledger = self._client.register_script(_script("ledger.lua"))
+        self._client = redis.Redis(
+            **address.connection(ANSWER_S),
+            retry=Retry(NoBackoff(), 0),
+            redis_connect_func=self._connect,  # type: ignore[arg-type]  # It is given one.
+        )
+        self._n_connected = self._n_seen = 0
+        self._claims = self._client.register_script(script_text("claims.lua"))
+        self._ledger = self._client.register_script(script_text("ledger.lua"))
         self.facts: ServerFacts | None = None
 
     def look(self) -> ServerFacts:
@@ -93,9 +110,21 @@ class ClusterServer:
             ConfigError: It refuses us, is too old, or may not be used as it is.
         """
         self.facts = self._ask(
-            lambda: server_facts(self._client.info("server"), self._client.info("persistence"))
+            lambda: server_facts(
+                *(self._client.info(section) for section in ("server", "persistence", "memory"))
+            )
         )
         return self.facts
+
+    def _connect(self, connection: redis.Connection) -> None:
+        """Called by redis-py for each new connection, also for one that it makes unasked."""
+        self._n_connected += 1
+        connection.on_connect()  # type: ignore[no-untyped-call]
+
+    def was_reconnected(self) -> bool:
+        """Whether a connection was made since this was asked last: the server may be another."""
+        before, self._n_seen = self._n_seen, self._n_connected
+        return self._n_connected > max(before, 1)
 
     def is_another(self) -> bool:
         """Whether it has started anew since `look`; looks again.
@@ -119,7 +148,7 @@ class ClusterServer:
         try:
             return read_answer(said)
         except ValueError as error:
-            raise self._strange(error) from None
+            raise self.strange(error) from None
 
     def renew(self, call: Renewal) -> LedgerAnswer:
         """Make a call about limits (`ledger`).
@@ -142,7 +171,7 @@ class ClusterServer:
         try:
             return msgspec.json.decode(text or b"[]", type=list[int])
         except (msgspec.MsgspecError, TypeError) as error:
-            raise self._strange(error) from None
+            raise self.strange(error) from None
 
     def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
         """Say what a run calls the rows of limits that it shares, by limit and kind.
@@ -234,7 +263,7 @@ class ClusterServer:
                 name, run, hosts, is_open, seen=dict(seen), n_failed=n_failed, now_ms=now_ms
             )
         except NOT_THAT_LEDGER as error:
-            raise self._strange(error) from None
+            raise self.strange(error) from None
 
     def ledger(self) -> LedgerView:
         """What it knows of limits that hosts share, whatever their run.
@@ -282,7 +311,7 @@ class ClusterServer:
                 )
             )
         except NOT_THAT_LEDGER as error:
-            raise self._strange(error) from None
+            raise self.strange(error) from None
 
     def drain(self, run: str, host: str) -> None:
         """Have a host begin nothing more.
@@ -307,8 +336,16 @@ class ClusterServer:
         names_of_rows: Any = self._ask(lambda: self._client.hkeys(f"{of_ledger}rows"))
         rows = [one for one in names_of_rows if one.startswith(f"run:{run}:".encode())]
         if rows:
-            self._ask(lambda: self._client.hdel(f"{of_ledger}rows", *rows))
-            self._ask(lambda: self._client.delete(*(f"{of_ledger}row:".encode() + r for r in rows)))
+
+            def remove() -> None:
+                pipeline = self._client.pipeline()
+                pipeline.hdel(f"{of_ledger}rows", *rows)
+                # Else the ledger would take them for lost.
+                pipeline.hincrby(f"{of_ledger}ledger", "kept", -len(rows))
+                pipeline.delete(*(f"{of_ledger}row:".encode() + row for row in rows))
+                pipeline.execute()
+
+            self._ask(remove)
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -318,10 +355,18 @@ class ClusterServer:
         try:
             return ask()
         except redis.RedisError as error:
-            said = str(error)
-            if "user_script" in said or "WRONGTYPE " in said or said.startswith("ERR value is not"):
+            # Where in which script is for nobody who reads it.
+            said = re.sub(r"(ERR )?user_script:\d+: |\.? script: .*", "", str(error))
+            if any(word in said for word in _PASSING_IN_A_SCRIPT):
+                msg = f"{self.address.shown} does not answer: {said[:100]}"
+                raise NoAnswerError(msg) from None
+            if (
+                "user_script" in str(error)
+                or "WRONGTYPE " in said
+                or said.startswith("ERR value is not")
+            ):
                 # The scripts are right with what they wrote.
-                raise self._strange(said[:100]) from None
+                raise self.strange(said[:100]) from None
             refuse(self.address, error)
 
     def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
@@ -348,9 +393,10 @@ class ClusterServer:
             found += self._many(partial(add_some, names[first : first + _AT_ONCE]))
         return found
 
-    def _strange(self, error: object) -> ConfigError:
+    def strange(self, error: object) -> ConfigError:
+        """What is raised where somebody else wrote to our keys; `error` says what was found."""
         return ConfigError(
-            f"{self.address.shown} holds something else than pytest-ultrapar wrote there: {error}; "
+            f"{self.address.shown} holds something that pytest-ultrapar did not write: {error}; "
             "give this installation a prefix of its own (?prefix=NAME)"
         )
 
@@ -395,6 +441,10 @@ class RunState:
         n_failed: Those of them without an answer (`infra`).
         n_open: Cases under way on hosts.
         n_unclaimed: Cases that no host has claimed.
+        by_model: Of each model its cases, and those that no host has claimed; empty where groups
+            rule the order.
+        hosts: Those that are there.
+        finishers: Names of all that ever finished a case.
     """
 
     name: str
@@ -405,7 +455,9 @@ class RunState:
     n_failed: int
     n_open: int
     n_unclaimed: int
+    by_model: tuple[tuple[int, int], ...]
     hosts: tuple[HostState, ...]
+    finishers: tuple[str, ...]
 
     @property
     def version(self) -> str:
@@ -419,6 +471,25 @@ class RunState:
     def per_min(self) -> float:
         """Cases that its present hosts finish per minute, since they joined."""
         return sum(host.per_min for host in self.hosts)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until all are done as things go; None while nobody knows.
+
+        The pace of each model counts while its present hosts have done all that is done: of others
+        nobody knows how long they took.
+        """
+        if not self.per_min or self.n_done >= self.n_cases:
+            return None
+        per_s = self.per_min / 60
+        alone = sum(host.n_done for host in self.hosts) == self.n_done
+        n_claimed = sum(n - unclaimed for n, unclaimed in self.by_model)
+        paces = (
+            (unclaimed, per_s * (n - unclaimed) / n_claimed)
+            for n, unclaimed in (self.by_model if alone else ())
+            if unclaimed < n
+        )
+        return seconds_left(self.n_cases - self.n_done, per_s, paces)
 
 
 class _Told(msgspec.Struct):
@@ -444,6 +515,11 @@ def _run_state(
         Those of NOT_THAT_LEDGER: Somebody else wrote there.
     """
     ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[int, int]])
+    unclaimed = msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[int])
+    by_model = [(last - first, n) for (first, last), n in zip(ranges, unclaimed, strict=False)]
+    if msgspec.json.decode(run.get(b"groups", b"[]")):
+        # Only without groups a line has all cases of its model.
+        by_model = []
     found = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
@@ -468,8 +544,14 @@ def _run_state(
         int(run[b"n_done"]),
         n_failed,
         int(run[b"n_open"]),
-        sum(msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[int])),
+        sum(unclaimed),
+        tuple(by_model),
         tuple(sorted(found, key=lambda host: host.name)),
+        tuple(
+            field.removeprefix(_FINISHER).decode(errors="replace")
+            for field in sorted(run)
+            if field.startswith(_FINISHER)
+        ),
     )
 
 
@@ -487,10 +569,13 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
     """
     where, said = address.shown, " ".join(str(error).split())[:200]
     if isinstance(error, redis.AuthenticationError):
-        msg = f"{where} refuses user and password: {said}"
+        msg = f"{where} rejected the user name or password: {said}"
         raise ConfigError(msg) from None
     if isinstance(error, redis.exceptions.NoPermissionError):
-        msg = f"{where} does not let this user do what is needed ({said}); it needs {RULES}"
+        msg = (
+            f"{where} does not let this user do what is needed ({said}); it needs the keys "
+            f"~{address.key_prefix}* and {RULES}"
+        )
         raise ConfigError(msg) from None
     is_passing = said.startswith(_PASSING) or isinstance(
         error,
@@ -505,7 +590,8 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         if why := _wrong_certificate(said.lower()):
             msg = f"{where}: {why} ({said})"
             raise ConfigError(msg) from None
-        msg = f"{where} does not answer: {said}"
+        hint = "; if it has no TLS, its URL begins with redis://" if address.tls else ""
+        msg = f"{where} does not answer: {said}{hint}"
         raise NoAnswerError(msg) from None
     if isinstance(error, redis.exceptions.ResponseError) and "DB index" in said:
         msg = f"{where}: there is no such database: {said}"
@@ -526,7 +612,3 @@ def _wrong_certificate(said: str) -> str:
     if "mismatch" in said:
         return "its certificate is not of this name: name the server as its certificate does"
     return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"
-
-
-def _script(name: str) -> str:
-    return resources.files("pytest_ultrapar.cluster").joinpath(name).read_text(encoding="utf-8")

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.broker.shares import BUDGET_ROW
+from pytest_ultrapar.cluster.rows import BUDGET_UNITS
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, one_line, rate, shorten
 
 if TYPE_CHECKING:
@@ -76,9 +79,9 @@ def status_json(status: Status) -> str:
 
 def _run_json(run: RunState) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run)
-    # Digests, which nobody reads.
-    del plain["identity"]
-    plain |= {"version": run.version, "per_min": run.per_min}
+    # Digests, which nobody reads, and what only the time left is made of.
+    del plain["identity"], plain["by_model"]
+    plain |= {"version": run.version, "per_min": run.per_min, "left_s": run.left_s}
     for own, host in zip(plain["hosts"], run.hosts, strict=True):
         own["is_alive"] = host.is_alive
     return plain
@@ -120,9 +123,8 @@ def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
         f"{run.n_open:,} under way",
         f"{run.n_unclaimed:,} not begun",
     ]
-    if run.per_min and run.n_done < run.n_cases:
-        left_s = (run.n_cases - run.n_done) * 60 / run.per_min
-        parts += [rate(run.per_min / 60), f"about {duration(left_s)} left"]
+    if run.left_s is not None:
+        parts += [rate(run.per_min / 60), f"about {duration(run.left_s)} left"]
     yield f"  {', '.join(parts)}"
     if not run.hosts:
         over = "it is over" if run.n_done >= run.n_cases else "joining it goes on with the rest"
@@ -202,49 +204,54 @@ def _row_text(row: RowView, *, everything: bool) -> str:
     having = [share for share in row.shares if share.out]
     waiting = [share for share in row.shares if not share.out]
     shown = having if everything else having[:_SHARES]
-    parts = [_share_text(share) for share in shown]
+    parts = [_share_text(row, share) for share in shown]
     if n_more := len(having) - len(shown):
         n_units = sum(share.out for share in having[len(shown) :])
-        parts.append(f"{counted(n_more, 'more host')} {n_units:,}")
+        parts.append(f"{counted(n_more, 'more host')} {_units(row, n_units)}")
     text += ", ".join(parts) or "nobody has any"
     if waiting:
         kept = waiting if everything else waiting[:_SHARES]
-        names = ", ".join(_waiting_text(share) for share in kept)
+        names = ", ".join(_waiting_text(row, share) for share in kept)
         more = f" and {len(waiting) - len(kept):,} more" if len(kept) < len(waiting) else ""
         verb = "waits" if len(waiting) == 1 else "wait"
         text += f"; {names}{more} {verb}"
     if row.spent:
-        text += f"; {row.spent:,} spent"
+        text += f"; {_units(row, row.spent)} spent"
     return text
 
 
 def _amount(row: RowView) -> str:
-    usual = {"qps": 1.0, "rpm": 60.0, "tpm": 60.0, "rpd": 86_400.0, "tpd": 86_400.0}
-    if not row.window_s or usual.get(row.word) == row.window_s:
-        return f"{row.amount:,}"
-    return f"{row.amount:,} per {duration(row.window_s)}"
+    kind = LIMIT_KINDS.get(row.word)
+    # The window of a counted row is its day and what a request may come late.
+    if row.kind != "paced" or (kind is not None and kind.window_s == row.window_s):
+        return _units(row, row.amount)
+    return f"{_units(row, row.amount)} per {duration(row.window_s)}"
 
 
-def _share_text(share: ShareView) -> str:
+def _units(row: RowView, n: int) -> str:
+    return f"{n / BUDGET_UNITS:,.2f}" if row.word == BUDGET_ROW else f"{n:,}"
+
+
+def _share_text(row: RowView, share: ShareView) -> str:
     parts = []
     if share.silent_s is None:
         parts.append("gone, free soon")
     elif share.silent_s >= _SILENT_S:
         parts.append(f"silent for {duration(share.silent_s)}")
     if share.held > share.granted and share.silent_s is not None:
-        parts.append(f"gives {share.held - share.granted:,} back")
+        parts.append(f"gives {_units(row, share.held - share.granted)} back")
     if share.coming:
-        parts.append(f"{share.coming:,} on the way")
+        parts.append(f"{_units(row, share.coming)} on the way")
     # What it wants beyond what it will have, it waits for.
     if share.wanted > max(share.target, share.out):
-        parts.append(f"wants {share.wanted:,}")
+        parts.append(f"wants {_units(row, share.wanted)}")
     more = f" ({', '.join(parts)})" if parts else ""
-    return f"{_name(share.host)} {share.out:,}{more}"
+    return f"{_name(share.host)} {_units(row, share.out)}{more}"
 
 
-def _waiting_text(share: ShareView) -> str:
-    on_way = f", {share.coming:,} on the way" if share.coming else ""
-    return f"{_name(share.host)} (wants {share.wanted:,}{on_way})"
+def _waiting_text(row: RowView, share: ShareView) -> str:
+    on_way = f", {_units(row, share.coming)} on the way" if share.coming else ""
+    return f"{_name(share.host)} (wants {_units(row, share.wanted)}{on_way})"
 
 
 def _news_text(one: NoticeView) -> str:

@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import time
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,11 +15,11 @@ from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.claims.day_left import run_days
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
-from pytest_ultrapar.cluster.address import VARIABLE, read_address
+from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
 from pytest_ultrapar.coordinator.namesake import Namesake, WatchfulLine
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words, waits_words
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.waiting_line import Screen, WaitingLine
     from pytest_ultrapar.store.manifest import Manifest
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ALONE = {
     "resume": "joining a run by its name finishes it",
     "regrade": "it sends nothing",
@@ -66,12 +64,8 @@ def refuse_options(options: Options) -> None:
     given = "--ultrapar-cluster-run"
     for name in ("cluster_run", "cluster_host"):
         value = getattr(options, name)
-        if value is not None and not _NAME.fullmatch(value):
-            msg = (
-                f"{getattr(Options, name).option} must be 1 to 100 letters, digits, '.', '_' or "
-                f"'-' (got {visible(value):.120})"
-            )
-            raise ConfigError(msg)
+        if value is not None:
+            check_name(value, getattr(Options, name).option)
     for name, why in _ALONE.items():
         if getattr(options, name):
             msg = (
@@ -85,9 +79,7 @@ def refuse_options(options: Options) -> None:
             f"one host's; use mode {', '.join(_MODES)}"
         )
         raise ConfigError(msg)
-    if find_spec("redis") is None:
-        msg = f"{given} needs redis-py: pip install 'pytest-ultrapar[cluster]'"
-        raise ConfigError(msg)
+    check_installed(given)
 
 
 class ClusterRun:
@@ -139,18 +131,19 @@ class ClusterRun:
         from pytest_ultrapar.cluster.server import NoAnswerError  # noqa: PLC0415 - with a cluster only
 
         began_s = time.monotonic()
-        while True:
-            try:
-                ask()
-            except NoAnswerError as error:
-                waited_s = time.monotonic() - began_s
-                if waited_s > self._patience_s:
-                    raise ConfigError(str(error)) from None
-                line.say("the server of the cluster", f": {error}", waited_s)
-                time.sleep(0.5)
-            else:
-                line.end()
-                break
+        with line:
+            while True:
+                try:
+                    ask()
+                except NoAnswerError as error:
+                    waited_s = time.monotonic() - began_s
+                    if waited_s > self._patience_s:
+                        raise ConfigError(str(error)) from None
+                    why = f": {error}; the run waits {duration(self._patience_s)} at most"
+                    line.say("the server of the cluster", why, waited_s)
+                    time.sleep(0.5)
+                else:
+                    break
         self._namesake.look_now()
 
     def waiting_line(self, reporter: Screen | None) -> WaitingLine:
@@ -229,14 +222,19 @@ class ClusterRun:
         )
         self._agree(identity, manifest, line)
         began_s = time.monotonic()
-        self._claiming.join(
-            identity, lambda what, more: line.say(what, more, time.monotonic() - began_s)
-        )
-        line.end()
+        with line:
+            self._claiming.join(
+                identity, lambda what, more: line.say(what, more, time.monotonic() - began_s)
+            )
         whole, told = self.whole, status()
         assert whole is not None
         shares = [] if told is None else told.shares
         return joined_words(whole, self.part, self.address.shown, shares, self._limits)
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it is one of the run's hosts, or was."""
+        return self._claiming is not None and self._claiming.said is not None
 
     @property
     def whole(self) -> WholeRun | None:
@@ -255,6 +253,7 @@ class ClusterRun:
             n_done=said.n_done,
             n_open=said.n_open,
             unclaimed=unclaimed,
+            in_groups=bool(self._numbered.groups),
             n_claimed=claiming.n_claimed,
             hears_first=said.waits_ms > 0,
             drained=said.drained,
@@ -394,10 +393,17 @@ class ClusterRun:
         said = self._claiming.said
         lines = []
         if said.elected:
-            failed = f", {said.n_failed} of them without an answer" if said.n_failed else ""
+            n_failed = self._claiming.n_failed
+            failed = f", {n_failed} of them without an answer" if n_failed else ""
+            n_cases = len(self._case_of)
+            done = (
+                f"all {counted(n_cases, 'case')} are done{failed}"
+                if self._claiming.n_done >= n_cases
+                else f"{self._claiming.n_done} of {counted(n_cases, 'case')} are done{failed}, the "
+                "others are answered and not graded yet"
+            )
             lines.append(
-                f"{self._shown}: all {counted(len(self._case_of), 'case')} are done{failed}; "
-                "ultrapar merge joins the directories of its hosts"
+                f"{self._shown}: {done}; ultrapar merge joins the directories of its hosts"
             )
         elif said.is_over and not self._claiming.n_claimed:
             lines.append(
@@ -405,11 +411,14 @@ class ClusterRun:
                 "them by this host"
             )
         elif not said.is_over:
-            left = sum(said.unclaimed)
-            lines.append(
-                f"{self._shown}: {said.n_done} cases are done, {said.n_open} under way on "
-                f"{counted(said.n_hosts, 'host')}, {left} not begun; joining it goes on with them"
+            others = said.n_hosts - 1
+            rest = (
+                f"{counted(others, 'other host')} {'goes' if others == 1 else 'go'} on"
+                if others
+                else "join it again to go on"
             )
+            done = f"{self._claiming.n_done} of {counted(len(self._case_of), 'case')} are done"
+            lines.append(f"{self._shown}: {done}; {rest}")
         if self._claiming.n_lost:
             lines.append(
                 f"{counted(self._claiming.n_lost, 'case')} of this host went to others while it "

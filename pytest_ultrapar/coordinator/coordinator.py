@@ -251,7 +251,7 @@ class Coordinator:
         if self.run.cluster is not None:
             self.run.cluster.leave()
         try:
-            if self.run.manifest is not None:
+            if self.run.manifest is not None and self.run.is_part:
                 from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - see `prepare_end`
 
                 if self._live is not None:
@@ -331,9 +331,12 @@ class Coordinator:
         self._merge_hosts()
 
     def _merge_hosts(self) -> None:
-        """Where this is the last host of a run, and all are here, make one run of them."""
+        """Where this is the last host of a run, and all are here, make one run of them.
+
+        Of a shard the hosts are not all: nobody knows when the other shards will be done.
+        """
         cluster = None if self._run is None else self._run.cluster
-        if self._run is None or cluster is None or not cluster.is_elected:
+        if self._run is None or cluster is None or cluster.shard or not cluster.is_elected:
             return
         if self._finished is None or self._finished.summary is None:
             return

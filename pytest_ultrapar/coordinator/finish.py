@@ -280,8 +280,19 @@ def stopped_early(summary: RunSummary) -> str:
     return "; ".join(said)
 
 
-def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
-    """Why a run failed although no test did: cases that never ran, or too few of them graded."""
+def failures(
+    summary: RunSummary, least_coverage: float, option: str = "--ultrapar-coverage"
+) -> tuple[str, ...]:
+    """Why a run failed although no test did: cases that never ran, or too few of them graded.
+
+    Args:
+        summary: Of the run.
+        least_coverage: Share of planned cases that must be graded, 0 to 1.
+        option: By which that was given.
+
+    Returns:
+        A sentence each; nothing where the run is good.
+    """
     found: list[str] = []
     statistics = summary.statistics
     if summary.merged is not None:
@@ -295,7 +306,7 @@ def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
     if statistics.coverage < least_coverage:
         found.append(
             f"coverage {statistics.coverage:.1%} is below {least_coverage:.1%} "
-            f"(--ultrapar-coverage): {statistics.n_graded} of "
+            f"({option}): {statistics.n_graded} of "
             f"{counted(statistics.n_planned - statistics.counts['skipped'], 'case')} graded"
         )
     return tuple(found)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.run_directory import in_use, new_run_id
 
@@ -59,7 +59,7 @@ def merge_hosts(
             names = ", ".join(str(path) for path in late)
             say(f"run {run} is not merged yet: after {WAIT_S:g} s {names} is still written to")
             return
-        say(f"run {run}: merging the directories of {counted(len(directories), 'host')}")
+        say(f"run {run}: merging {len(directories)} directories of its hosts")
         say(_merge(directories, whole, run))
     except KeyboardInterrupt:
         say(f"run {run} is not merged: interrupted; ultrapar merge does it")
@@ -107,8 +107,7 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
     if state is None:
         msg = "the server has forgotten it"
         raise UltraparError(msg)
-    names = frozenset(host.name for host in state.hosts if host.n_done)
-    return names, datetime.now(UTC) - timedelta(seconds=state.began_s)
+    return frozenset(state.finishers), datetime.now(UTC) - timedelta(seconds=state.began_s)
 
 
 def manifests_of(beside: Iterable[Path]) -> dict[Path, Manifest | None]:

@@ -46,7 +46,14 @@ from pytest_ultrapar.store.manifest import (
 from pytest_ultrapar.store.recovered import RecoveredIndex, recover
 from pytest_ultrapar.store.regraded import as_measured, take_episodes
 from pytest_ultrapar.store.replayed import Origins, prepare_replay, read_replayed
-from pytest_ultrapar.store.run_directory import LATEST, RunDirectory, held, resolve_run
+from pytest_ultrapar.store.run_directory import (
+    DEFAULT_PARENT,
+    LATEST,
+    RunDirectory,
+    held,
+    resolve_run,
+    unpoint_latest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -263,7 +270,11 @@ class Run:
                 # `latest` may be this very run when a worker that replaces another one asks.
                 held_run.enter_context(held(resolve_run(source.run), source.option))
             if self.options.resume is None:
-                directory = RunDirectory.create(self.options.out, self.started_at)
+                # A host that joins again goes on in a directory of its own.
+                alone = self.options.cluster_run is None
+                directory = RunDirectory.create(
+                    self.options.out, self.started_at, can_be_finished=alone
+                )
             else:
                 earlier = resolve_run(self.options.resume)
                 self._refuse_other_shard(earlier)
@@ -602,15 +613,27 @@ class Run:
             return same
         return f"{same} and --ultrapar-resume {self.directory.run_id}"
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a host that has joined the others, or the only one.
+
+        What a host leaves that never joined is no part of that run, and a merge of all that lies
+        there would fail.
+        """
+        alone = self.options.cluster_run is None
+        return alone or (self.cluster is not None and self.cluster.has_joined)
+
     def close(self) -> None:
         """End the services, let go of the keys and unlock the directory. Idempotent."""
         self.services.stop()
-        if self.keys is not None and self.may_have_sent:
+        if self.keys is not None and self.may_have_sent and self.is_part:
             self.keys.give_back(MonotonicClock())
         elif self.keys is not None:
             self.keys.give_back_unused()
         options = self.options
-        if self.manifest is None and options.out is None and options.resume is None:
+        is_unused = self.manifest is None and options.out is None and options.resume is None
+        if is_unused or not self.is_part:
             self.directory.discard()
+            unpoint_latest(DEFAULT_PARENT, {self.directory.path})
         self._held_run.close()
         self.directory.close()

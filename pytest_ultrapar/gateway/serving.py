@@ -100,7 +100,9 @@ def serve(arguments: argparse.Namespace) -> int:
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
     with _listening(arguments) as listening:
         sharing = sharing_of(arguments, pool)
-        directory = RunDirectory.create(arguments.out, datetime.now(UTC), option="--out")
+        directory = RunDirectory.create(
+            arguments.out, datetime.now(UTC), option="--out", can_be_finished=False
+        )
         serving = Serving(pool, directory, listening, arguments, sharing)
         ctrl_c.install()
         # A service manager's word for the same.
@@ -306,16 +308,17 @@ class Serving:
         if self._lost is None:
             self._announce()
         troubled_s = 0
+        noted: set[str] = set()
         while not self._over.wait(1.0):
-            trouble = self._trouble()
+            status = self._status() if self._sharing is not None else None
+            trouble, notes = (status.trouble, status.notes) if status is not None else ("", [])
+            for sentence in notes:
+                if sentence not in noted:
+                    noted.add(sentence)
+                    _say(self._redactor.text(sentence))
             troubled_s = troubled_s + 1 if trouble else 0
             if troubled_s == _SAID_S:
-                _say(f"{trouble}; nothing is sent meanwhile")
-
-    def _trouble(self) -> str:
-        """Why its part of shared limits cannot be renewed; empty where it can."""
-        status = self._status() if self._sharing is not None else None
-        return self._redactor.text(status.trouble) if status is not None else ""
+                _say(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
 
     def end(self) -> None:
         """End all requests, write tables and print the summary.

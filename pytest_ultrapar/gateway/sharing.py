@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import socket
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,9 +14,8 @@ from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.claims.day_left import run_days
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
-from pytest_ultrapar.cluster.address import VARIABLE, read_address
+from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.pool.model import Pool
-
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | None:
@@ -39,15 +34,9 @@ def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | No
     if arguments.cluster is None and arguments.cluster_run is None:
         return None
     name = arguments.cluster_run
-    if name is not None and not _NAME.fullmatch(name):
-        msg = (
-            "--cluster-run must be 1 to 100 letters, digits, '.', '_' or '-' "
-            f"(got {visible(name):.120})"
-        )
-        raise ConfigError(msg)
-    if find_spec("redis") is None:
-        msg = "--cluster needs redis-py: pip install 'pytest-ultrapar[cluster]'"
-        raise ConfigError(msg)
+    if name is not None:
+        check_name(name, "--cluster-run")
+    check_installed("--cluster")
     return GatewaySharing(arguments.cluster or None, name, pool)
 
 

@@ -33,6 +33,8 @@ too low; 4 when the runs are not parts of one whole or cannot be read, or DIR ca
 _MOST_OF_A_PAGE = 100_000
 """Cases. A page of 100,000 took 460 MB of memory and 37 MB of disk; no browser is glad of more."""
 _WIDTH = 100
+_MOST_NAMED = 5
+"""Of cases without a result."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     assert made.manifest.merged is not None
     lines += merged_lines(made.manifest.merged)
-    found = failures(made.summary, coverage)
+    found = failures(made.summary, coverage, "--coverage")
     lines += _without_result(made)
     lines += [f"FAILED: {visible(failure)}" for failure in found]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
@@ -114,10 +116,11 @@ def _without_result(made: MergedRun) -> Iterator[str]:
         "what nobody did; what the server has as done, though its host lost it, comes again after "
         f"ultrapar cluster reopen {visible(run)} {visible(str(made.directory))}"
     )
-    for nodeid in made.summary.never_ran:
+    named = made.summary.never_ran[:_MOST_NAMED]
+    for nodeid in named:
         yield f"  {visible(nodeid)}"
-    if n > len(made.summary.never_ran):
-        yield f"  and {n - len(made.summary.never_ran):,} more"
+    if n > len(named):
+        yield f"  and {n - len(named):,} more"
 
 
 def _write_page(made: MergedRun) -> bool:

@@ -170,7 +170,9 @@ def _n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
     """Cases that the missing shards had, before any was deselected."""
     if manifest.generated is None or not missing_shards(parts):
         return None
-    return max(0, manifest.generated.n_cases - sum(one.n_cases for one in parts))
+    # Hosts of one shard all plan its cases.
+    known = {one.shard: one.n_cases for one in parts}
+    return max(0, manifest.generated.n_cases - sum(known.values()))
 
 
 def _said_generated(one: Manifest) -> str | None:
@@ -347,6 +349,7 @@ def merged_manifest(
     suite_digest: str,
     segments: dict[str, int],
     exceeded: Sequence[tuple[str, ...]],
+    n_results: Sequence[int],
     n_repeated: int,
     n_clocks: int,
     clock_error_s: float | None = None,
@@ -364,6 +367,7 @@ def merged_manifest(
         suite_digest: Of these.
         segments: Bytes of each segment of the journal.
         exceeded: Of each part the limits that its own requests exceeded.
+        n_results: Of each part the cases of which its result counts.
         n_repeated: Cases with a result in more than one part.
         n_clocks: Clocks that were set beside each other.
         clock_error_s: As of `Merged`, of these parts.
@@ -371,8 +375,10 @@ def merged_manifest(
     """
     manifests = [part.manifest for part in parts]
     own = [
-        msgspec.structs.replace(one, exceeded=passed) if part.manifest.merged is None else one
-        for part, passed in zip(parts, exceeded, strict=True)
+        msgspec.structs.replace(one, exceeded=passed, n_results=n)
+        if part.manifest.merged is None
+        else one
+        for part, passed, n in zip(parts, exceeded, n_results, strict=True)
         for one in part.own
     ]
     before = [one.merged for one in manifests if one.merged is not None]

@@ -202,12 +202,13 @@ def _make(
     best, n_repeated = standings(sources, planned.shared)
     clocks = _Clocks(sources)
     sizes: dict[str, int] = {}
-    exceeded = []
+    exceeded, n_results = [], []
     (stage / JOURNAL_NAME).mkdir(mode=0o700)
     for number, source in enumerate(sources):
         writer = _PartWriter(source, stage, number, clocks, best)
         sizes |= writer.copy()
         exceeded.append(writer.exceeded())
+        n_results.append(writer.n_results)
     _join_histories(sources, stage, clocks)
     clocks.write(stage)
     _join_small_files(sources, stage)
@@ -218,6 +219,7 @@ def _make(
         suite_digest=planned.digest,
         segments=sizes,
         exceeded=exceeded,
+        n_results=n_results,
         n_repeated=n_repeated,
         n_clocks=clocks.n,
         clock_error_s=clocks.error_s,
@@ -321,10 +323,7 @@ class _Clocks:
         self._anchors = [anchors(source) for source in sources]
         self._stamps = [_stamps(source) for source in sources]
         # Parts of one named host share its clocks; of hosts without a name nobody knows.
-        self._names = [
-            source.part.manifest.host or f"{number}" if source.part.manifest.host else number
-            for number, source in enumerate(sources)
-        ]
+        self._names = [source.part.manifest.host or number for number, source in enumerate(sources)]
         by_name: dict[object, list[float]] = defaultdict(list)
         for name, found in zip(self._names, self._anchors, strict=True):
             by_name[name] += found.values()
@@ -422,6 +421,7 @@ class _PartWriter:
         self.clocks = clocks
         self.best = best
         self.log = RequestLog(source.part.manifest.pool_lanes)
+        self._alone: set[str] = set()
 
     def copy(self) -> dict[str, int]:
         """Copy all segments; how large each is, or was before it lost its end, by its new name."""
@@ -437,6 +437,11 @@ class _PartWriter:
             sizes[new] = sizes.get(new, 0) + damage.length
         self._copy_parts()
         return sizes
+
+    @property
+    def n_results(self) -> int:
+        """Cases whose result in the whole comes from this part, once it is copied."""
+        return len(self._alone) + sum(one.part == self.number for one in self.best.values())
 
     def exceeded(self) -> tuple[str, ...]:
         """Limits of the part that its own requests exceeded; nothing where it was merged itself."""
@@ -478,6 +483,8 @@ class _PartWriter:
         if isinstance(record, Grade):
             if self._counts_elsewhere(record.case_id):
                 return None
+            if record.case_id not in self.best:
+                self._alone.add(record.case_id)
             return _on_host(record, host)
         if not isinstance(record, EpisodeEnded):
             return record

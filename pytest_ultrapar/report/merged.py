@@ -22,12 +22,13 @@ def merged_section(merged: Merged) -> Section:
             one.shard or "-",
             visible(one.host or "-"),
             f"{one.n_cases:,}",
+            "-" if one.n_results is None else f"{one.n_results:,}",
             f"{one.started_at:%Y-%m-%d %H:%M:%S}",
             f"{one.ended_at:%Y-%m-%d %H:%M:%S}" if one.ended_at is not None else "never",
         )
         for one in merged.parts
     )
-    header = ("run", "shard", "host", "cases", "began (UTC)", "ended (UTC)")
+    header = ("run", "shard", "host", "planned", "results", "began (UTC)", "ended (UTC)")
     return Section("Merged of", header, rows, n_names=3, notes=tuple(merged_lines(merged)))
 
 

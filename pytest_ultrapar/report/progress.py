@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pytest_ultrapar.plan.eta import Eta
 from pytest_ultrapar.report.text import counted, duration, rate
 from pytest_ultrapar.report.whole_run import WholeRun
+from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left
 
 WINDOW_S = 30.0
 """Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
@@ -36,9 +37,12 @@ class ProgressState:
             second.
         eta: When the last episode ends, estimated at `eta_at_s`; None while nobody knows.
         whole: Of a run of several hosts, how far all are together; None: it is on one host.
+        whole_at_s: When that was looked at, monotonic seconds.
         share: This host's share of the limits, in words.
         waits: Why it sends nothing, in words; empty where it sends.
-        whole_seen: The same as `seen`: seconds and cases done by all hosts.
+        whole_seen: The same as `seen`: monotonic seconds, and cases done by all hosts.
+        begun: Of each model of which all hosts were seen to claim cases: monotonic seconds when
+            that began, and cases that nobody had claimed then.
     """
 
     total: int
@@ -50,9 +54,11 @@ class ProgressState:
     eta: Eta | None = None
     eta_at_s: float = 0.0
     whole: WholeRun | None = None
+    whole_at_s: float = 0.0
     share: str = ""
     waits: str = ""
     whole_seen: tuple[tuple[float, int], ...] = ()
+    begun: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def graded(self) -> int:
@@ -95,7 +101,19 @@ def observe_whole(
         seen = (*seen, (now_s, whole.n_done))
     while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
         seen = seen[1:]
-    return replace(state, whole=whole, share=share, waits=waits, whole_seen=seen)
+    begun = dict(state.begun)
+    for model, n in state.whole.unclaimed.items() if state.whole is not None else ():
+        if whole.unclaimed.get(model, 0) < n:
+            begun.setdefault(model, (state.whole_at_s, n))
+    return replace(
+        state,
+        whole=whole,
+        whole_at_s=now_s,
+        share=share,
+        waits=waits,
+        whole_seen=seen,
+        begun=begun,
+    )
 
 
 def answered_per_s(state: ProgressState, now_s: float) -> float | None:
@@ -170,7 +188,8 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
     if per_s is not None:
         facts["rate"] = f"{rate(per_s)} in all"
         if n_done < whole.n_cases:
-            facts["ETA"] = f"ETA {duration((whole.n_cases - n_done) / per_s)}"
+            left_s = whole_seconds_left(whole.n_cases - n_done, per_s, _paces(state, whole, now_s))
+            facts["ETA"] = f"ETA {duration(left_s)}"
     facts["here"] = f"here {state.graded:,} graded"
     for outcome in ("solved", "partial", "unsolved", "infra", "error"):
         if n := state.counts.get(outcome):
@@ -184,6 +203,19 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
     if state.share:
         facts["share"] = state.share
     return facts
+
+
+def _paces(state: ProgressState, whole: WholeRun, now_s: float) -> Iterator[tuple[int, float]]:
+    """Of each model its cases that nobody has claimed, and how many are claimed per second.
+
+    Over all the time since the first of them: slow ones are claimed seldom. Nothing where groups
+    wait for each other, since what a model did then says nothing of what it will do.
+    """
+    for model, (since_s, n_before) in () if whole.in_groups else state.begun.items():
+        n = whole.unclaimed.get(model, 0)
+        claimed_per_s = _per_s(n_before - n, now_s - since_s)
+        if claimed_per_s is not None:
+            yield n, claimed_per_s
 
 
 _RANKS = {

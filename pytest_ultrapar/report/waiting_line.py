@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Self
 
 from pytest_ultrapar.report.text import duration
 
@@ -34,7 +34,8 @@ class Screen(Protocol):
 class WaitingLine:
     """One line when it begins and then, on a terminal, one that is redrawn every ten seconds.
 
-    Elsewhere further lines come at twice the distance each time: 13 in a day of waiting.
+    Elsewhere further lines come at twice the distance each time: 13 in a day of waiting. Used as a
+    context, it is cleared at the end, and Ctrl-C is said to have ended the wait.
     """
 
     def __init__(self, reporter: Screen | None) -> None:
@@ -43,6 +44,14 @@ class WaitingLine:
         self._said = self._what = ""
         self._is_drawn = False
         self._next_s = self._step_s = _AGAIN_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._give_up()
+        self.end()
 
     def say(self, what: str, more: str, waited_s: float) -> None:
         """Tell what is waited for; to be called often.
@@ -74,7 +83,7 @@ class WaitingLine:
                 self._step_s *= 2
             self._next_s = waited_s + self._step_s
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """Tell that the wait was ended before its time, if anything was said of it."""
         self.end()
         if self._reporter is not None and self._said:

@@ -33,6 +33,7 @@ class WholeRun:
         n_done: Those that are finished, by any host.
         n_open: Those under way on any host.
         unclaimed: Those that no host has claimed, by model.
+        in_groups: Whether groups rule the order of cases, so that models may wait for each other.
         n_claimed: Those that this host ever claimed.
         hears_first: Whether nobody gets a case yet: a server that forgot the run hears first what
             hosts still have.
@@ -44,6 +45,7 @@ class WholeRun:
     n_done: int
     n_open: int
     unclaimed: Mapping[str, int]
+    in_groups: bool = False
     n_claimed: int = 0
     hears_first: bool = False
     drained: bool = False
@@ -116,15 +118,27 @@ def joined_words(
         f"host {part.host} of run {part.run} on {server}, {beside}: {whole.n_done:,} of "
         f"{counted(part.n_cases, 'case')} done"
     ]
-    if shares:
+    own = ""
+    if shares and not any(one.share for one in shares):
+        own = " has no share of them yet"
+    elif shares:
         words = share_words(shares, limits)
-        lines += [f"limits are those of all hosts together; this host's {words}"] if words else []
+        own = f"'s {words}" if words else ""
     elif limits:
-        lines.append(
-            "limits are those of all hosts together; this host's share of them comes in some "
-            "seconds"
-        )
-    return lines
+        own = " gets its share of them in some seconds"
+    return [*lines, f"limits are those of all hosts together; this host{own}"] if own else lines
+
+
+def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]]) -> float:
+    """Seconds until all cases of a run are done, if each model goes on at its pace.
+
+    Args:
+        n_left: Cases that are not done.
+        per_s: Cases that end per second; above 0.
+        models: Of each model whose pace is known, its cases that no host has claimed, and how many
+            are claimed per second; above 0. The slow ones decide when all is done.
+    """
+    return max(n_left / per_s, *(n / claimed_per_s for n, claimed_per_s in models), 0.0)
 
 
 def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:

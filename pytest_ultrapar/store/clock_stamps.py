@@ -1,6 +1,6 @@
 """How a host's clock stands to that of the server that it shares limits by, noted at each renewal.
 
-The times of a run are on the monotonic clock of its host, which says nothing of another one's. The
+The times of a run are on the boot clock of its host, which says nothing of another one's. The
 server told its own time somewhere between the begin and the end of a call, so two hosts that asked
 it have a clock in common, with an error that the calls themselves tell.
 """
@@ -29,19 +29,28 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         epoch: The ledger's, within which its time never goes back.
+        lag_ms: By how much the ledger's time was behind the server's clock. Where it stays the
+            same, the ledger's time goes as that clock does; it changes when a clock was set, or
+            when the ledger did not believe how much time went by.
         ledger_ms: The ledger's time when it answered.
-        begun_s: When the call began, monotonic seconds of the host.
+        begun_s: When the call began, by the host's boot clock, as times of attempts are.
         ended_s: When its answer was there, likewise.
     """
 
     epoch: int
+    lag_ms: int
     ledger_ms: int
     begun_s: float
     ended_s: float
 
+    @property
+    def clock(self) -> tuple[int, int]:
+        """Names a clock that was not set: the ledger's times of stamps with this name are its."""
+        return self.epoch, self.lag_ms
+
 
 class StampFile:
-    """Notes stamps: of each stretch of time, and of each epoch, that of the quickest call.
+    """Notes stamps: of each stretch of time, and of each clock, that of the quickest call.
 
     No run fails because it cannot be written; a merge says then that clocks cannot be compared.
 
@@ -60,7 +69,7 @@ class StampFile:
         if self._first_s is None:
             self._first_s = stamp.begun_s
         best = self._best
-        if best is not None and (stamp.begun_s >= self._until_s or stamp.epoch != best.epoch):
+        if best is not None and (stamp.begun_s >= self._until_s or stamp.clock != best.clock):
             self.flush()
         if self._best is None:
             so_far_s = stamp.begun_s - self._first_s

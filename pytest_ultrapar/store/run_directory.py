@@ -36,6 +36,18 @@ SUMMARY_FILE = "summary.json"
 """Holds the `RunSummary`; written last of all tables, and as a new file each time."""
 
 
+_UNBEGUN = frozenset(
+    {
+        LOCK_NAME,
+        JOURNAL_NAME,
+        CASES_NAME,
+        COMING_NAME,
+        CLAIMED_NAME,
+        RECOVERED_NAME,
+        CLOCKS_NAME,
+    }
+)
+"""What a run leaves that never got as far as its first episode."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 """A pipe that has a lock's name is not waited for."""
 
@@ -74,7 +86,18 @@ class RunDirectory:
         journal: Where segments stand; exists.
     """
 
-    def __init__(self, path: Path, run_id: str, lock_fd: int) -> None:
+    def __init__(
+        self, path: Path, run_id: str, lock_fd: int, others: frozenset[str] | None = None
+    ) -> None:
+        """Take over the lock.
+
+        Args:
+            path: Absolute.
+            run_id: As the attribute.
+            lock_fd: Of the locked file.
+            others: What stood there before and is not a run's; None: there was no directory.
+        """
+        self._others = others
         self.path = path
         self.run_id = run_id
         self.journal = path / JOURNAL_NAME
@@ -88,6 +111,7 @@ class RunDirectory:
         *,
         parent: Path = DEFAULT_PARENT,
         option: str = OUT_OPTION,
+        can_be_finished: bool = True,
     ) -> Self:
         """Make and lock the directory of a new run.
 
@@ -98,6 +122,7 @@ class RunDirectory:
             now: An aware time; names the run.
             parent: Where default directories stand.
             option: By which `out` was given, for messages.
+            can_be_finished: Whether this kind of run can finish an earlier one.
 
         Raises:
             ConfigError: The directory cannot be made or written, or `out` is no directory, in use,
@@ -108,6 +133,7 @@ class RunDirectory:
         with _usable(path, option, option):
             if out is None:
                 _make_parent(parent)
+            was_there = path.is_dir()
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
                 msg = (
@@ -115,14 +141,15 @@ class RunDirectory:
                     " name an empty or a new directory"
                 )
                 raise ConfigError(msg)
+            others = frozenset(entry.name for entry in path.iterdir()) - _UNBEGUN
             lock_fd = _lock(path, option)
             try:
-                _refuse_earlier_run(path, option)
+                _refuse_earlier_run(path, option, can_be_finished=can_be_finished)
                 _prepare(path, lock_fd, run_id)
             except BaseException:
                 os.close(lock_fd)
                 raise
-        return cls(path, run_id, lock_fd)
+        return cls(path, run_id, lock_fd, others if was_there else None)
 
     @classmethod
     def open_existing(cls, path: Path) -> Self:
@@ -144,7 +171,8 @@ class RunDirectory:
             except BaseException:
                 os.close(lock_fd)
                 raise
-        return cls(path, run_id, lock_fd)
+        others = frozenset(entry.name for entry in path.iterdir())
+        return cls(path, run_id, lock_fd, others)
 
     def point_latest(self, *, parent: Path = DEFAULT_PARENT) -> None:
         """Let `latest` in `parent` point here; once the run has cases to run, and not before.
@@ -168,9 +196,24 @@ class RunDirectory:
         return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
 
     def discard(self) -> None:
-        """Remove the directory; for a session that had nothing to run."""
+        """Remove what the run wrote; for a session that had nothing to run.
+
+        A directory that was there stays, with all that is somebody else's. Idempotent.
+        """
+        if self._lock_fd < 0:
+            return
+        with suppress(OSError):
+            for entry in self.path.iterdir():
+                if self._others is not None and entry.name in self._others:
+                    continue
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    entry.unlink(missing_ok=True)
+            if self._others is None:
+                self.path.rmdir()
+        # Last: until then nobody else begins a run here.
         self.close()
-        shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
         """Let others use the directory; later calls do nothing."""
@@ -409,12 +452,13 @@ def _read_holder(path: Path) -> _Holder | None:
         return None
 
 
-def _refuse_earlier_run(path: Path, option: str) -> None:
+def _refuse_earlier_run(path: Path, option: str, *, can_be_finished: bool) -> None:
     journal = path / JOURNAL_NAME
     if journal.is_dir() and any(segment.lstat().st_size for segment in segments(journal)):
+        finish = f", or finish that run with pytest --ultrapar-resume={path}"
         msg = (
-            f"{option}: {path} holds an earlier run; use another directory,"
-            f" or finish that run with pytest --ultrapar-resume={path}"
+            f"{option}: {path} holds an earlier run; use another directory"
+            f"{finish if can_be_finished else ''}"
         )
         raise ConfigError(msg)
     for name in (CASES_NAME, COMING_NAME, CLAIMED_NAME, RECOVERED_NAME, CLOCKS_NAME):

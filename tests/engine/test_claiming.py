@@ -64,21 +64,22 @@ class World:
 class Host:
     """A host whose episodes end when the broker is asked for its status after they began."""
 
-    def __init__(self, world, name, directory):
+    def __init__(self, world, name, directory, *, patience_s=5.0, **facts):
         directory.mkdir()
-        self.world, self.cases = world, cases()
+        self.world, self.cases, self.facts = world, cases(), facts
         self.numbered = NumberedCases(self.cases, ["a", "b"], world.groups)
-        self.over, self.lost = threading.Event(), []
+        self.over, self.lost, self.told = threading.Event(), [], []
         self.begun, self.ended, self.offered = [], [], []
         server = ClusterServer(read_address(world.kv.url, {}))
+        server.look()
         self.claiming = Claiming(
-            server, "night", name, self.numbered, directory=directory, patience_s=5.0,
+            server, "night", name, self.numbered, directory=directory, patience_s=patience_s,
             kin=range(len(self.numbered.lines)), status=self.status,
         )  # fmt: skip
 
     def start(self):
         self.claiming.join(identity(), lambda *_: None)
-        self.claiming.start(self.offer, self.over.set, self.lost.append, lambda _: None)
+        self.claiming.start(self.offer, self.over.set, self.lost.append, self.told.append)
 
     def offer(self, positions):
         with self.world.lock:
@@ -112,10 +113,18 @@ class Host:
             )
             for model in "ab"
         ]  # fmt: skip
+        facts = {"in_flight": 0} | self.facts
         return BrokerStatus(
-            now_s=0.0, in_flight=0, peak_in_flight=0, open_episodes=0, ended_episodes=len(ended),
-            lanes=[], models=models, room={"a": 9, "b": 9}, groups=groups,
+            now_s=0.0, peak_in_flight=0, open_episodes=0, ended_episodes=len(ended), lanes=[],
+            models=models, room={"a": 9, "b": 9}, groups=groups, **facts,
         )  # fmt: skip
+
+
+def wait_for(holds):
+    deadline_s = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def play(world, directory, n_hosts=2):
@@ -165,10 +174,7 @@ def test_a_server_that_forgot_the_run_hears_of_all_that_is_done(kv, tmp_path, mo
     host.start()
     assert host.over.wait(30), host.lost
     kv.client().flushall()
-    deadline_s = time.monotonic() + 30
-    while kv.client().bitcount("{ultrapar:default}:run:night:done") < N:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_for(lambda: kv.client().bitcount("{ultrapar:default}:run:night:done") == N)
     host.claiming.leave()
     assert sorted(host.offered) == list(range(N))
 
@@ -183,3 +189,70 @@ def test_another_host_of_that_name_is_refused(kv, tmp_path):
     assert set(said) == {'the host "same" to be taken for dead'}
     one.claiming.leave()
     two.claiming.leave()
+
+
+def test_a_server_that_was_restarted_from_an_older_copy_hears_of_all_that_is_done(tmp_path):
+    """The host is known to it, and may not have noticed that its connection was made anew."""
+    done = "{ultrapar:default}:run:night:done"
+    with KeyValueServer.start() as kv:
+        host = Host(World(kv), "one", tmp_path / "one")
+        host.start()
+        assert host.over.wait(30), host.lost
+        client = kv.client()
+        wait_for(lambda: client.bitcount(done) == N)
+        client.delete(done)
+        client.save()
+        kv.kill()
+        kv.run()
+        wait_for(lambda: kv.client().bitcount(done) == N)
+        host.claiming.leave()
+
+
+@pytest.mark.parametrize("field", ["lines", "cursors"])
+def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
+    host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3)
+    host.claiming.join(identity(), lambda *_: None)
+    prefix, client = "{ultrapar:default}:run:night:", kv.client()
+    if field == "lines":
+        client.hset(f"{prefix}run", "lines", "[[100, 900], [900, 1000]]")
+    else:
+        client.hset(f"{prefix}cursors", mapping={"0": "1e308", "1": "1e308"})
+    host.claiming.start(host.offer, host.over.set, host.lost.append, host.told.append)
+    wait_for(lambda: host.lost)
+    host.claiming.leave()
+    assert (
+        "something that pytest-ultrapar did not write: cases that the run does not have"
+        in host.lost[0]
+    )
+    assert not host.offered
+
+
+@pytest.mark.slow
+def test_a_run_of_which_a_part_was_removed_goes_on(tmp_path):
+    with KeyValueServer.start() as kv:
+        host = Host(World(kv), "one", tmp_path / "one")
+        host.claiming.join(identity(), lambda *_: None)
+        kv.client().delete("{ultrapar:default}:run:night:run")
+        host.claiming.start(host.offer, host.over.set, host.lost.append, lambda _: None)
+        assert host.over.wait(40), host.lost
+        host.claiming.leave()
+    assert sorted(host.offered) == list(range(N))
+
+
+def test_a_run_waits_no_longer_than_it_may_for_shares_of_which_it_has_none(kv, tmp_path):
+    host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3, trouble="no shares")
+    host.start()
+    wait_for(lambda: host.lost)
+    host.claiming.leave()
+    assert host.lost == ["no shares; the run waited 0.3 s for it"]
+
+
+def test_what_ails_some_limits_ends_no_run_that_sends_by_others_and_is_said_once(kv, tmp_path):
+    facts = {"trouble": "no shares of rates", "notes": ["a day is closed"], "in_flight": 1}
+    host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3, **facts)
+    host.start()
+    assert host.over.wait(30), host.lost
+    time.sleep(0.5)
+    host.claiming.leave()
+    assert (host.lost, host.told) == ([], ["a day is closed"])
+    assert sorted(host.offered) == list(range(N))

@@ -3,6 +3,8 @@
 import json
 import re
 import struct
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,10 +13,12 @@ import pytest
 from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall
+from pytest_ultrapar.cluster.claims import ClaimCall, GroupRule, JoinCall, LeaveCall
 from pytest_ultrapar.cluster.identity import RunIdentity
-from pytest_ultrapar.cluster.ledger import Notice, Renewal, RowSpec, RowUse
-from pytest_ultrapar.cluster.server import ClusterServer
+from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
+from pytest_ultrapar.cluster.notices import notice_of
+from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
+from pytest_ultrapar.cluster.shards import whole_of
 from pytest_ultrapar.cluster.status import MOST_HOSTS
 from tests.key_value_server import KeyValueServer
 
@@ -107,6 +111,7 @@ def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
     text = status(capsys)
     assert "run night, began " in text
     assert ", pytest-ultrapar 9.8.7\n" in text
+    assert server.run("night").by_model == ((50, 46),)
     assert "3 of 50 cases done (1 without an answer), 1 under way, 46 not begun, " in text
     assert re.search(r"^  one +3 +1 +\S+ +2 in flight$", text, re.MULTILINE)
     waits = r"^  two +0 +0 +- +waits: lab/key0's qps = 2 is with other hosts$"
@@ -116,6 +121,53 @@ def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
     (qps,) = re.findall(r"^  lab/key0's qps = 2: (.*)$", text, re.MULTILINE)
     assert re.fullmatch(r"(one|two) 2; (one|two) \(wants 2\) waits", qps)
     assert "lab/key0's workers = 5: " in text
+
+
+def test_time_left_is_that_of_the_model_that_is_done_last():
+    host = HostState("one", 0.0, 60.0, 60, 0, 60.0, drained=False, said="")
+    run = RunState(
+        name="night",
+        identity="",
+        began_s=60.0,
+        n_cases=200,
+        n_done=60,
+        n_failed=0,
+        n_open=0,
+        n_unclaimed=140,
+        by_model=((100, 50), (100, 90)),
+        hosts=(host,),
+        finishers=("one",),
+    )
+    assert run.left_s == 90 / (60 * 10 / 60) * 60
+    assert replace(run, by_model=()).left_s == 140
+    # Of a model that has not begun nobody knows its pace.
+    assert replace(run, by_model=((100, 40), (100, 100))).left_s == 140
+    # What others did before says nothing of how long it took.
+    assert replace(run, n_done=61).left_s == 139
+    assert replace(run, n_done=200).left_s is None
+    assert replace(run, hosts=()).left_s is None
+
+
+def test_pace_of_models_in_shards_is_that_of_all_shards():
+    host = HostState("one", 0.0, 60.0, 30, 0, 30.0, drained=False, said="")
+    facts = {"identity": "", "began_s": 60.0, "n_failed": 0, "n_open": 0, "finishers": ()}
+    counts = {"n_cases": 100, "n_done": 30, "n_unclaimed": 70}
+    one = RunState(name="r:1/2", by_model=((50, 25), (50, 45)), hosts=(host,), **counts, **facts)
+    two = replace(one, name="r:2/2")
+    run = replace(one, name="r", n_cases=0, n_done=0, n_unclaimed=0, by_model=(), hosts=())
+    whole = whole_of(run, [one, two])
+    assert (whole.by_model, whole.left_s) == (((100, 50), (100, 90)), 90 * 6.0)
+    # One of them is of groups.
+    assert whole_of(run, [one, replace(two, by_model=())]).left_s == 140
+
+
+def test_groups_say_nothing_of_the_pace_of_a_model(server):
+    call = JoinCall(
+        name="one", life="a", identity=IDENTITY.text(), lines=[(0, 50)],
+        groups=[GroupRule(lines=(0, 1))],
+    )  # fmt: skip
+    server.claim("night", call)
+    assert server.run("night").by_model == ()
 
 
 def test_status_as_json_has_the_documented_shape(server, capsys):
@@ -135,7 +187,7 @@ def test_status_as_json_has_the_documented_shape(server, capsys):
 
 
 def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
-    two_hosts(server, news=(Notice("a", "nobody's", 0, "night"),))
+    two_hosts(server, news=(notice_of(News("lab/i/key0", for_s=60.0), "night", 0),))
     found = json.loads(status(capsys, "--json"))
     page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
     section = page.split("`ultrapar cluster status --json` has")[1].split("\n## ")[0]
@@ -160,15 +212,15 @@ def test_rows_that_a_new_server_keeps_closed_say_until_when(server, capsys):
 
 
 def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
-    def notice(name, for_ms, **facts):
-        text = msgspec.json.encode(News("lab/i/key0", **facts)).decode()
-        return Notice(name, text, for_ms, "night")
+    def notice(lane, **facts):
+        news = News(f"lab/{lane}/key0", for_s=60.0, **facts)
+        return notice_of(news, "night", round(time.time() * 1000))
 
-    gone = notice("a", 0, removes="key", reason="401: \x1b[31mno such key")
-    Sharing(server, "one", (5, 2)).renew(news=(gone, notice("b", 60_000, for_s=60.0)))
+    gone = notice("i", removes="key", reason="401: \x1b[31mno such key")
+    Sharing(server, "one", (5, 2)).renew(news=(gone, notice("j")))
     text = status(capsys)
     assert "  lab/i/key0: key removed, run night: 401: \\x1b[31mno such key\n" in text
-    assert re.search(r"  lab/i/key0: paused for (59\.\d|60\.0) s more, run night\n", text)
+    assert re.search(r"  lab/j/key0: paused for (59\.\d|60\.0) s more, run night\n", text)
     assert {one["removes"] for one in json.loads(status(capsys, "--json"))["news"]} == {"key", ""}
 
 
@@ -231,11 +283,11 @@ def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, cap
     HOSTILE[what](kv.client())
     text = status(capsys)
     assert "limits: redis://" in text
-    assert "holds something else than pytest-ultrapar wrote there" in text
+    assert "holds something that pytest-ultrapar did not write" in text
     assert "3 of 50 cases done" in text
     assert "\x1b" not in text
     (problem,) = json.loads(status(capsys, "--json"))["problems"]
-    assert "something else" in problem
+    assert "did not write" in problem
 
 
 @pytest.mark.parametrize(
@@ -262,7 +314,7 @@ def test_run_that_another_writer_spoilt_hides_no_other(server, kv, capsys, writt
     assert "run other, began" in text
     code, text = shown(capsys, "status", "night")
     assert code == 4
-    assert "something else than pytest-ultrapar wrote there" in text
+    assert "something that pytest-ultrapar did not write" in text
 
 
 def test_control_characters_are_made_visible(server, kv, capsys):
@@ -275,6 +327,49 @@ def test_control_characters_are_made_visible(server, kv, capsys):
     assert not {"\x1b", "\x07", "\u202e"} & {*text}
     assert "\nroot" not in text
     assert "\\x1b]0;title" in text
+
+
+def silent_for_a_minute(kv, *numbers):
+    for number in numbers:
+        kv.client().zincrby(f"{PREFIX}run:night:seen", -60_000, number)
+
+
+@pytest.mark.parametrize(
+    "record", ["nothing", "{}", '{"name":null}', '{"name":{}}', "[1]", "7", "null", "\xff"]
+)
+def test_a_broken_record_of_a_dead_host_stops_nobody(server, kv, record):
+    one, two = join(server, "one"), join(server, "two")
+    claim(server, "two", two, wants=[(0, 4)])
+    kv.client().hset(f"{PREFIX}run:night:hosts", two, record)
+    silent_for_a_minute(kv, two)
+    said = claim(server, "one", one)
+    assert (said.n_hosts, said.n_dead, said.unclaimed) == (1, 0, [50])
+
+
+def test_a_broken_count_of_dead_hosts_stops_nobody(server, kv):
+    one, two = join(server, "one"), join(server, "two")
+    kv.client().hset(f"{PREFIX}run:night:run", "n_dead", "abc")
+    silent_for_a_minute(kv, two)
+    assert claim(server, "one", one).n_dead == 1
+
+
+def test_hosts_are_told_of_one_that_died(server, kv):
+    one, two = join(server, "one"), join(server, "two")
+    silent_for_a_minute(kv, two)
+    said = claim(server, "one", one)
+    assert (said.n_dead, said.last_dead) == (1, "two")
+
+
+def test_nobody_is_called_dead_when_all_were_away(server, kv):
+    numbers = {name: join(server, name) for name in ("one", "two", "three")}
+    silent_for_a_minute(kv, *numbers.values())
+    said = claim(server, "one", numbers["one"])
+    assert (said.n_hosts, said.n_dead) == (1, 0)
+    silent_for_a_minute(kv, numbers["one"])
+    call = JoinCall(
+        name="two", life="life of two", identity=IDENTITY.text(), lines=[(0, 50)], comes_back=True
+    )
+    assert server.claim("night", call).n_dead == 0
 
 
 def test_drain(server, capsys):
@@ -290,13 +385,13 @@ def test_drain(server, capsys):
     [
         (["drain", "night", "none"], 'run night has no host "none"; it has one'),
         (["drain", "other", "one"], 'knows no run "other"; it knows night'),
-        (["drain", "night"], "drain takes 2 words after it (got 1)"),
         (["forget", "night"], "run night goes on: one; end or drain its hosts first"),
         (["forget", "other"], 'knows no run "other"'),
         (["reopen", "night", "whole"], "run night goes on: one; end or drain its hosts first"),
         (["status", "other"], 'knows no run "other"'),
-        (["drain", "night", "one", "--json"], "--json is for status, not for drain"),
-        (["forget", "night", "--all"], "--all is for status, not for forget"),
+        (["status", "--cluster", "redis://:canary@h"], "error: --cluster holds a password, and "),
+        (["--cluster", "redis://:canary@h", "status"], "error: --cluster holds a password, and "),
+        (["--cluster=redis://:canary@h", "forget", "x"], "error: --cluster holds a password, and "),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(server, capsys, words, said):
@@ -304,6 +399,34 @@ def test_what_cannot_be_done_is_a_sentence(server, capsys, words, said):
     code, text = shown(capsys, *words)
     assert code == 4
     assert said in text
+    assert "canary" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: ACTION"),
+        (["stauts"], "invalid choice: 'stauts' (choose from 'status', 'drain', "),
+        (["drain", "night"], "the following arguments are required: HOST"),
+        (["reset-day", "night"], "unrecognized arguments: night"),
+        (["drain", "night", "one", "--json"], "unrecognized arguments: --json"),
+        (["forget", "night", "--all"], "unrecognized arguments: --all; the options are --cluster"),
+    ],
+)
+def test_what_is_not_understood_is_said_with_the_usage(capsys, words, said):
+    with pytest.raises(SystemExit, match="4"):
+        main(["cluster", *words])
+    err = capsys.readouterr().err
+    assert err.startswith(f"usage: ultrapar cluster {words[0] if words[1:] else ''}".rstrip())
+    # Some versions of Python quote the choices.
+    assert said.replace("'", "") in err.replace("'", "")
+
+
+@pytest.mark.parametrize("action", ["status", "drain", "forget", "reopen", "reset-day"])
+def test_each_action_has_help_of_its_own(capsys, action):
+    with pytest.raises(SystemExit, match="0"):
+        main(["cluster", action, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: ultrapar cluster {action} ")
 
 
 def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
@@ -311,7 +434,7 @@ def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
     client = kv.client()
     for number, _ in client.zrange(f"{PREFIX}run:night:seen", 0, -1, withscores=True):
         client.zincrby(f"{PREFIX}run:night:seen", -60_000, number)
-    said = "run night is forgotten; the directories of its hosts stay\n"
+    said = "run night is forgotten; the directories of its hosts remain\n"
     assert shown(capsys, "forget", "night") == (0, said)
     assert client.keys(f"{PREFIX}run:night:*") == []
 
@@ -328,3 +451,30 @@ def test_server_without_anything_says_so(server, capsys):
     text = status(capsys)
     assert text.splitlines() == [text.strip()]
     assert text.endswith("; 0 runs\n")
+
+
+def test_days_are_not_opened_while_hosts_may_still_tell_what_they_know(server, kv, capsys):
+    day = RowSpec(name="key:abc:rpd", kind="counted", amount=500, window_ms=86_400_000)
+    call = Renewal(
+        host="one", incarnation="life", seq=1, run="r", server_run_id="", clock="c", clock_ms=0,
+        rows=(day,), uses=(RowUse(0, 5, 1),), lanes=((0,),),
+    )  # fmt: skip
+    epoch = server.renew(call).epoch
+    kv.client().hset(f"{PREFIX}ledger", "run_id", "another")
+    server.renew(msgspec.structs.replace(call, seq=2, epoch=epoch))
+    code, text = shown(capsys, "reset-day")
+    assert code == 0
+    assert re.match(r"all limits are closed for \d\.\d\d s more, since the server began", text)
+
+
+def test_hosts_that_have_left_are_known_by_what_they_finished(server):
+    """The last host merges only where it finds the directories of all of them."""
+    for name, done in (("one", [0]), ("two", [1]), ("three", [])):
+        number = join(server, name)
+        claim(server, name, number, open=1, wants=[(0, 2)])
+        late = {"done": done} if name == "two" else {}
+        if not late:
+            claim(server, name, number, seq=1, done=done)
+        server.claim("night", LeaveCall(host=number, life=f"life of {name}", **late))
+    state = server.run("night")
+    assert (state.hosts, state.finishers) == ((), ("one", "two"))

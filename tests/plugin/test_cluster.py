@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -115,7 +116,7 @@ def test_two_hosts_run_each_case_once(project, hosts):
     assert {row["outcome"] for row in rows} == {"solved"}
     assert sorted(Counter(row["nodeid"] for row in rows).values()) == [1] * N
     assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(N))
-    said = [f"all {N} cases are done; ultrapar merge joins" in output for output in outputs]
+    said = ["ultrapar merge joins the directories of its hosts" in output for output in outputs]
     assert sorted(said) == [False, True]
     # Its directories are on one disk, so the last host made one run of them.
     (whole,) = project.pytester.path.glob("merged-night-*")
@@ -249,19 +250,16 @@ def test_a_server_that_is_gone_is_waited_for_and_then_refused(project, monkeypat
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis://:wrong@{host}", "refuses user and password"),
-        ("redis://{host}/99", "there is no such database"),
-        ("redis://reader:reader@{host}", "does not let this user do what is needed"),
+        ("redis://:wrong@127.0.0.1:{port}", "rejected the user name or password"),
+        ("redis://:{password}@127.0.0.1:{port}/99", "there is no such database"),
+        ("redis://reader:reader@127.0.0.1:{port}", "does not let this user do what is needed"),
     ],
 )
 def test_a_server_that_refuses(project, monkeypatch, url, said):
     with KeyValueServer.start("--requirepass", PASSWORD) as kv:
         admin = kv.client(password=PASSWORD)
         admin.execute_command("ACL", "SETUSER", "reader", "on", ">reader", "~*", "+@read", "+ping")
-        url = url.format(host=f"127.0.0.1:{kv.port}").replace("{host}", "")
-        if "99" in url:
-            url = url.replace("//", f"//:{PASSWORD}@")
-        monkeypatch.setenv("ULTRAPAR_CLUSTER", url)
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", url.format(port=kv.port, password=PASSWORD))
         project.suite(SUITE)
         result = project.run("-n0", "--ultrapar-cluster-run=alone")
     output = result.stdout.str() + result.stderr.str()
@@ -531,7 +529,8 @@ def test_host_that_is_drained_ends_with_its_own_cases(project, hosts, kv, lab, m
     output = host.end()
     assert host.code == 0, output
     assert len(host.rows()) < 100
-    assert "not begun; joining it goes on with them" in output
+    assert output.count("ultrapar: this host is being drained: it finishes what it has begun") == 1
+    assert "of 100 cases are done; join it again to go on" in output
     assert f"{len(host.rows())} of 100 cases on host one: " in output
 
 
@@ -576,6 +575,7 @@ def test_cases_of_a_host_that_is_killed_run_elsewhere(project, hosts, lab):
     assert two.code == 0, output
     server.judge(seats=5, per_s=10)
     assert "run night: all 100 cases are done" in output
+    assert output.count("ultrapar: host one has been silent for 15 s; its unfinished cases") == 1
     whole = project.pytester.path / "whole"
     parts = [str(host.directory) for host in (one, two)]
     assert main(["merge", *parts, "--out", str(whole)]) == 0
@@ -650,8 +650,54 @@ def test_what_another_writer_left_ends_the_run_with_a_sentence(  # noqa: PLR0917
     client.set(name, "nothing")
     output = host.end(60)
     assert host.code == 2, output
-    assert "something else than pytest-ultrapar wrote there" in output
+    assert "something that pytest-ultrapar did not write" in output
     server.judge(seats=5, per_s=10)
+
+
+def given_up(host, what):
+    """A host to which somebody presses Ctrl-C while it waits for something."""
+    deadline_s = time.monotonic() + 60
+    while f"waiting for {what}" not in host.output:
+        assert time.monotonic() < deadline_s, host.output
+        time.sleep(0.02)
+    host.process.send_signal(signal.SIGINT)
+    output = host.end()
+    assert host.code == 2, output
+    assert f"gave up waiting for {what}" in output
+    assert "; nothing was sent" in output
+    assert not host.directory.exists()
+
+
+def test_ctrl_c_while_a_host_waits_for_the_server_says_so_and_leaves_no_run(project, hosts):
+    project.suite(SUITE)
+    host = hosts("one", "-n0", url=f"redis://127.0.0.1:{free_port()}")
+    given_up(host, "the server of the cluster")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_host_waits_for_its_name_leaves_no_run(project, hosts, lab):
+    project.suite(cases(100))
+    server = lab()
+    killed = hosts("one", "-n0", server.option)
+    server.wait_for(5)
+    killed.process.kill()
+    given_up(hosts("two", "-n0", server.option, called="one"), 'the host "one"')
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_host_waits_for_a_key_leaves_no_run(project, hosts, lab):
+    project.suite(cases(200))
+    server = lab()
+    alone = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *LIGHT, *OPTIONS, "-n0", server.option],
+        cwd=project.pytester.path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        server.wait_for(5)
+        given_up(hosts("one", "-n0", server.option), "lab/key0")
+    finally:
+        alone.kill()
+        alone.wait()
 
 
 @pytest.mark.slow
@@ -761,7 +807,7 @@ def test_two_hosts_of_one_shard_claim_from_each_other(project, hosts):
 
 @contextmanager
 def gateway(project, kv, pool, *options):
-    """`ultrapar gateway` at the server of the cluster; its address."""
+    """`ultrapar gateway` at the server of the cluster; its address and its process."""
     command = [
         sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", str(pool), "--port", "0",
         "--token-env", "GATEWAY_TOKEN", "--cluster", *options,
@@ -777,7 +823,7 @@ def gateway(project, kv, pool, *options):
                 said.append(line)
                 if line.startswith("OPENAI_BASE_URL="):
                     assert any("limits shared with all runs and gateways" in one for one in said)
-                    yield line.strip().partition("=")[2]
+                    yield line.strip().partition("=")[2], process
                     process.send_signal(signal.SIGTERM)
                     assert process.wait(60) == 0
                     break
@@ -831,12 +877,31 @@ def provider_of_both(project, limits, latency_s):
 
 
 @pytest.mark.slow
+def test_a_gateway_says_that_others_declare_less(project, hosts, kv, monkeypatch):
+    monkeypatch.setenv("LAB_KEY", CANARY)
+    with provider_of_both(project, "qps = 10", 0.3):
+        folder = project.pytester.path
+        less = folder / "less.toml"
+        less.write_text(folder.joinpath("gateway.toml").read_text().replace("qps = 10", "qps = 4"))
+        with (
+            gateway(project, kv, folder / "gateway.toml") as (_, process),
+            gateway(project, kv, less) as (address, _),
+        ):
+            ask(address)
+            timer = threading.Timer(30.0, process.kill)
+            timer.start()
+            said = "qps = 10 in this pool and 4 in that of others"
+            assert any(said in line for line in process.stdout)
+            timer.cancel()
+
+
+@pytest.mark.slow
 def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     """Its clients come while the run has all, and are served; idle, it keeps nothing."""
     monkeypatch.setenv("LAB_KEY", CANARY)
     with provider_of_both(project, "qps = 10", 0.3) as log_path:
         project.suite(cases(150))
-        with gateway(project, kv, project.pytester.path / "gateway.toml") as address:
+        with gateway(project, kv, project.pytester.path / "gateway.toml") as (address, _):
             host = hosts("one", "-n0")
             while len(read_server_log(log_path).requests) < 30:
                 assert host.process.poll() is None, host.output
@@ -860,7 +925,7 @@ def test_a_gateway_and_a_run_share_a_day(project, hosts, kv, monkeypatch):
     with provider_of_both(project, 'rpd = 20, day = "UTC"', 0.01) as log_path:
         project.suite(cases(12))
         pool = project.pytester.path / "gateway.toml"
-        with gateway(project, kv, pool, "--max-wait", "2") as address:
+        with gateway(project, kv, pool, "--max-wait", "2") as (address, _):
             host = hosts("one", "-n0")
             output = host.end()
             assert host.code == 0, output
@@ -1008,3 +1073,18 @@ def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
     output = host.end(60)
     assert host.code == 1, output
     assert Counter(row["outcome"] for row in host.rows()) == {"infra": N}
+
+
+def test_a_host_that_is_refused_leaves_no_directory_behind(project, hosts):
+    """It is no part of the run, and `ultrapar merge hosts/*` takes all that lie there."""
+    project.suite(SUITE)
+    one = hosts("one", "-n0")
+    one.end()
+    project.write_pool(key=", qps = 9")
+    for workers in ("-n0", "-n1"):
+        two = hosts("two", workers)
+        output = two.end()
+        assert two.code == 4, output
+        assert "the pool file's content is not the same" in output
+        assert "ran none of" not in output
+        assert not two.directory.exists()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ultrapar.cluster.ledger import Renewal, RowUse
-from pytest_ultrapar.cluster.script import SCRIPT, answer_of, arguments_of, keys_of
+from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from tests.ledger_servers import Scripted, binary, server
 from tests.ledger_world import LANES, ROWS, World
 
@@ -82,7 +82,7 @@ def test_the_script_answers_as_the_model_on_redis():
 @pytest.mark.parametrize("kind", ["valkey", pytest.param("redis", marks=pytest.mark.slow)])
 def test_the_script_as_it_is_shipped_asks_the_server_for_time_and_name(kind):
     with server(kind) as client:
-        script = client.register_script(SCRIPT.read_text(encoding="utf-8"))
+        script = client.register_script(script_text("ledger.lua"))
         call = Renewal(
             host="a",
             incarnation="a",

@@ -44,14 +44,15 @@ def test_the_option_overrides_the_environment():
         ("http://localhost", "must begin with redis://"),
         ("redis:localhost", "must begin with redis://"),
         ("redis://", "names no host"),
-        ("redis://localhost:99999", "is no URL"),
-        ("redis://[::1", "is no URL"),
+        ("redis://localhost:99999", "is not a URL"),
+        ("redis://localhost:0", "names port 0"),
+        ("redis://[::1", "is not a URL"),
         ("redis://localhost/first", "number of a database"),
         ("redis://localhost/-1", "number of a database"),
         ("redis://localhost/" + "1" * 5000, "number of a database"),
         ("redis://localhost?speed=1", "unknown parameter speed"),
         ("redis://localhost?prefix=a:b", "prefix"),
-        ("redis://localhost?trusted=maybe", "yes or no"),
+        ("redis://localhost?trusted=maybe", "neither yes nor no"),
         ("redis://localhost?ca_file=x.pem", "only rediss://"),
         ("rediss://localhost?ca_file=/nowhere/x.pem", "not there"),
         ("unix://", "names no socket"),
@@ -74,6 +75,18 @@ def test_a_password_on_the_command_line_is_refused_and_not_shown():
 def test_no_refusal_shows_the_password(end):
     with pytest.raises(ConfigError) as caught:
         of_environment(f"redis://user:{CANARY}@localhost{end}")
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("begin", ["123?", "12345#", "12/", "12345#x@", "a?", "a/", "?", "#"])
+@pytest.mark.parametrize("host", ["db.example", "db.example:6379/0", "localhost"])
+def test_no_refusal_shows_a_password_whose_characters_end_a_host(begin, host):
+    """What stands before them is taken for a port or a host: only the rest is surely secret."""
+    with pytest.raises(ConfigError) as caught:
+        of_environment(f"redis://:{begin}{CANARY}@{host}")
+    assert CANARY not in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        read_address(f"redis://:{begin}{CANARY}@{host}", {})
     assert CANARY not in str(caught.value)
 
 
@@ -106,11 +119,20 @@ def test_keys_of_an_installation_stand_in_one_slot():
 )
 def test_servers_that_are_refused(said, why):
     with pytest.raises(ConfigError, match=why):
-        server_facts(said, {"aof_enabled": 1})
+        server_facts(said, {"aof_enabled": 1}, {})
 
 
 def test_a_server_that_forgets_is_told_from_one_that_does_not():
     said = {"redis_version": "7.2.4", "valkey_version": "8.1.3", "run_id": "x"}
-    assert server_facts(said, {"aof_enabled": 0}).forgets
-    assert not server_facts(said, {"aof_enabled": 1}).forgets
-    assert server_facts(said, {}).name == "Valkey 8.1.3"
+    assert server_facts(said, {"aof_enabled": 0}, {}).forgets
+    assert not server_facts(said, {"aof_enabled": 1}, {}).forgets
+    assert server_facts(said, {}, {}).name == "Valkey 8.1.3"
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_server_that_would_remove_keys_is_refused(policy):
+    said = {"redis_version": "7.2.4", "run_id": "x"}
+    with pytest.raises(ConfigError, match=f"maxmemory-policy {policy}: .* set it to noeviction"):
+        server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": policy})
+    assert server_facts(said, {}, {"maxmemory": 0, "maxmemory_policy": policy})
+    assert server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": "noeviction"})

@@ -7,12 +7,25 @@ import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.broker.protocol import NO_PART, BrokerStatus, GroupProgress, ModelProgress
-from pytest_ultrapar.cluster.claiming import FIRST, LEAST, Appetite, kin_of
+from pytest_ultrapar.cluster.claiming import FIRST, LEAST, Appetite, kin_of, told_of_dead
 from pytest_ultrapar.cluster.claims import GroupRule
 from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import CaseLine, NumberedCases, RunIdentity, refuse_other
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import Case
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "words"),
+    [
+        ("ci-3", 1, "host ci-3 has been silent for 15 s; its unfinished cases run elsewhere"),
+        ("ci-3", 2, "host ci-3 and 1 other host have been silent for 15 s; their unfinished"),
+        ("\x1b[2J\n", 3, "host \\x1b[2J\\n and 2 other hosts have been silent"),
+        ("x" * 99, 1, "xx..xx"),
+    ],
+)
+def test_hosts_that_died_are_named(name, n, words):
+    assert words in told_of_dead(name, n)
 
 
 def test_free_seats_are_filled_in_a_few_looks():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import resource
 import shutil
 from dataclasses import replace
@@ -165,6 +166,22 @@ def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
     assert made.manifest.merged.n_missing == 3
 
 
+def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
+    whole = Generated(9, "ab")
+    fields = {"cluster_run": "r", "shard": "1/2", "generated": whole}
+    runs = []
+    for host, own in (("a", [0, 1, 2]), ("b", [3])):
+        run = make_run(tmp_path / host, [case(n) for n in range(4)], host=host, **fields)
+        done = [(episode(n, n + 1.0, n + 2.0), grade(n)) for n in own]
+        write_journal(run, "gw0", *(record for pair in done for record in pair))
+        runs.append(str(run.path))
+    assert cli.main(["merge", *runs, "--out", str(tmp_path / "w")]) == 1
+    assert "shard 2/2 is missing: 5 cases at most, which never ran" in capsys.readouterr().out
+    assert [one.n_results for one in read_manifest(tmp_path / "w").merged.parts] == [3, 1]
+    report = (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
+    assert re.search(r"\| 1/2 +\| b +\| +4 \| +1 \|", report)
+
+
 def test_how_the_tables_of_all_suites_look_goes_along(tmp_path):
     a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
     write_tables(a, {})
@@ -184,6 +201,19 @@ def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, c
     assert "1 case of run r without a result" in said
     assert f"ultrapar cluster reopen r {tmp_path / 'w'}" in said
     assert "  s/phase53/test_x.py::test[2]" in said
+    assert "is below 98.0% (--coverage): " in said
+
+
+def test_few_of_many_lost_cases_are_named(tmp_path, capsys):
+    runs = []
+    for host in "ab":
+        run = make_run(tmp_path / host, [case(i) for i in range(30)], cluster_run="r", host=host)
+        write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0))
+        runs.append(str(run.path))
+    assert cli.main(["merge", *runs, "--out", str(tmp_path / "w")]) == 1
+    said = capsys.readouterr().out
+    assert "  and 24 more\n" in said
+    assert said.count("\n  s/phase53/") == 5
 
 
 def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):

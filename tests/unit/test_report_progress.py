@@ -202,6 +202,38 @@ def test_share_is_of_no_interest_when_all_hosts_have_done_all():
     )
 
 
+def pace(looks, **fields):
+    """Looks of a host at a run of the models a and b: seconds, cases done, and left of each."""
+    state = ProgressState(200)
+    for now_s, n_done, *unclaimed in looks:
+        left = dict(zip("ab", unclaimed, strict=True))
+        whole = replace(WHOLE, n_done=n_done, unclaimed=left, **fields)
+        state = observe_whole(state, whole, share="", waits="", now_s=now_s)
+    return progress_line(state, looks[-1][0], 200)
+
+
+def test_end_of_several_hosts_is_that_of_the_model_that_is_done_last():
+    # In 10 s 40 cases ended; of the slow model 4 were begun, and 150 are left.
+    looks = [(0.0, 60, 276, 154), (10.0, 100, 240, 150)]
+    assert f"ETA {duration(150 / 0.4)}" in pace(looks)
+    # It is slow for as long as it is seldom begun.
+    looks += [(20.0 + n, 140 + n, 200 - n, 150) for n in range(40)]
+    assert f"ETA {duration(150 / (4 / 59))}" in pace(looks)
+
+
+def test_pace_of_a_model_is_that_since_its_first_case():
+    looks = [(float(n), 60 + n, 276 - n, 154) for n in range(40)]
+    assert f"ETA {duration((560 - 99) / 1.0)}" in pace(looks)
+    # It has gone on for a second, at two a second.
+    looks.append((40.0, 100, 236, 152))
+    assert f"ETA {duration((560 - 100) / 1.0)}" in pace(looks)
+
+
+def test_where_groups_wait_for_each_other_models_have_no_pace():
+    looks = [(0.0, 60, 276, 154), (10.0, 100, 240, 150)]
+    assert f"ETA {duration((560 - 100) / 4.0)}" in pace(looks, in_groups=True)
+
+
 def test_no_end_is_said_before_anything_of_the_whole_run_was_seen_to_end():
     assert "ETA" not in progress_line(of_several(n_before=120), 10.0, 200)
 

@@ -115,6 +115,53 @@ def test_run_directory_of_a_run_that_never_began_is_taken_over(parent, tmp_path)
     second.close()
 
 
+def test_run_directory_of_an_earlier_run_that_cannot_be_finished_says_nothing_of_that(
+    parent, tmp_path
+):
+    made = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    made.close()
+    (made.journal / "w-gw0-1-0.jsonl").write_text("x")
+    with pytest.raises(ConfigError, match=r"holds an earlier run; use another directory$"):
+        RunDirectory.create(tmp_path / "run", NOW, parent=parent, can_be_finished=False)
+
+
+def test_discarding_removes_what_the_run_made_and_nothing_else(parent, tmp_path):
+    new = RunDirectory.create(tmp_path / "hosts" / "a", NOW, parent=parent)
+    (new.path / "cases.json").touch()
+    new.discard()
+    assert list(tmp_path.joinpath("hosts").iterdir()) == []
+    # Somebody made it, for this run or for several.
+    was_there = RunDirectory.create(tmp_path / "hosts", NOW, parent=parent)
+    was_there.discard()
+    assert list(tmp_path.joinpath("hosts").iterdir()) == []
+    # A run that never began has left its lock beside other runs.
+    RunDirectory.create(tmp_path / "hosts", NOW, parent=parent).close()
+    other = RunDirectory.create(tmp_path / "hosts" / "b", NOW, parent=parent)
+    other.close()
+    (tmp_path / "hosts" / "notes.txt").touch()
+    beside = RunDirectory.create(tmp_path / "hosts", NOW, parent=parent)
+    (beside.path / "cases.json").touch()
+    beside.discard()
+    assert {path.name for path in tmp_path.joinpath("hosts").iterdir()} == {"b", "notes.txt"}
+    assert other.journal.is_dir()
+
+
+def test_discarding_twice_leaves_the_run_that_came_after(parent, tmp_path):
+    refused = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    refused.discard()
+    after = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    refused.discard()
+    assert after.journal.is_dir()
+    after.close()
+
+
+def test_discarding_a_run_that_was_opened_again_removes_nothing(parent, tmp_path):
+    RunDirectory.create(tmp_path / "run", NOW, parent=parent).close()
+    again = RunDirectory.open_existing(tmp_path / "run")
+    again.discard()
+    assert again.journal.is_dir()
+
+
 def test_run_directory_keeps_its_run_id_when_opened_again(parent):
     run = RunDirectory.create(None, NOW, parent=parent)
     run.point_latest(parent=parent)

@@ -17,10 +17,10 @@ from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME, Stamp, StampFile, re
 from tests.unit.finished_run import LANE, NOW, case, episode, grade, make_run, write_journal
 
 
-def stamps(ahead_s, times_s, to_s=0.002, back_s=0.002, epoch=1):
+def stamps(ahead_s, times_s, to_s=0.002, back_s=0.002, *, epoch=1, lag_ms=0):
     """Calls of a host whose clock is behind the server's; `to_s` until the server has it."""
     return [
-        Stamp(epoch, int((at_s + to_s + ahead_s) * 1000), at_s, at_s + to_s + back_s)
+        Stamp(epoch, lag_ms, int((at_s + to_s + ahead_s) * 1000), at_s, at_s + to_s + back_s)
         for at_s in times_s
     ]
 
@@ -64,25 +64,40 @@ def test_epochs_are_joined_by_a_host_that_saw_both():
     assert "no host saw it before and after" in apart.lacks
 
 
+def test_time_that_the_ledger_did_not_believe_costs_nothing():
+    """A host that joins with a clock of its own after a pause: the others' times fall behind."""
+    first = [*stamps(0.0, [1, 2]), *stamps(-0.8, [4, 9], lag_ms=800)]
+    clock = ServerClock([first, stamps(19.2, [-17, -11], lag_ms=800)])
+    assert clock.error_s < 0.02
+    assert -11.0 + clock.shift(1, -11.0) == pytest.approx(9.0, abs=0.01)
+
+
+def test_hosts_that_ran_one_after_another_are_joined_by_the_server():
+    set_back = [*stamps(0.0, [1, 2]), *stamps(-1.0, [4, 9], lag_ms=-599_000)]
+    clock = ServerClock([set_back, stamps(39.0, [40], lag_ms=-589_000)])
+    assert not clock.lacks
+    assert 40.0 + clock.shift(1, 40.0) == pytest.approx(90.0, abs=0.01)
+
+
 def test_of_each_stretch_the_quickest_call_is_noted(tmp_path):
     file = StampFile(tmp_path / CLOCKS_NAME)
     for n in range(100_000):
-        file.add(Stamp(1 + n // 99_999, n, n * 1.0, n + 0.5 - n % 7 * 0.01))
+        file.add(Stamp(1 + n // 99_999, 0, n, n * 1.0, n + 0.5 - n % 7 * 0.01))
     file.flush()
     found = read_stamps(tmp_path)
     assert 2_000 < len(found) < 6_000
     assert found[-1].epoch == 2
     assert all(one.begun_s < other.begun_s for one, other in pairwise(found))
-    (tmp_path / CLOCKS_NAME).write_bytes(b'[1,2,3.0,4.0]\n[1,2\nxx\n["a"]\n')
-    assert read_stamps(tmp_path) == [Stamp(1, 2, 3.0, 4.0)]
+    (tmp_path / CLOCKS_NAME).write_bytes(b'[1,0,2,3.0,4.0]\n[1,2\nxx\n["a"]\n')
+    assert read_stamps(tmp_path) == [Stamp(1, 0, 2, 3.0, 4.0)]
 
 
-def host(path, number, begin_s, ahead_s, *, seats=1, noted=True):
+def host(path, number, begin_s, ahead_s, *, noted=True, **limits):
     """A host of a run whose case took a second; its clock is behind the server's."""
     lane = replace(LANE, limits=("azure/key0",))
     run = make_run(
         path, [case(0), case(1), case(2)], cluster_run="r", host=path.name,
-        pool_lanes=(lane,), pool_limits=(Limit("azure/key0", "key", workers=seats),),
+        pool_lanes=(lane,), pool_limits=(Limit("azure/key0", "key", **(limits or {"workers": 1})),),
     )  # fmt: skip
     write_journal(run, "gw0", episode(number, begin_s, begin_s + 1), grade(number))
     if noted:
@@ -108,6 +123,18 @@ def test_what_the_clocks_may_explain_passed_nothing(tmp_path):
     assert (audited.in_flight, audited.passed) == (2, ())
 
 
+@pytest.mark.parametrize("limits", [{"qps": 1}, {"qps": 1, "tpm": 5}])
+def test_clocks_that_differ_by_more_than_a_window_say_nothing_of_it(tmp_path, limits):
+    runs = [host(tmp_path / name, n, 10.0 + n, 0.0, **limits) for n, name in enumerate("ab")]
+    for run in runs:
+        set_back = [*stamps(0.0, [9]), *stamps(-40.0, [13])]
+        (run / CLOCKS_NAME).write_bytes(msgspec.json.Encoder().encode_lines(set_back))
+    made = merge([str(run) for run in runs], tmp_path / "w", NOW)
+    (audited,) = made.summary.audit
+    assert made.manifest.merged.clock_error_s > 60
+    assert audited.passed == ()
+
+
 def test_a_host_without_stamps_is_said_and_judged_by_itself(tmp_path):
     a, b = host(tmp_path / "a", 0, 10.0, 0.0), host(tmp_path / "b", 1, 20.0, 0.0, noted=False)
     made = merge([str(a), str(b)], tmp_path / "w", NOW)
@@ -117,8 +144,11 @@ def test_a_host_without_stamps_is_said_and_judged_by_itself(tmp_path):
 
 
 def test_a_merged_run_may_be_merged_with_another_host(tmp_path):
-    a, b = host(tmp_path / "a", 0, 10.0, 0.0, seats=3), host(tmp_path / "b", 1, 20.0, -9.5, seats=3)
-    c = host(tmp_path / "c", 2, 30.0, -19.2, seats=3)
+    a, b = (
+        host(tmp_path / "a", 0, 10.0, 0.0, workers=3),
+        host(tmp_path / "b", 1, 20.0, -9.5, workers=3),
+    )
+    c = host(tmp_path / "c", 2, 30.0, -19.2, workers=3)
     merge([str(a), str(b)], tmp_path / "w", NOW)
     made = merge([str(tmp_path / "w"), str(c)], tmp_path / "x", NOW)
     (audited,) = made.summary.audit

@@ -1,5 +1,6 @@
 """What a host of several says of the whole run, of its share, and of what it waits for."""
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.broker.protocol import BrokerStatus, LaneStatus, ShareStatus
@@ -101,4 +102,7 @@ def test_host_that_joins_says_how_many_there_are_and_what_it_may_send():
     alone = WholeRun(1, 600, 0, 0, {"m": 600})
     first, second = joined_words(alone, part, "redis://db/0", [], LIMITS)
     assert first.endswith(", the only host so far: 0 of 600 cases done")
-    assert second.endswith("this host's share of them comes in some seconds")
+    assert second.endswith("this host gets its share of them in some seconds")
+    nothing = [msgspec.structs.replace(one, share=0) for one in shares()]
+    _, second = joined_words(alone, part, "redis://db/0", nothing, LIMITS)
+    assert second.endswith("this host has no share of them yet")
