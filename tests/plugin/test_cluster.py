@@ -694,7 +694,7 @@ def test_ctrl_c_while_a_host_waits_for_a_key_leaves_no_run(project, hosts, lab):
     )  # fmt: skip
     try:
         server.wait_for(5)
-        given_up(hosts("one", "-n0", server.option), "lab/key0")
+        given_up(hosts("one", "-n0", server.option), "key lab/key0")
     finally:
         alone.kill()
         alone.wait()

@@ -228,6 +228,22 @@ def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):
     refusal(capsys, tmp_path / "x", tmp_path / "two", runs[0])
 
 
+def test_results_of_what_was_merged_before_are_those_of_then(tmp_path):
+    runs = [part(tmp_path / str(k), [k], shard=f"{k}/3", host=f"h{k}") for k in (1, 2, 3)]
+    two = merged(tmp_path / "two", runs[0], runs[2])
+    # An earlier version did not count them.
+    first, *others = two.manifest.merged.parts
+    known = msgspec.structs.replace(
+        two.manifest.merged, parts=(msgspec.structs.replace(first, n_results=None), *others)
+    )
+    changed(tmp_path / "two", merged=known)
+    merged(tmp_path / "w", tmp_path / "two", runs[1])
+    own = {one.host: one.n_results for one in read_manifest(tmp_path / "w").merged.parts}
+    assert own == {"h1": None, "h2": 1, "h3": 1}
+    report = (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
+    assert re.search(r"\| 1/3 +\| h1 +\| +1 \| +- \|", report)
+
+
 def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
     """As where `hosts/*` has what the last host made of the others."""
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
@@ -260,7 +276,9 @@ def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp
     }
     # Each request was sent and paid for.
     assert len(rows(out, "attempts")) == 7
-    assert read_manifest(out).merged.n_repeated == 2
+    whole = read_manifest(out).merged
+    assert whole.n_repeated == 2
+    assert [one.n_results for one in whole.parts] == [1, 2, 1]
     said = "2 cases had a result in more than one part"
     assert said in capsys.readouterr().out
     assert said in (out / "report.md").read_text(encoding="utf-8")

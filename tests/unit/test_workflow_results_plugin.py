@@ -11,9 +11,12 @@ import pytest
 
 from bench_suites.workflow_results import plugin
 from bench_suites.workflow_results.plugin import phases_in
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.coordinator.finish import FinishedRun
 from pytest_ultrapar.store.cases_file import Shared, write_cases, write_shared
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.light import LIGHT
-from tests.unit.finished_run import case
+from tests.unit.finished_run import case, make_run
 
 ROOT = Path(__file__).parents[2]
 POOL = """
@@ -249,3 +252,15 @@ def test_failure_is_one_line_and_costs_nothing(project):
     assert "python -m bench_suites.workflow_results " in line
     assert result.parseoutcomes() == {"solved": 2}
     assert (project.pytester.path / "out" / "results.parquet").is_file()
+
+
+@pytest.mark.parametrize(("host", "n_tried"), [("ci-3", 0), (None, 1)])
+def test_a_host_to_which_others_left_no_case_makes_no_tables(
+    tmp_path, pytestconfig, monkeypatch, host, n_tried
+):
+    tried = []
+    monkeypatch.setattr(plugin, "_tables", lambda *what: tried.append(what) or ["tables"])
+    run = make_run(tmp_path / "run", [case(0)], cluster_run="r" if host else None, host=host)
+    finished = FinishedRun(run.path, read_manifest(run.path), compact(run.path), ())
+    plugin.WorkflowResults(pytestconfig).pytest_ultrapar_finish(finished)
+    assert len(tried) == n_tried
