@@ -135,6 +135,7 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
         project.suite(SUITE.format(n=650))
         hosts = [start(name, "-n0", there.option, url=kv.url) for name in ("one", "two", "three")]
         there.wait_for(60)
+        wait_for_hosts(kv, 3)
         hosts[0].process.kill()
         # A server that dies with a host does not know what that one had spent at the end. The
         # others have heard of its death a renewal later.
@@ -158,6 +159,7 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         project.suite(SUITE.format(n=650))
         hosts = [start(name, "-n0", there.option, url=kv.url) for name in ("one", "two", "three")]
         there.wait_for(60)
+        wait_for_hosts(kv, 3)
         hosts[0].process.kill()
         kv.kill()
         kv.run()
