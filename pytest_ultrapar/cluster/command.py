@@ -197,7 +197,8 @@ def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[st
     state = _find(server, arguments.run)
     _refuse_living(state.name, state.hosts)
     n = server.reopen(state.name, cases_without_result(state, arguments.dir))
-    yield visible(f"{counted(n, 'case')} of run {state.name} will run again: join the run again")
+    then = ": join the run again" if n else ""
+    yield visible(f"{counted(n, 'case')} of run {state.name} will run again{then}")
 
 
 def _reset_day(server: ClusterServer, _: argparse.Namespace) -> Iterator[str]:
