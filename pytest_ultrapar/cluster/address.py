@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.secret import Secret
 from pytest_ultrapar.report.text import one_line
+from pytest_ultrapar.store.redact import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +79,18 @@ class ClusterAddress:
     def digest(self) -> str:
         """The same for all that share limits there; 64 hexadecimal digits."""
         return hashlib.sha256(f"{self.shown}\n{self.prefix}".encode()).hexdigest()
+
+    def quoted(self, said: object, most: int = 200) -> str:
+        """What the server said, for a message: on one line, short, and without the password.
+
+        Args:
+            said: An error, or its text.
+            most: Longest result in characters.
+        """
+        # With a command that it does not know a server repeats all that was said with it.
+        text = str(said).partition(", with args beginning with")[0]
+        secrets = () if self.password is None else (self.password.reveal(),)
+        return one_line(Redactor(secrets).short(text, most))
 
     def connection(self, timeout_s: float) -> dict[str, Any]:
         """What redis-py is told, synchronous or not; holds the password.
@@ -151,8 +164,16 @@ def check_installed(what: str) -> None:
 
 def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _refused(where, "has bytes in it that are not UTF-8") from None
+    try:
         url = urlsplit(text)
         port = url.port
+        # As a name that is looked up will be, long after this.
+        (url.hostname or "").encode("idna")
+    except UnicodeError:
+        raise _refused(where, "names a host that cannot be one") from None
     except ValueError:
         raise _refused(where, "is not a URL") from None
     if url.scheme not in SCHEMES or "://" not in text:
@@ -263,7 +284,10 @@ def server_facts(
         ConfigError: It is too old, no server by itself, or removes keys when its memory is full.
     """
     is_valkey = "valkey_version" in server
-    version = str(server["valkey_version" if is_valkey else "redis_version"])
+    version = str(server.get("valkey_version" if is_valkey else "redis_version", ""))
+    if not version:
+        msg = "the server does not say its version in INFO, as Redis and Valkey do: it is neither"
+        raise ConfigError(msg)
     name, least = ("Valkey", _LEAST_VALKEY) if is_valkey else ("Redis", _LEAST_REDIS)
     if tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) < least:
         needed = ".".join(map(str, least))

@@ -217,7 +217,7 @@ def _row(
         held, granted, wanted, _, _, _, target = (int(one) for one in _SHARE.unpack_from(packed))
         host, run = keys.hosts.get(incarnation, (incarnation.decode(errors="replace"), ""))
         at_ms = keys.seen.get(incarnation)
-        silent_s = None if at_ms is None else max(0.0, now_ms - at_ms) / 1000
+        silent_s = None if at_ms is None else max(0.0, now_ms - _number(at_ms)) / 1000
         if held or granted or (wanted and at_ms is not None):
             shares.append(ShareView(host, run, silent_s, held, granted, wanted, target))
     opens_ms = -math.inf

@@ -6,10 +6,11 @@ sent again changes nothing and is answered again; so whoever calls repeats until
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 import redis
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.ledger import Renewal
 
 T = TypeVar("T")
+NOT_THAT_SERVER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What redis-py and we raise for answers of some other program that speaks its protocol."""
 ANSWER_S = 2.0
 """A call that took longer is repeated; the longest script takes some milliseconds."""
 ROW_NAMES = "names"
@@ -358,7 +361,7 @@ class ClusterServer:
             # Where in which script is for nobody who reads it.
             said = re.sub(r"(ERR )?user_script:\d+: |\.? script: .*", "", str(error))
             if any(word in said for word in _PASSING_IN_A_SCRIPT):
-                msg = f"{self.address.shown} does not answer: {said[:100]}"
+                msg = f"{self.address.shown} does not answer: {self.address.quoted(said, 100)}"
                 raise NoAnswerError(msg) from None
             if (
                 "user_script" in str(error)
@@ -366,8 +369,14 @@ class ClusterServer:
                 or said.startswith("ERR value is not")
             ):
                 # The scripts are right with what they wrote.
-                raise self.strange(said[:100]) from None
+                raise self.strange(self.address.quoted(said, 100)) from None
             refuse(self.address, error)
+        except NOT_THAT_SERVER as error:
+            msg = (
+                f"{self.address.shown} answers as neither Redis nor Valkey does "
+                f"({type(error).__name__}: {self.address.quoted(error, 100)})"
+            )
+            raise ConfigError(msg) from error
 
     def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
         """Ask for several things at once."""
@@ -492,11 +501,21 @@ class RunState:
         return seconds_left(self.n_cases - self.n_done, per_s, paces)
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""Cases, or a time in milliseconds: what a script can count."""
+
+
 class _Told(msgspec.Struct):
     name: str
-    joined_ms: float
+    joined_ms: Annotated[float, msgspec.Meta(ge=0, le=2**53)]
     said: str = ""
-    n_done: int = 0
+    n_done: _Count = 0
+
+
+class _Counts(msgspec.Struct):
+    began_ms: _Count
+    n_done: _Count
+    n_open: _Count
 
 
 def _run_state(
@@ -514,8 +533,13 @@ def _run_state(
     Raises:
         Those of NOT_THAT_LEDGER: Somebody else wrote there.
     """
-    ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[int, int]])
-    unclaimed = msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[int])
+    told_of = {name: run[name.encode()].decode() for name in _Counts.__struct_fields__}
+    counts = msgspec.convert(told_of, _Counts, strict=False)
+    ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[_Count, _Count]])
+    unclaimed = msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[_Count])
+    if not all(math.isfinite(at_ms) for at_ms in seen.values()):
+        msg = "a time that is none"
+        raise ValueError(msg)
     by_model = [(last - first, n) for (first, last), n in zip(ranges, unclaimed, strict=False)]
     if msgspec.json.decode(run.get(b"groups", b"[]")):
         # Only without groups a line has all cases of its model.
@@ -530,7 +554,7 @@ def _run_state(
                 max(0.0, now_ms - seen.get(number, now_ms)) / 1000,
                 joined_s,
                 told.n_done,
-                int(is_open.get(number, b"0")),
+                msgspec.convert(is_open.get(number, b"0").decode(), _Count, strict=False),
                 told.n_done * 60 / max(joined_s, 1.0),
                 f"drain:{told.name}".encode() in run,
                 told.said,
@@ -539,11 +563,11 @@ def _run_state(
     return RunState(
         name,
         run[b"identity"].decode(errors="replace"),
-        (now_ms - int(run[b"began_ms"])) / 1000,
+        (now_ms - counts.began_ms) / 1000,
         max((last for _, last in ranges), default=0),
-        int(run[b"n_done"]),
+        counts.n_done,
         n_failed,
-        int(run[b"n_open"]),
+        counts.n_open,
         sum(unclaimed),
         tuple(by_model),
         tuple(sorted(found, key=lambda host: host.name)),
@@ -567,7 +591,7 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         NoAnswerError: It may work the next time.
         ConfigError: It will not.
     """
-    where, said = address.shown, " ".join(str(error).split())[:200]
+    where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
         msg = f"{where} rejected the user name or password: {said}"
         raise ConfigError(msg) from None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.settings import Shard
     from pytest_ultrapar.store.cases_file import Generated
 
-_CLAIMS = re.compile(r"(?P<run>[^:]+):(?P<k>\d+)/(?P<n>\d+)")
+_CLAIMS = re.compile(r"(?P<run>[^:]+):(?P<k>[0-9]{1,9})/(?P<n>[0-9]{1,9})")
 
 
 def claims_name(run: str, shard: Shard | None) -> str:

@@ -107,7 +107,7 @@ def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
     yield f"{status.server}: {status.software}{forgets}; {counted(n_runs, 'run')}"
     for name, said in status.unreadable:
         yield ""
-        yield f"run {one_line(name)}: {one_line(said)}"
+        yield f"run {_run_name(name)}: {one_line(said)}"
     for run in status.runs:
         yield ""
         yield from _run_lines(run, everything=everything)
@@ -116,7 +116,7 @@ def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
 
 def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
     version = f", pytest-ultrapar {one_line(run.version)[:_NAME]}" if run.version else ""
-    yield f"run {one_line(run.name)}, began {duration(run.began_s)} ago{version}"
+    yield f"run {_run_name(run.name)}, began {duration(run.began_s)} ago{version}"
     failed = f" ({run.n_failed:,} without an answer)" if run.n_failed else ""
     parts = [
         f"{run.n_done:,} of {counted(run.n_cases, 'case')} done{failed}",
@@ -261,6 +261,10 @@ def _news_text(one: NoticeView) -> str:
     left = f" for {duration(one.left_s)} more" if one.left_s else ""
     what = f"{one_line(one.removes)} removed" if one.removes else "paused"
     return f"{where}: {what}{left}{run}{reason}"
+
+
+def _run_name(name: str) -> str:
+    return shorten(one_line(name), _LONGEST)
 
 
 def _name(name: str) -> str:

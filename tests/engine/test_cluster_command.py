@@ -2,7 +2,9 @@
 
 import json
 import re
+import socketserver
 import struct
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from pytest_ultrapar.cluster.status import MOST_HOSTS
 from tests.key_value_server import KeyValueServer
 
 PREFIX = "{ultrapar:default}:"
+CANARY = "s3cret-canary"
 QPS = RowSpec(name="key:abc:qps", kind="paced", amount=2, window_ms=1000, group="key:abc")
 SEATS = RowSpec(name="key:abc:workers", kind="seats", amount=5, longest_ms=2000, group="key:abc")
 IDENTITY = RunIdentity(
@@ -268,6 +271,7 @@ HOSTILE = {
     ),
     "a ledger without an epoch": lambda client: client.hdel(f"{PREFIX}ledger", "epoch"),
     "a time that is none": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
+    "a host of no time": lambda client: client.zadd(f"{PREFIX}seen", {"life-one": "-inf"}),
     "another type": lambda client: (
         client.delete(f"{PREFIX}seen"),
         client.set(f"{PREFIX}seen", "nothing"),
@@ -296,19 +300,26 @@ def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, cap
         ("run", "lines", "nonsense"),
         ("run", "lines", "[[0]]"),
         ("run", "n_done", "many"),
+        ("run", "n_done", "-1" + "0" * 400),
+        ("run", "n_open", "1" * 5000),
+        ("run", "began_ms", "-1"),
         ("run", "began_ms", "inf"),
         ("run", "unclaimed", '["a"]'),
         ("hosts", "7", "{"),
         ("hosts", "7", '{"name": 1}'),
         ("open", "1", "x"),
         ("hosts", "7", "[" * 100_000),
+        ("hosts", "7", '{"name": "x", "joined_ms": -1e308}'),
+        ("hosts", "7", '{"name": "x", "joined_ms": 0, "n_done": -1}'),
+        ("seen", "1", "-inf"),
     ],
 )
 def test_run_that_another_writer_spoilt_hides_no_other(server, kv, capsys, written):
     key, field, value = written
     two_hosts(server)
     join(server, "three", run="other")
-    kv.client().hset(f"{PREFIX}run:night:{key}", field, value)
+    client, name = kv.client(), f"{PREFIX}run:night:{key}"
+    client.zadd(name, {field: value}) if key == "seen" else client.hset(name, field, value)
     text = status(capsys)
     assert "run night: redis://" in text
     assert "run other, began" in text
@@ -327,6 +338,59 @@ def test_control_characters_are_made_visible(server, kv, capsys):
     assert not {"\x1b", "\x07", "\u202e"} & {*text}
     assert "\nroot" not in text
     assert "\\x1b]0;title" in text
+
+
+@pytest.mark.parametrize("name", ["night:" + "1" * 5000 + "/4", "night:1/²", "n" * 100_000])
+def test_odd_names_of_runs_are_shown_short(server, kv, capsys, name):
+    two_hosts(server)
+    kv.client().hset(f"{PREFIX}run:{name}:run", "x", "y")
+    assert max(map(len, status(capsys).splitlines())) < 400
+    code, text = shown(capsys, "status", "night")
+    assert code == 0
+    assert "3 of 50 cases done" in text
+
+
+ANSWERS = {
+    "+OK to all": b"+OK\r\n",
+    "numbers that are none": b":abc\r\n",
+    "lists without end": b"*1\r\n" * 100_000,
+    "not the protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "facts that are none": b"$36\r\nredis_version:7.0.15\r\nrun_id:x\r\naof_\r\n\r\n",
+    "the password": f"-ERR what is {CANARY}?\r\n".encode(),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_another_program_at_the_port_is_a_sentence(capsys, monkeypatch, what):
+    class Answering(socketserver.StreamRequestHandler):
+        def handle(self):
+            while self.request.recv(4096):
+                self.wfile.write(ANSWERS[what])
+
+    class Program(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Program(("127.0.0.1", 0), Answering) as program:
+        threading.Thread(target=program.serve_forever, args=(0.01,)).start()
+        port = program.server_address[1]
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", f"redis://user:{CANARY}@127.0.0.1:{port}")
+        try:
+            code, text = shown(capsys, "status")
+        finally:
+            program.shutdown()
+    assert code == 4
+    assert "ultrapar cluster: error: " in text
+    assert len(text.splitlines()) == 1
+    assert CANARY not in text
+
+
+def test_a_server_without_auth_repeats_no_password(capsys, monkeypatch):
+    with KeyValueServer.start("--rename-command", "AUTH", "") as kv:
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url.replace("//", f"//user:{CANARY}@"))
+        code, text = shown(capsys, "status")
+    assert code == 4
+    assert "refused a call: unknown command 'AUTH'\n" in text.lower().replace("auth", "AUTH")
+    assert CANARY not in text
 
 
 def silent_for_a_minute(kv, *numbers):

@@ -44,6 +44,11 @@ def test_the_option_overrides_the_environment():
         ("http://localhost", "must begin with redis://"),
         ("redis:localhost", "must begin with redis://"),
         ("redis://", "names no host"),
+        ("redis://a..b", "names a host that cannot be one"),
+        ("redis://.b", "names a host that cannot be one"),
+        ("redis://" + "a" * 64 + ".example", "names a host that cannot be one"),
+        ("redis://\udcff.example", "not UTF-8"),
+        ("redis://user:\udcff@localhost", "not UTF-8"),
         ("redis://localhost:99999", "is not a URL"),
         ("redis://localhost:0", "names port 0"),
         ("redis://[::1", "is not a URL"),
@@ -96,6 +101,21 @@ def test_neither_repr_nor_shown_hold_the_password():
     assert address.connection(1.0)["password"] == CANARY
 
 
+def test_a_text_of_the_server_is_quoted_without_the_password():
+    address = of_environment(f"redis://user:{CANARY}@localhost")
+    said = (
+        f"unknown command 'AUTH', with args beginning with: 'user' '{CANARY[:7]}",
+        f"ERR what is\n{CANARY}\x1b[31m",
+        f"ERR {CANARY.encode().hex()}",
+    )
+    assert [address.quoted(one) for one in said] == [
+        "unknown command 'AUTH'",
+        r"ERR what is ***\x1b[31m",
+        "ERR ***",
+    ]
+    assert len(address.quoted("x" * 10_000)) == 200
+
+
 def test_a_server_without_password_elsewhere_is_refused_unless_said():
     with pytest.raises(ConfigError, match="has no password and is not on this machine"):
         of_environment("redis://10.0.0.5:6379")
@@ -115,6 +135,7 @@ def test_keys_of_an_installation_stand_in_one_slot():
             "Valkey 7.0.0, and 7.2 or later",
         ),
         ({"redis_version": "7.0.15"}, "run_id"),
+        ({}, "it is neither"),
     ],
 )
 def test_servers_that_are_refused(said, why):
