@@ -156,6 +156,7 @@ def too_few(
     *,
     how: str,
     episode_timeout_s: float,
+    again: str = "--ultrapar-resume",
 ) -> Iterator[str]:
     """A sentence for each counted thing of which the days have less left than a run needs.
 
@@ -166,6 +167,7 @@ def too_few(
         needed: By what is counted (`requests`, `tokens`), by model, how many are needed.
         how: How sure the numbers are: `about`, `at least`.
         episode_timeout_s: For how long a case waits at most.
+        again: What asks cases again that found no quota.
     """
     if is_spent(lanes, days, needed["requests"]):
         yield (
@@ -193,7 +195,7 @@ def too_few(
             yield (
                 f"{who} needs {how} {n:,.0f} {counts}, but limits per day leave only {most:,.0f} "
                 "now: the other cases will end as infra (daily_quota); finish them with "
-                "--ultrapar-resume when units are free again"
+                f"{again} when units are free again"
             )
 
 

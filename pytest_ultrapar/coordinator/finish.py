@@ -232,7 +232,7 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
             spending_after,
         )
 
-        path, how = run.directory.path, run.how_to_resume()
+        path, how = run.directory.path, run.how_to_ask_again()
         lanes = run.last_status.lanes if run.last_status is not None else []
         yield from spending_after(run.pool, path, summary, lanes, how)
 
@@ -257,7 +257,7 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
             ", which comes later than --ultrapar-episode-timeout "
             f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
         )
-        how = run.how_to_resume()
+        how = run.how_to_ask_again()
         if run.unfinished_before and not summary.statistics.n_graded:
             # This run has nothing that the one before lacks.
             how = f"the same command and --ultrapar-resume {run.unfinished_before}"

@@ -319,6 +319,7 @@ def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
         {"requests": needed},
         how=how,
         episode_timeout_s=timeout_s,
+        again="--ultrapar-resume" if run.cluster is None else "ultrapar cluster reopen",
     )
     if run.unfinished_before and is_spent(run.lanes, run.days, needed):
         # Else a resume of `latest` would finish this run, which has nothing.

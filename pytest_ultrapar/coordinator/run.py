@@ -496,7 +496,7 @@ class Run:
         """The id of the run that `latest` names, if some of its cases, not all, lack a grade."""
         from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
 
-        if self.options.resume is not None:
+        if self.options.resume is not None or self.cluster is not None:
             return ""
         try:
             directory = resolve_run(LATEST)
@@ -612,6 +612,17 @@ class Run:
         if self.options.resume is not None:
             return same
         return f"{same} and --ultrapar-resume {self.directory.run_id}"
+
+    def how_to_ask_again(self) -> str:
+        """How to have cases asked again that ended without an answer."""
+        if self.cluster is None:
+            return self.how_to_resume()
+        # For the server they are done.
+        name = self.options.cluster_run
+        return (
+            f"ultrapar cluster reopen {name} DIR, where DIR is the merged run, and then "
+            f"{self.how_to_resume()}"
+        )
 
     @property
     def is_part(self) -> bool:

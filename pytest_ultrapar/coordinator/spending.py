@@ -134,7 +134,7 @@ def spending_after(
     directory: Path,
     summary: RunSummary,
     lanes: Sequence[LaneStatus],
-    how_to_resume: str,
+    how_to_ask_again: str,
 ) -> Iterator[str]:
     """What a run has spent, how long it waited for money, and how to finish what found none.
 
@@ -156,5 +156,5 @@ def spending_after(
     if n := summary.n_infra(BUDGET):
         yield (
             f"{counted(n, 'case')} ended without money: raise the budget and go on with "
-            f"{how_to_resume}"
+            f"{how_to_ask_again}"
         )

@@ -122,8 +122,11 @@ def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
     with ExitStack() as stack:
         for source in sources:
             stack.enter_context(held(source.directory, OPTION))
-            if source.directory == out:
-                msg = f"--out: {out} is one of the runs to merge; name an empty or a new directory"
+            if out.resolve().is_relative_to(source.directory.resolve()):
+                msg = (
+                    f"--out: {out} is or lies in one of the runs to merge, which are only read; "
+                    "name an empty or a new directory elsewhere"
+                )
                 raise ConfigError(msg)
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)

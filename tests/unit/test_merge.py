@@ -498,7 +498,12 @@ def test_a_run_that_goes_on_is_refused(tmp_path, capsys):
 
 def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, capsys):
     a = part(tmp_path / "a", [0])
-    for where, said in ((tmp_path / "a", "one of the runs"), (tmp_path, "is not empty")):
+    places = (
+        (tmp_path / "a", "lies in one of the runs"),
+        (tmp_path / "a" / "deep" / "x", "lies in one of the runs"),
+        (tmp_path, "is not empty"),
+    )
+    for where, said in places:
         assert cli.main(["merge", str(a), "--out", str(where)]) == 4
         assert said in capsys.readouterr().err
     (tmp_path / "file").touch()
