@@ -286,6 +286,7 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
         share: What this host may use now, in the pool's unit: 2.0 of `qps` are two a second.
         whole: What all hosts together may use.
         coming: What it will have when other hosts have given theirs back.
+        closed: Whether no host gets any, as nobody knows what was spent of it.
     """
 
     limit: str
@@ -293,6 +294,7 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
     share: float
     whole: float
     coming: float
+    closed: bool = False
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):

@@ -176,6 +176,7 @@ class Claiming:
         kin: Sequence[int],
         status: Callable[[], BrokerStatus | None],
         waits: Callable[[BrokerStatus], str] = lambda _: "",
+        closed: Callable[[BrokerStatus], str] = lambda _: "",
     ) -> None:
         """Claim nothing yet.
 
@@ -189,8 +190,9 @@ class Claiming:
             kin: Of the lines; see `kin_of`.
             status: What the broker says now, from any thread.
             waits: Why the host sends nothing, in words; empty where it sends.
+            closed: Which limits are closed, where it sends nothing because of that.
         """
-        self._waits = waits
+        self._waits, self._closed = waits, closed
         self._server = server
         self._run = run
         self._name = host
@@ -413,7 +415,7 @@ class Claiming:
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = time.monotonic()
             # Keys of which nothing is shared may be asked all the while.
-            self._trouble = "" if status.in_flight else status.trouble
+            self._trouble = "" if status.in_flight else status.trouble or self._closed(status)
             for sentence in status.notes:
                 if sentence not in self._noted:
                     self._noted.add(sentence)

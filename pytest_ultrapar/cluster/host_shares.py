@@ -344,6 +344,7 @@ class HostShares:
                 grant = 0 if self._returned else share.grant
                 broker.shares.append(_for_people(limit, spec, share, grant))
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
+                broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
                     f"{limit[1]} of {limit[0]} is closed: the server has forgotten what was spent "
                     "of it, and hosts that know are gone; ultrapar cluster reset-day "

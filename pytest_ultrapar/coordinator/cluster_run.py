@@ -20,7 +20,13 @@ from pytest_ultrapar.coordinator.namesake import Namesake, WatchfulLine
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, duration
-from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words, waits_words
+from pytest_ultrapar.report.whole_run import (
+    HostPart,
+    WholeRun,
+    closed_words,
+    joined_words,
+    waits_words,
+)
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 
 if TYPE_CHECKING:
@@ -219,6 +225,7 @@ class ClusterRun:
             kin=kin_of(numbered.lines, self._lanes),
             status=status,
             waits=self._waits,
+            closed=self._closed,
         )
         self._agree(identity, manifest, line)
         began_s = time.monotonic()
@@ -262,6 +269,10 @@ class ClusterRun:
     def _waits(self, status: BrokerStatus) -> str:
         whole = self.whole
         return "" if whole is None else waits_words(whole, status, self._lanes)
+
+    def _closed(self, status: BrokerStatus) -> str:
+        whole = self.whole
+        return "" if whole is None else closed_words(whole, status, self._lanes)
 
     @property
     def part(self) -> HostPart:

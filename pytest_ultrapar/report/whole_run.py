@@ -166,37 +166,64 @@ def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) ->
     return _waits_for_share(whole, status, lanes)
 
 
+def closed_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
+    """Which limits are closed, where that is why nothing can be sent; else empty.
+
+    Args:
+        whole: What is known of the run.
+        status: What the broker says.
+        lanes: All of the run.
+    """
+    if status.in_flight or whole.n_done >= whole.n_cases:
+        return ""
+    if not whole.n_left and not status.waiting and not status.open_episodes:
+        return ""
+    barring = _barring(whole, status, lanes)
+    if not barring or not all(one.closed for one in barring):
+        return ""
+    more = f" and {counted(len(barring) - 1, 'more limit')} are" if barring[1:] else " is"
+    return f"{barring[0].limit}'s {barring[0].word}{more} closed"
+
+
 def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
     """Which limit this host has no part of, where that is true of all lanes that it needs."""
+    if closed := closed_words(whole, status, lanes):
+        return f"waits: {closed} until ultrapar cluster reset-day"
+    barring = _barring(whole, status, lanes)
+    if not barring:
+        return ""
+    names = [f"{one.limit}'s {one.word} = {_number(one.whole)}" for one in barring]
+    n_more = len(names) - 1
+    if all(one.coming > 0 for one in barring):
+        return f"waits: its share of {names[0]} is on its way"
+    if n_more:
+        return f"waits: {names[0]} and {counted(n_more, 'more limit')} are with other hosts"
+    return f"waits: {names[0]} is with other hosts"
+
+
+def _barring(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> list[ShareStatus]:
+    """Limits that this host has no part of, one for each lane that it needs; none if one is free.
+
+    Of a lane the one that is closed, or the smallest: it cannot be divided, and others follow it.
+    """
     known = {lane.lane: lane for lane in status.lanes}
     shares: dict[str, list[ShareStatus]] = {}
     for one in status.shares:
         shares.setdefault(one.limit, []).append(one)
     wanted = {model for model, n in whole.unclaimed.items() if n}
     barring: dict[tuple[str, str], ShareStatus] = {}
-    is_coming = True
     for lane in lanes:
         own = known.get(lane.lane_id)
         if own is None or own.state != "up":
             continue
         if wanted and lane.model not in wanted:
             continue
-        closed = [one for name in lane.limits for one in shares.get(name, ()) if one.share <= 0]
-        if not closed:
-            return ""
-        is_coming = is_coming and all(one.coming > 0 for one in closed)
-        # The smallest is what cannot be divided; the others follow it.
-        first = min(closed, key=lambda one: (one.coming > 0, one.whole))
+        none = [one for name in lane.limits for one in shares.get(name, ()) if one.share <= 0]
+        if not none:
+            return []
+        first = min(none, key=lambda one: (not one.closed, one.coming > 0, one.whole))
         barring[first.limit, first.word] = first
-    if not barring:
-        return ""
-    names = [f"{limit}'s {word} = {_number(one.whole)}" for (limit, word), one in barring.items()]
-    n_more = len(names) - 1
-    if is_coming:
-        return f"waits: its share of {names[0]} is on its way"
-    if n_more:
-        return f"waits: {names[0]} and {counted(n_more, 'more limit')} are with other hosts"
-    return f"waits: {names[0]} is with other hosts"
+    return list(barring.values())
 
 
 def _number(value: float) -> str:

@@ -8,6 +8,7 @@ from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.whole_run import (
     HostPart,
     WholeRun,
+    closed_words,
     joined_words,
     share_words,
     waits_words,
@@ -67,6 +68,27 @@ def test_one_limit_that_bars_all_lanes_is_named_alone():
     assert waits_words(WHOLE, told(closed), LANES) == (
         "waits: pool's workers = 1 is with other hosts"
     )
+
+
+def test_closed_limits_are_waited_for_where_all_lanes_have_one():
+    free = [one for one in shares(key0=(1, 1), key1=(1, 1)) if one.word != "rpd"]
+    days = [ShareStatus(f"p/key{n}", "rpd", 0, 0, 0, closed=True) for n in range(2)]
+    both = told([*free, *days])
+    assert closed_words(WHOLE, both, LANES) == "p/key0's rpd and 1 more limit are closed"
+    assert waits_words(WHOLE, both, LANES) == (
+        "waits: p/key0's rpd and 1 more limit are closed until ultrapar cluster reset-day"
+    )
+    assert closed_words(WHOLE, both, LANES[:1]) == "p/key0's rpd is closed"
+    # One key is open, or others have its limit; something is under way; nothing is left.
+    elsewhere = [*shares(key0=(1, 1)), *days[:1]]
+    for whole, status in (
+        (WHOLE, told([*free, *days[:1]])),
+        (WHOLE, told(elsewhere)),
+        (WHOLE, told([*free, *days], in_flight=1)),
+        (WholeRun(2, 9, 9, 0, {"m": 0}), both),
+        (WholeRun(2, 9, 3, 6, {"m": 0}), both),
+    ):
+        assert not closed_words(whole, status, LANES)
 
 
 def test_who_sends_does_not_wait():
