@@ -153,7 +153,8 @@ local function load_row(name, text)
   local rest = unpacked(string.sub(text, HEADER_BYTES + 1))
   row.kind, row.epoch, row.window = rest[1], rest[2], rest[4]
   row.longest, row.out, row.shown, row.told = rest[5], rest[6], rest[7], rest[8]
-  row.first_held, row.awaits, row.size, row.since = rest[9], rest[10] == 1, rest[11], rest[12]
+  row.first_held, row.size, row.since = rest[9], rest[11], rest[12]
+  row.awaits, row.unsure = rest[10] == 1 or rest[10] == 2, rest[10] == 2
   row.cells = {}
   for at = 13, #rest, 2 do row.cells[rest[at]] = rest[at + 1] end
   sound(row.version + row.deaths + row.amount + row.window + row.longest + row.out + row.shown
@@ -163,7 +164,7 @@ end
 
 local function text_of_row(row)
   local rest = { row.kind, row.epoch, row.amount, row.window, row.longest, row.out, row.shown,
-    row.told, row.first_held, row.awaits and 1 or 0, row.size, row.since }
+    row.told, row.first_held, row.awaits and (row.unsure and 2 or 1) or 0, row.size, row.since }
   for cell, units in pairs(row.cells) do
     rest[#rest + 1] = cell
     rest[#rest + 1] = units
@@ -204,7 +205,7 @@ local function opens(row)
   if closing == 'open' then return -NEVER end
   if closing == 'expiry' then return begun + EXPIRE_MS end
   if row.kind ~= 'counted' then return begun + EXPIRE_MS + lasts(row) end
-  if row.awaits and not complete() then return begun + EXPIRE_MS + row.window end
+  if row.awaits and (row.unsure or not complete()) then return begun + EXPIRE_MS + row.window end
   return begun + EXPIRE_MS
 end
 
@@ -282,7 +283,8 @@ local function row_of(at)
       row.size = 0
     end
     row.epoch, row.out, row.amount = epoch, 0, spec[3]
-    row.told, row.first_held, row.since, row.awaits = 0, 0, 0, row.kind == 'counted'
+    row.told, row.first_held, row.since = 0, 0, 0
+    row.awaits, row.unsure = row.kind == 'counted', false
     row.due, row.computed, row.deaths = 0, -NEVER, deaths
   end
   row.window, row.longest = max(row.window, spec[4]), max(row.longest, spec[5])
@@ -344,13 +346,14 @@ local function state(at, want)
   end
   if row.kind == 'counted' then
     if share.amount == 0 then share.spent = min(spent, share.spent) end
-    if row.awaits and told > 0 and not share.decided then share.spent = spent end
+    if row.awaits and told ~= 0 and not share.decided then share.spent = spent end
     local more = max(spent - share.spent, 0)
     spend(row, more)
     if share.decided then row.since = row.since + more end
     share.spent = max(spent, share.spent)
-    if row.awaits and told > 0 and not share.decided then
-      row.told = max(row.told, told)
+    if row.awaits and told ~= 0 and not share.decided then
+      row.told = max(row.told, told, -1 - told)
+      row.unsure = row.unsure or told < 0
       row.first_held = row.first_held + held
     end
   end
@@ -369,8 +372,8 @@ local function grant_of(row, share)
   row.out = row.out + max(share.held, grant) - out_of(share)
   share.grant = grant
   if row.kind ~= 'counted' then return grant, 0, 0, 0 end
-  local known, spent = not row.awaits or complete(), known_spent(row)
-  local told = known and spent + row.out or max(row.amount, 1)
+  local known, spent = not row.awaits or (complete() and not row.unsure), known_spent(row)
+  local told = known and spent + row.out or -1 - spent - row.out
   return grant, told, spent, now < opens(row) and 1 or 0
 end
 

@@ -154,7 +154,8 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
         amount: What is divided: the smallest amount that any host declares.
         target: What it will have when others have given back theirs. More than `grant`: on its way.
         told: Of counted rows: units spent or granted in the window, over all hosts; the host says
-            it in `RowUse.told`, so that a server that lost it knows it again.
+            it in `RowUse.told`, so that a server that lost it knows it again. Below 0: not all is
+            known, and at least `-1 - told` are.
         spent: Of counted rows: those of them that nobody can spend any more.
         closed: Of counted rows: whether it gives nothing since hosts are missing that may have
             spent some.
@@ -271,6 +272,8 @@ class Row:
     since: int = 0
     """What was spent of `first_held` while the row awaits."""
     awaits: bool = False
+    unsure: bool = False
+    """Whether a host was told last, before all was lost, that not all was known."""
 
     @property
     def lasts_ms(self) -> int:
@@ -538,7 +541,7 @@ class Ledger:
             return self.begun_ms + EXPIRE_MS
         if row.kind != "counted":
             return self.begun_ms + EXPIRE_MS + row.lasts_ms
-        if row.awaits and not self._complete():
+        if row.awaits and (row.unsure or not self._complete()):
             return self.begun_ms + EXPIRE_MS + row.window_ms
         return self.begun_ms + EXPIRE_MS
 
@@ -569,7 +572,8 @@ class Ledger:
             else:
                 row.shares = {}
             row.epoch, row.out, row.amount = self.epoch, 0, spec.amount
-            row.told, row.first_held, row.since, row.awaits = 0, 0, 0, row.kind == "counted"
+            row.told, row.first_held, row.since = 0, 0, 0
+            row.awaits, row.unsure = row.kind == "counted", False
             row.due_ms, row.computed_ms, row.deaths = 0, -NEVER, self.deaths
         row.window_ms = max(row.window_ms, spec.window_ms)
         row.longest_ms = max(row.longest_ms, spec.longest_ms)
@@ -673,7 +677,8 @@ class Ledger:
                 row.since += more
             share.spent = max(use.spent, share.spent)
             if row.awaits and use.told and not share.decided:
-                row.told = max(row.told, use.told)
+                row.told = max(row.told, use.told, -1 - use.told)
+                row.unsure = row.unsure or use.told < 0
                 row.first_held += use.held
         row.out += use.held - share.out
         share.held, share.grant = use.held, 0
@@ -695,9 +700,9 @@ class Ledger:
         share.grant = grant
         if row.kind != "counted":
             return RowShare(grant, row.amount, share.target)
-        # Should the server be lost again before all have told, nothing is known.
-        known, spent = not row.awaits or self._complete(), self._known(row)
-        told = spent + row.out if known else max(row.amount, 1)
+        # Should the server be lost again before all have told, not all is known.
+        known, spent = not row.awaits or (self._complete() and not row.unsure), self._known(row)
+        told = spent + row.out if known else -1 - spent - row.out
         closed = self.now_ms < self._opens_ms(row)
         return RowShare(grant, row.amount, share.target, told, spent, closed)
 

@@ -384,6 +384,32 @@ def test_an_operator_opens_a_day_whose_hosts_are_gone():
     assert not crew.ledger.rows["rpd"].awaits
 
 
+def test_what_nobody_knew_when_all_was_lost_again_is_not_taken_for_spent():
+    crew = Crew(DAY)
+    for name in "ab":
+        crew.host(name, 20)
+    crew.rounds(3)
+    for run_id in ("two", "three", "four"):
+        crew.ledger, crew.run_id = Ledger(), run_id
+        crew.rounds(12, "a")
+        # All that live have told; but when they were told last, not all had.
+        assert crew.ledger.rows["rpd"].awaits
+        answer = crew.call("a")
+        assert answer.shares[0].closed
+        assert answer.shares[0].spent <= 40
+    crew.host("operator", 0)
+    crew.call("operator", leaving=True, open_days=True)
+    crew.rounds(3, "a")
+    row = crew.ledger.rows["rpd"]
+    assert not row.awaits
+    assert 20 <= row.spent + row.out <= 60
+    assert crew.held()[0] == 20
+    # From then on all is known.
+    crew.ledger, crew.run_id = Ledger(), "five"
+    crew.rounds(20, "a")
+    assert not crew.ledger.rows["rpd"].awaits
+
+
 def test_news_reach_all_others_once():
     crew = Crew(SEATS)
     crew.host("a", 1)
