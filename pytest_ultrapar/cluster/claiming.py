@@ -186,7 +186,7 @@ class Claiming:
             host: This host's name.
             cases: All cases of the run.
             directory: The host's run directory.
-            patience_s: How long the server may be silent.
+            patience_s: How long the server may be silent, or keep closed what the host needs.
             kin: Of the lines; see `kin_of`.
             status: What the broker says now, from any thread.
             waits: Why the host sends nothing, in words; empty where it sends.

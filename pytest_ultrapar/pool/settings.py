@@ -578,8 +578,8 @@ class Options:
     )
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
-        "How long to wait for the server of --ultrapar-cluster-run when it does not answer; "
-        "nothing is sent meanwhile",
+        "How long to wait for the server of --ultrapar-cluster-run when it does not answer, or for "
+        "limits that it keeps closed; nothing is sent meanwhile",
         default=600.0,
         between=Bounds(at_least=1, at_most=7 * 86_400),
     )
