@@ -189,7 +189,7 @@ def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane
     """Which limit this host has no part of, where that is true of all lanes that it needs."""
     if closed := closed_words(whole, status, lanes):
         return f"waits: {closed} until ultrapar cluster reset-day"
-    barring = _barring(whole, status, lanes)
+    barring = [one for one in _barring(whole, status, lanes) if not one.closed]
     if not barring:
         return ""
     names = [f"{one.limit}'s {one.word} = {_number(one.whole)}" for one in barring]

@@ -81,6 +81,9 @@ def test_closed_limits_are_waited_for_where_all_lanes_have_one():
     assert closed_words(WHOLE, both, LANES[:1]) == "p/key0's rpd is closed"
     # One key is open, or others have its limit; something is under way; nothing is left.
     elsewhere = [*shares(key0=(1, 1)), *days[:1]]
+    assert waits_words(WHOLE, told(elsewhere), LANES) == (
+        "waits: p/key1's qps = 2 is with other hosts"
+    )
     for whole, status in (
         (WHOLE, told([*free, *days[:1]])),
         (WHOLE, told(elsewhere)),
