@@ -56,6 +56,7 @@ class LocalBroker:
         self._broker.connect(worker, clock.now_s())
         self._futures: dict[int, asyncio.Future[Lease]] = {}
         self._serves = True
+        self._last_words: BrokerStatus | None = None
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease, done already when a lane is free; cancelling it withdraws."""
@@ -124,7 +125,9 @@ class LocalBroker:
         return self._snapshot()
 
     def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
-        """`status` for any thread but the loop's; None when the loop has ended or is busy for long.
+        """`status` for any thread but the loop's; None when the loop is busy for long.
+
+        What it said when it was closed, if the loop has ended; None if it was not.
 
         A callback and no coroutine: the loop may be ending at this moment, which cancels every
         task that it has and leaves those that it was just given unawaited.
@@ -134,7 +137,7 @@ class LocalBroker:
             self._loop.call_soon_threadsafe(lambda: answer.set_result(self._snapshot()))
             return answer.result(timeout_s)
         except (RuntimeError, TimeoutError):  # the former from a loop that is closed
-            return None
+            return self._last_words
 
     def _snapshot(self) -> BrokerStatus:
         return self._broker.status(self._host.now_s())
@@ -143,6 +146,7 @@ class LocalBroker:
         """Give all leases back and fail what still waits with `ConnectionError`."""
         if self._serves:
             self._serves = False
+            self._last_words = self._snapshot()
             self._broker.disconnect(self._worker, self._host.now_s())
             self._fail_all("the broker was closed")
         # A broker that failed has threads, a history and days to end all the same.

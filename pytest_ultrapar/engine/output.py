@@ -109,6 +109,6 @@ class EpisodeLogHandler(logging.Handler):
             output.add_log(self.format(record))
 
 
-def is_outside_episodes(_record: logging.LogRecord) -> bool:
-    """A logging filter for handlers that must not see episodes' records."""
+def is_outside_episodes(_record: logging.LogRecord | None = None) -> bool:
+    """Whether no episode runs this code; also a logging filter that keeps their records away."""
     return current_output.get() is None

@@ -5,6 +5,7 @@ Names are those of pytest 9.2.
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from functools import cache, partial
@@ -15,7 +16,8 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest import fixtures
+from _pytest import fixtures, runner
+from _pytest import warnings as marked_warnings
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
 from _pytest.fixtures import FixtureRequest, SubRequest
@@ -406,25 +408,28 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
     return tuple(shared)
 
 
-class EpisodeStreams:
-    """While entered, episodes' prints and log records go to their own record, not pytest's capture.
+class EpisodeSurroundings:
+    """While entered, what pytest changes from test to test stays as it is for episodes.
 
-    pytest sets `sys.stdout` to its capture's file at every resume and back to the stream of before
-    at every suspension (`SysCaptureBase.resume`, `suspend`). Episodes run in both states, so
-    both are wrapped.
+    Their prints and log records go to their own record, not to pytest's capture: pytest sets
+    `sys.stdout` to its capture's file at every resume and back to the stream of before at every
+    suspension (`SysCaptureBase.resume`, `suspend`). Episodes run in both states, so both are
+    wrapped.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._handler = EpisodeLogHandler()
         self._filtered: list[Any] = []
-        self._undo_fixtures: Callable[[], None] = lambda: None
+        self._patch = pytest.MonkeyPatch()
 
     def enter(self) -> None:
-        """Wrap the streams; called on the main thread before the first episode."""
+        """Take hold of it all; called on the main thread before the first episode."""
         _wrap(_stream_places(self._global_capture()))
         self._take_logs()
-        self._undo_fixtures = _wrap_capture_fixtures()
+        _wrap_capture_fixtures(self._patch)
+        _keep_current_test(self._patch)
+        _keep_marks_from_warnings(self._patch)
 
     def _global_capture(self) -> object:
         manager = self._config.pluginmanager.getplugin("capturemanager")
@@ -448,7 +453,7 @@ class EpisodeStreams:
         """Put everything back; called on the main thread when the engine has ended."""
         import logging  # noqa: PLC0415
 
-        self._undo_fixtures()
+        self._patch.undo()
         for owner, name in _stream_places(self._global_capture()):
             stream = getattr(owner, name)
             if type(stream) is RoutedStream:
@@ -479,8 +484,8 @@ def _wrap(places: list[tuple[Any, str]]) -> None:
             setattr(owner, name, routed)
 
 
-def _wrap_capture_fixtures() -> Callable[[], None]:
-    """Wrap also what `capsys`, `capfd` and subtests capture with; returns what undoes it.
+def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
+    """Wrap also what `capsys`, `capfd` and subtests capture with.
 
     They set `sys.stdout` to streams of their own (`CaptureFixture._start`), where prints of
     episodes that run meanwhile have no place.
@@ -491,11 +496,53 @@ def _wrap_capture_fixtures() -> Callable[[], None]:
         start(fixture)
         _wrap(_stream_places(fixture._capture))
 
-    def undo() -> None:
-        CaptureFixture._start = start  # type: ignore[method-assign]
+    patch.setattr(CaptureFixture, "_start", start_wrapped)
 
-    CaptureFixture._start = start_wrapped  # type: ignore[method-assign,assignment]
-    return undo
+
+def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
+    """Have `PYTEST_CURRENT_TEST` always there, empty between two tests.
+
+    pytest deletes it after each test (`_update_current_test_var`). `os.environ` first lists its
+    names and then looks each up, so one that goes meanwhile is a `KeyError` for who iterates it: in
+    an episode each new HTTP client does.
+    """
+    update = runner._update_current_test_var
+    name = "PYTEST_CURRENT_TEST"
+
+    def update_kept(item: pytest.Item, when: Any) -> None:  # noqa: ANN401 - a phase, or None
+        if when is None:
+            os.environ[name] = ""
+        else:
+            update(item, when)
+
+    patch.setattr(runner, "_update_current_test_var", update_kept)
+    patch.setenv(name, "")
+
+
+def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
+    """Have a test's marks `filterwarnings` look at no warning of an episode that runs meanwhile.
+
+    With `error` it would raise there. Only marks are parsed by what is replaced here
+    (`catch_warnings_for_item`): the filters of the run hold for episodes, too.
+    """
+    parse: Callable[..., Any] = vars(marked_warnings)["parse_warning_filter"]
+
+    @cache
+    def parse_mark(text: str, *, escape: bool) -> Any:  # noqa: ANN401 - what pytest's own returns
+        action, message, category, module, line = parse(text, escape=escape)
+        outside = _OutsideEpisodes(category.__name__, (Warning,), {"meant": category})
+        return action, message, outside, module, line
+
+    patch.setattr(marked_warnings, "parse_warning_filter", parse_mark)
+
+
+class _OutsideEpisodes(type):
+    """The class of categories of warnings that are those `meant`, but in episodes none at all."""
+
+    meant: type[Warning]
+
+    def __subclasscheck__(cls, category: type) -> bool:
+        return is_outside_episodes() and issubclass(category, cls.meant)
 
 
 def check() -> None:
@@ -504,7 +551,13 @@ def check() -> None:
     Raises:
         pytest.UsageError: Naming what is missing and the releases that are known to work.
     """
-    for owner, name in ((pytest.Item, "listchain"), (DirectParamFixtureDef, "execute")):
+    relied_on: list[tuple[Any, str]] = [
+        (pytest.Item, "listchain"),
+        (DirectParamFixtureDef, "execute"),
+        (runner, "_update_current_test_var"),
+        (marked_warnings, "parse_warning_filter"),
+    ]
+    for owner, name in relied_on:
         if not hasattr(owner, name):
             msg = (
                 f"pytest {pytest.__version__} has no {owner.__name__}.{name}, which "

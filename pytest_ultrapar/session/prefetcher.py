@@ -219,7 +219,7 @@ class Prefetcher:
         self._handed_out: deque[int] = deque()
         self._places: dict[int, tuple[str, int | None]] = {}
         self._current: tuple[pytest.Item, CaseState | None] | None = None
-        self._streams: internals.EpisodeStreams | None = None
+        self._surroundings: internals.EpisodeSurroundings | None = None
         self._engine: Engine | None = None
         self._has_asked = False
 
@@ -358,6 +358,19 @@ class Prefetcher:
             self._ended.pop(index, None)
         return index
 
+    def end_episodes(self, session: pytest.Session) -> None:
+        """End the engine if no further item is taken, before the fixtures of its episodes are gone.
+
+        An episode whose session fixture is torn down under it would fail, and a resumed run would
+        take that for its result.
+
+        Args:
+            session: Which is about to be torn down.
+        """
+        ends = session.shouldfail or session.shouldstop or self._abandoned
+        if ends and self._engine is not None:
+            self._engine.stop()
+
     def stop(self) -> str:
         """End the engine and close the run's files. Idempotent.
 
@@ -368,9 +381,9 @@ class Prefetcher:
         """
         if self._engine is not None:
             self._engine.stop()
-        if self._streams is not None:
-            self._streams.leave()
-            self._streams = None
+        if self._surroundings is not None:
+            self._surroundings.leave()
+            self._surroundings = None
         try:
             self.runtime.close()
         except ResultsError as error:
@@ -489,8 +502,8 @@ class Prefetcher:
             # With CPython's 5 ms a busy main thread makes the engine wake 5 ms late (p99 10 ms),
             # with 0.5 ms it is 0.7 ms (p99 1.3 ms).
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-            self._streams = internals.EpisodeStreams(self.runtime.config)
-            self._streams.enter()
+            self._surroundings = internals.EpisodeSurroundings(self.runtime.config)
+            self._surroundings.enter()
             self._engine = Engine(
                 self._settings,
                 record=self.runtime.journal.append_all,

@@ -82,6 +82,15 @@ class CaseReports:
             if ended.log:
                 item.add_report_section("setup", "log", ended.log)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """End the episodes where pytest is about to tear down the session. Main thread, per item.
+
+        After `-x` it does so with the item that failed.
+        """
+        if nextitem is None:
+            self._prefetcher.end_episodes(item.session)
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]

@@ -99,7 +99,7 @@ class LocalSession:
         return self._port
 
     def status(self) -> BrokerStatus | None:
-        """The broker's words now, from any thread; None while or after it does not run."""
+        """The broker's words now, from any thread; None while it does not run yet."""
         return self._port.status_from_thread(_STATUS_TIMEOUT_S) if self._port else None
 
     @pytest.hookimpl(tryfirst=True)
