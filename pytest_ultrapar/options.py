@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.settings import SETTINGS, Options, Setting
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Generator
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -64,6 +68,20 @@ def pool_path(config: pytest.Config) -> Path | None:
         return None
     path = Path(ini)
     return path if path.is_absolute() or config.inipath is None else config.inipath.parent / path
+
+
+@contextmanager
+def usage_errors() -> Generator[None]:
+    """Turns this package's errors into pytest's usage error: exit code 4, no traceback.
+
+    A message may quote a foreign file, so nothing in it steers the terminal.
+    """
+    try:
+        yield
+    except UltraparError as error:
+        from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - needed for errors only
+
+        raise pytest.UsageError(visible(str(error))) from error
 
 
 INPUT = "ultrapar"

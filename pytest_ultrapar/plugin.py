@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar import hooks, options
-from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
-from pytest_ultrapar.options import INPUT
+from pytest_ultrapar.options import INPUT, usage_errors
 from pytest_ultrapar.session import loading
 
 if TYPE_CHECKING:
@@ -70,10 +69,8 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
     if _has_workers(config):
         from pytest_ultrapar.session import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
 
-        try:
+        with usage_errors():
             xdist_options.refuse(config)
-        except UltraparError as error:
-            raise pytest.UsageError(str(error)) from error
         config.stash[_planned_workers_key] = xdist_options.n_workers(config)
         config.option.dist, config.option.tx = "no", []
 
@@ -105,10 +102,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _cut(config)
         config.pluginmanager.register(ForkedChildren(), "ultrapar-forks")
     else:
-        try:
+        with usage_errors():
             _coordinate(config)
-        except UltraparError as error:
-            raise pytest.UsageError(str(error)) from error
 
 
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
@@ -242,10 +237,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
         return None
     from pytest_ultrapar.session.xdist_options import suggested_workers  # noqa: PLC0415
 
-    try:
+    with usage_errors():
         return suggested_workers(config, os.cpu_count() or 1)
-    except UltraparError as error:
-        raise pytest.UsageError(str(error)) from error
 
 
 @pytest.hookimpl(wrapper=True)
@@ -255,13 +248,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415 - heavy, needed with a pool only
 
-    try:
+    with usage_errors():
         is_case = selection.parametrize_models(metafunc)
         yield
         if is_case:
             selection.parametrize_repeats(metafunc)
-    except UltraparError as error:
-        raise pytest.UsageError(str(error)) from error
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -273,13 +264,11 @@ def pytest_collection_modifyitems(
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415
 
-    try:
+    with usage_errors():
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
         selection.deselect_shared(config, items)
-    except UltraparError as error:
-        raise pytest.UsageError(str(error)) from error
 
 
 @pytest.hookimpl(tryfirst=True)

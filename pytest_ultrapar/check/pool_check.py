@@ -22,7 +22,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.network import check_routes
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -195,7 +195,8 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
 def _say(line: str) -> None:
     # A server may say what the terminal's encoding lacks.
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    text = visible(line).encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

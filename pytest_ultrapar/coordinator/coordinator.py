@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import pytest
 from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
-from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.options import usage_errors
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import garbage, reports
 from pytest_ultrapar.session.consumers import use_words_of_pytest
@@ -52,14 +51,6 @@ class Coordinator:
         assert self._run is not None
         return self._run
 
-    @contextmanager
-    def usage_errors(self) -> Generator[None]:
-        """Turns this package's errors into pytest's usage error: exit code 4, no traceback."""
-        try:
-            yield
-        except UltraparError as error:
-            raise pytest.UsageError(str(error)) from error
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Show that pytest collects, here or in xdist's workers."""
@@ -83,7 +74,7 @@ class Coordinator:
     def pytest_sessionstart(self) -> None:
         """Make the run's directory, start the simulated provider. Before xdist starts workers."""
         self._ctrl_c.install()
-        with self.usage_errors():
+        with usage_errors():
             self._run = Run(self.config)
             try:
                 self._look_at_cluster()

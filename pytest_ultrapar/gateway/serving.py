@@ -43,6 +43,7 @@ from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -423,5 +424,6 @@ class Serving:
 def _say(line: str) -> None:
     # A server may say what the terminal's encoding lacks.
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    text = visible(line).encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

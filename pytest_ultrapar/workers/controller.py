@@ -20,7 +20,7 @@ from pytest_ultrapar.coordinator.dispatch import (
     in_order,
 )
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.options import INPUT
+from pytest_ultrapar.options import INPUT, usage_errors
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, process
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
@@ -80,7 +80,7 @@ class ControllerSession:
         alone = self._scheduling is not None and self._scheduling.wants_alone_worker
         if alone:
             self._alone.add(worker)
-        with self._coordinator.usage_errors():
+        with usage_errors():
             broker = run.services.broker_directory
             base_urls = dict(run.services.base_urls)
         node.workerinput[INPUT] = {
@@ -135,7 +135,7 @@ class ControllerSession:
         if not (self.run.directory.path / "cases.json").exists():
             self._coordinator.plan_nothing()
             return [DispatchItem(index, None) for index in range(len(collection))]
-        with self._coordinator.usage_errors():
+        with usage_errors():
             cases = read_plan(self.run.directory.path)
             of_nodeid = {case.nodeid: case for case in cases}
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.options import usage_errors
 from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.runtime import write_tables
@@ -46,7 +47,7 @@ class LocalSession:
         if process.stops_at_collection(session):
             return
         run = self._coordinator.run
-        with self._coordinator.usage_errors():
+        with usage_errors():
             replayed = read_replayed(run.directory.path)
         collected = collection.collect(config, session.items, replayed)
         if collected.faults:
@@ -54,7 +55,7 @@ class LocalSession:
         if not collected.case_ids:
             self._coordinator.plan_nothing()
             return
-        with self._coordinator.usage_errors():
+        with usage_errors():
             write_cases(run.directory.path, collected.cases)
             write_tables(run.directory.path, collected.tables)
             write_shared(run.directory.path, selection.shared(config))
@@ -69,7 +70,7 @@ class LocalSession:
             self._is_case = frozenset(collected.case_ids)
         collected.cases.clear()
         garbage.spare_items(config)
-        with self._coordinator.usage_errors():
+        with usage_errors():
             self._prefetcher = make_prefetcher(
                 config,
                 items=session.items,
@@ -152,7 +153,7 @@ class LocalSession:
 
         is_case = self._is_case
         prefetcher.put([index for index in range(len(session.items)) if index not in is_case])
-        with self._coordinator.usage_errors():
+        with usage_errors():
             self._coordinator.join_cluster(self._cases)
         # Cases are claimed when the broker says that they could be sent.
         prefetcher.start()

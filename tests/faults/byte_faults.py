@@ -294,7 +294,7 @@ FAULTS: dict[str, Fault] = {
     "bad_utf8": body(reply_of(b'"caf\xe9 \xff"')),
     "surrogate": body(reply_of(rb'"half \ud83d of it"')),
     "nul": body(reply_of(rb'"a\u0000b"')),
-    "ansi": body(reply_of(rb'"\u001b[2J\u001b]0;owned\u0007\u009b31m"')),
+    "ansi": body(reply_of(rb'"\u001b[2J\u001b]0;owned\u0007\u009b31m\u001b[45;1mPASSED\u001b[0m"')),
     "bidi": body(reply_of(rb'"\u202egnp.exe\u2066"')),
     "script": body(reply_of(b'"</script><script>alert(1)</script>"')),
     "formula": body(reply_of(b"\"=cmd|' /C calc'!A0\"")),

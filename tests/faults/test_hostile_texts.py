@@ -11,7 +11,7 @@ from tests.faults.played import play
 
 HOSTILE = {
     "nul": "a\0b",
-    "ansi": "\x1b[2J\x1b]0;owned\x07\x9b31m",
+    "ansi": "\x1b[2J\x1b]0;owned\x07\x9b31m\x1b[45;1mPASSED\x1b[0m",
     "bidi": "\u202egnp.exe\u2066",
     "script": "</script><script>alert(1)</script>",
     "formula": "=cmd|' /C calc'!A0",
@@ -40,7 +40,14 @@ UNSAFE = set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x20
 @pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_hostile_text_is_stored_as_it_came_and_shown_harmless(project, workers):
     played = play(
-        project, list(HOSTILE), workers, "-rA", "-vv", "--junitxml=junit.xml", suite=SHOWING
+        project,
+        list(HOSTILE),
+        workers,
+        "-rA",
+        "-vv",
+        "--color=yes",
+        "--junitxml=junit.xml",
+        suite=SHOWING,
     )
     assert played.result.ret == 1
     assert played.outcomes() == {("unsolved", None): len(HOSTILE)}
@@ -51,7 +58,9 @@ def test_hostile_text_is_stored_as_it_came_and_shown_harmless(project, workers):
         if row["role"] == "assistant"
     }
     assert stored == HOSTILE
-    # Colours are harmless, and pytest colours what differs.
+    # pytest colours lines as it shows them; this colour is of no line of its own.
+    assert "\x1b[31m" in played.output
+    assert "\x1b[45;1m" not in played.output
     shown = re.sub("\x1b\\[[0-9;]*m", "", played.output)
     assert sorted(UNSAFE & set(shown)) == []
     assert "\\x1b" in played.output
