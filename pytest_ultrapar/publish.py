@@ -1,4 +1,4 @@
-"""Puts a file in its place whole or not at all, also across a power loss; reads it back.
+"""Puts a file in its place whole or not at all, also across a power loss; reads files.
 
 The order is what holds this up: content on the disk, then the name, then the directory. Renamed
 before it was synced, a file may be there after a power cut with nothing in it; without the sync of
@@ -7,8 +7,10 @@ the directory the old one may be back.
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import TYPE_CHECKING, TypeVar
+import stat
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
 
@@ -105,7 +107,7 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
         ResultsError: It cannot be read, or holds something else.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_file(path), type=kind)
     except FileNotFoundError:
         return missing
     except OSError as error:
@@ -114,6 +116,46 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
     except NOT_THAT_JSON as error:
         msg = f"{path} {wrong}: {error}"
         raise ResultsError(msg) from error
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Open a regular file to read it, links followed; the one way to open what somebody names.
+
+    A pipe that has a file's name would never answer, and `/dev/zero` never end.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+    raise OSError(errno.EINVAL, f"it is {kind}", str(path))
+
+
+def read_file(path: Path | str) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        OSError: As `open_file`.
+    """
+    with open_file(path) as file:
+        return file.read()
+
+
+def check_private(directory: Path) -> None:
+    """Make sure that nobody but this user can put files into a directory or see their names.
+
+    Raises:
+        OSError: Somebody can, it is a link, or it is not there.
+    """
+    found = directory.lstat()
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_ours or found.st_mode & 0o077:
+        why = "it must be a directory of yours with mode 0700, and no link"
+        raise OSError(errno.EACCES, why, str(directory))
 
 
 def sync_path(path: Path) -> None:

@@ -21,6 +21,7 @@ import msgspec
 from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.publish import read_file
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def read_server_log(path: Path) -> ServerLog:
             written its first line, either.
     """
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
         msg = f"cannot read the server's log {path}: {error.strerror}"
         raise ResultsError(msg) from None

@@ -26,7 +26,7 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
-from pytest_ultrapar.publish import publish, temporary_for
+from pytest_ultrapar.publish import open_file, publish, read_file, temporary_for
 from pytest_ultrapar.records import Case, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalReader
@@ -98,7 +98,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
         summary=summary,
         cases=cases,
         measures=measures,
-        benchmark=msgspec.json.decode(path.read_bytes()) if path.exists() else None,
+        benchmark=msgspec.json.decode(read_file(path)) if path.exists() else None,
     )
 
 
@@ -292,9 +292,10 @@ def _read(run: ModeRun) -> pa.Table:
     path, lines = run.directory / FILE_NAME, run.directory / "results.jsonl"
     try:
         if run.manifest.storage_format == "parquet":
+            open_file(path).close()
             return pq.read_table(path, page_checksum_verification=True)
         decode = msgspec.json.Decoder(dict[str, Any]).decode
-        with lines.open("rb") as file:
+        with open_file(lines) as file:
             rows = list(map(decode, file))
         return _typed(run, rows)
     except (OSError, pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:

@@ -24,7 +24,7 @@ from pytest_ultrapar.broker.high import ANSWER_TOKENS, High
 from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE, PricedRequest
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
-from pytest_ultrapar.publish import replace_content, temporary_for
+from pytest_ultrapar.publish import read_file, replace_content, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -334,7 +334,7 @@ def read_spending(path: Path) -> dict[str, int]:
         ResultsError: It cannot be read.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = read_file(path).decode(errors="replace").split("\n")
     except FileNotFoundError:
         return {}
     except OSError as error:

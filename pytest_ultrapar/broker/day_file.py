@@ -21,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.publish import replace_content, sync_path
+from pytest_ultrapar.publish import check_private, replace_content, sync_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -69,9 +69,28 @@ class DayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def state_directory(environ: Mapping[str, str]) -> Path:
     """`$ULTRAPAR_STATE_DIR`, else `$XDG_STATE_HOME/ultrapar`, else `~/.local/state/ultrapar`.
 
+    It need not be there; whoever writes first makes it.
+
     Raises:
-        ConfigError: None of them is set, and this user has no home.
+        ConfigError: None of them is set, and this user has no home; or others can write there, who
+            could spend a day's limit or give it back.
     """
+    directory = _state_path(environ)
+    try:
+        check_private(directory)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        msg = (
+            f"cannot count limits in {directory}: {error.strerror}; fix that, or name another "
+            f"directory in the environment variable {DIRECTORY_VARIABLE}, the same for all runs of "
+            "this host"
+        )
+        raise ConfigError(msg) from error
+    return directory
+
+
+def _state_path(environ: Mapping[str, str]) -> Path:
     if named := environ.get(DIRECTORY_VARIABLE):
         return Path(named).absolute()
     shared = environ.get("XDG_STATE_HOME", "")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 
 from pytest_ultrapar.clock import boot_s
-from pytest_ultrapar.publish import NOT_THAT_JSON
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,7 +78,7 @@ class HistoryFile(Generic[T]):
 def read_history(path: Path, record: type[R]) -> list[R]:
     """All whole lines of a file; none if there is no such file."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_file(path).splitlines()
     except FileNotFoundError:
         return []
     records = []

@@ -19,7 +19,6 @@ import fcntl
 import hashlib
 import math
 import os
-import stat
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.publish import NOT_THAT_JSON
+from pytest_ultrapar.publish import NOT_THAT_JSON, check_private
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -299,19 +298,14 @@ def take_all(
 def _make_private(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.lstat()
+        check_private(directory)
     except OSError as error:
-        why = error.strerror
-    else:
-        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        if is_ours and not found.st_mode & 0o077:
-            return
-        why = "it must be a directory of yours with mode 0700, and no link"
-    msg = (
-        f"cannot lock API keys in {directory}: {why}; fix that, or name another directory in the "
-        f"environment variable {DIRECTORY_VARIABLE}, the same for all runs of this host"
-    )
-    raise ConfigError(msg)
+        msg = (
+            f"cannot lock API keys in {directory}: {error.strerror}; fix that, or name another "
+            f"directory in the environment variable {DIRECTORY_VARIABLE}, the same for all runs of "
+            "this host"
+        )
+        raise ConfigError(msg) from error
 
 
 def _open(path: Path) -> int:

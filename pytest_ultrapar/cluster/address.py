@@ -233,7 +233,7 @@ def _parameters(url: SplitResult, where: str) -> dict[str, str]:
     if ca_file is not None and url.scheme != "rediss":
         raise _refused(where, "has a ca_file, which only rediss:// uses")
     if ca_file is not None and not Path(ca_file).is_file():
-        raise _refused(where, "names a ca_file that is not there")
+        raise _refused(where, "names a ca_file that is not there or is no file")
     return said
 
 

@@ -41,7 +41,7 @@ from pytest_ultrapar.cluster.rows import BUDGET_UNITS
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
-from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
 from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
 
 if TYPE_CHECKING:
@@ -396,7 +396,7 @@ def epoch_path(directory: Path, address: ClusterAddress) -> Path:
 
 def _read_epoch(path: Path) -> int:
     try:
-        return int(path.read_text("ascii")[:20])
+        return int(read_file(path)[:20])
     except (OSError, ValueError):
         return 0
 

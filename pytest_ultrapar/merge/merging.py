@@ -35,6 +35,7 @@ from pytest_ultrapar.merge.joining import (
 )
 from pytest_ultrapar.merge.server_clock import ServerClock
 from pytest_ultrapar.merge.sources import anchors, find_sources, standings
+from pytest_ultrapar.publish import open_file, read_file
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
@@ -300,8 +301,8 @@ def _are_alike(paths: Sequence[Path]) -> bool:
         first, *others = [path.stat().st_size for path in paths]
         if any(size != first for size in others):
             return False
-        content = paths[0].read_bytes()
-        return all(path.read_bytes() == content for path in paths[1:])
+        content = read_file(paths[0])
+        return all(read_file(path) == content for path in paths[1:])
     except FileNotFoundError:
         return False
 
@@ -463,7 +464,7 @@ class _PartWriter:
         shift = self.clocks.shift_of_segment(self.number, path.name)
         encode = msgspec.json.Encoder().encode
         n_bytes = 0
-        with path.open("rb") as original, target.open("xb") as file:
+        with open_file(path) as original, target.open("xb") as file:
             for position, record in scan_segment(path, decode_record):
                 if isinstance(record, Damage):
                     # As it is: what is wrong with it is found again where the whole is read.

@@ -20,6 +20,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.publish import read_file
 from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -124,7 +125,7 @@ def _copy(run_dir: Path, copy: Path) -> None:
         if (run_dir / name).exists():
             shutil.copyfile(run_dir / name, copy / name)
     for segment in segments(run_dir / JOURNAL_NAME):
-        whole, feed, _ = segment.read_bytes().rpartition(b"\n")
+        whole, feed, _ = read_file(segment).rpartition(b"\n")
         (copy / JOURNAL_NAME / segment.name).write_bytes(whole + feed)
     if (run_dir / PARTS_NAME).is_dir():
         (copy / PARTS_NAME).symlink_to((run_dir / PARTS_NAME).absolute())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 import tomllib
 from hashlib import sha256
 from types import UnionType
@@ -22,6 +21,7 @@ from pytest_ultrapar.pool.fields import (
     shown_text,
 )
 from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.publish import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,12 +44,8 @@ def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
         ConfigError: It is missing, unreadable, no regular file, too large or not UTF-8.
     """
     try:
-        # A pipe would be empty for the workers, which read the file again.
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            found = "a directory" if stat.S_ISDIR(mode) else "no regular file"
-            location.refuse(f"must be a TOML file (got {found})")
-        with path.open("rb") as file:
+        # A pipe, such as <(...) of a shell, would be empty for the workers, which read it again.
+        with open_file(path) as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         location.refuse("there is no such file")

@@ -17,6 +17,7 @@ from pytest_ultrapar.pool.fields import Location, shown, shown_text
 from pytest_ultrapar.pool.file import InstanceTable
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.secret import Secret
+from pytest_ultrapar.publish import open_file
 
 if TYPE_CHECKING:
     import ssl
@@ -427,8 +428,7 @@ def _refuse_password() -> NoReturn:
 
 def _check_readable(location: Location, path: str) -> None:
     try:
-        with open(path, "rb"):  # noqa: PTH123 - may be any text
-            pass
+        open_file(path).close()
     except OSError as error:
         reason = error.strerror or os.strerror(error.errno or 0)
         _refuse_file(location, path, f"cannot be read ({reason})")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_ultrapar.options import INPUT, only_looks
+from pytest_ultrapar.publish import read_file
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 
 _HOW = "--ultrapar-pool FILE (or ini ultrapar_pool)"
@@ -134,7 +135,7 @@ def raise_fault(path: Path) -> None:
         pytest.UsageError: With the worker's message.
     """
     try:
-        message = path.read_text(encoding="utf-8")
+        message = read_file(path).decode()
     except FileNotFoundError:
         return
     path.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.options import INPUT
-from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
 from pytest_ultrapar.session import internals, process
 from pytest_ultrapar.session.collection import (
     CLUSTER,
@@ -409,7 +409,7 @@ def read_reused(directory: Path) -> dict[Question, str]:
     """
     path = directory / REUSED_FILE
     try:
-        return dict(msgspec.json.decode(path.read_bytes(), type=list[tuple[Question, str]]))
+        return dict(msgspec.json.decode(read_file(path), type=list[tuple[Question, str]]))
     except FileNotFoundError:
         return {}
     except OSError as error:

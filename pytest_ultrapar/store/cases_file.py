@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_whole, write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, open_file, read_file, read_whole, write_whole
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.journal import without_surrogates
 
@@ -47,7 +47,7 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
             # A link fails where a rename would replace what another worker has written.
             os.link(temporary, directory / CASES_NAME)
         except FileExistsError:
-            if (directory / CASES_NAME).read_bytes() != content:
+            if read_file(directory / CASES_NAME) != content:
                 msg = (
                     f"{directory} cannot be finished by this run: "
                     f"{_difference(read_plan(directory), cases)}"
@@ -233,7 +233,7 @@ def _claimed(directory: Path) -> frozenset[str] | None:
     """Ids of the cases that this host claimed; None where it shares the run with nobody."""
     path = directory / CLAIMED_NAME
     try:
-        return frozenset(path.read_text(encoding="ascii", errors="replace").split())
+        return frozenset(read_file(path).decode("ascii", "replace").split())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -250,14 +250,14 @@ def read_plan(directory: Path) -> list[Case]:
     path = directory / CASES_NAME
     try:
         try:
-            return msgspec.json.decode(path.read_bytes(), type=list[Case])
+            return msgspec.json.decode(read_file(path), type=list[Case])
         except FileNotFoundError:
             coming = directory / COMING_NAME
             if not coming.exists():
                 raise
             path = coming
             # A last line that is torn is of a process that died, before any record of that case.
-            whole, _, _ = coming.read_bytes().rpartition(b"\n")
+            whole, _, _ = read_file(coming).rpartition(b"\n")
             return msgspec.json.Decoder(Case).decode_lines(whole)
     except OSError as error:
         msg = f"cannot read the planned cases in {path}: {error.strerror}"
@@ -284,7 +284,7 @@ def iter_plan(directory: Path) -> Iterator[Case]:
         return
     decode = msgspec.json.Decoder(list[Case]).decode
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             left = b""
             while block := file.read(_BLOCK):
                 whole, between, rest = (left + block).rpartition(_BETWEEN)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.publish import read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,7 @@ def read_stamps(directory: Path) -> list[Stamp]:
     """
     path = directory / CLOCKS_NAME
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_file(path).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:

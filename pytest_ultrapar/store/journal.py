@@ -24,6 +24,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
+from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.records import (
     NO_VALUE,
     EngineSpent,
@@ -294,7 +295,9 @@ class JournalReader:
             if not SEGMENT_PATTERN.fullmatch(segment):
                 msg = f"{segment!r} is no name of a journal segment"
                 raise ResultsError(msg)
-            fd = self._fds[segment] = os.open(self._directory / segment, os.O_RDONLY | os.O_CLOEXEC)
+            # A pipe is not waited for; what is read at a position of it fails.
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            fd = self._fds[segment] = os.open(self._directory / segment, flags)
         return fd
 
 
@@ -322,7 +325,7 @@ def scan_segment(
         at: Byte at which the first line that is wanted begins.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(at)
             line = file.readline()
             while line:

@@ -20,7 +20,7 @@ from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
-from pytest_ultrapar.publish import NOT_THAT_JSON, write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
 from pytest_ultrapar.store.cases_file import Generated
 from pytest_ultrapar.store.timing import MeasuredPart
 
@@ -259,7 +259,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / FILE_NAME
     try:
-        text = path.read_bytes()
+        text = read_file(path)
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import part_name
-from pytest_ultrapar.publish import sync_path, temporary_for
+from pytest_ultrapar.publish import read_file, sync_path, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ def read_part(run_dir: Path, name: str) -> bytes:
     """
     path = run_dir / PARTS_NAME / name
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error

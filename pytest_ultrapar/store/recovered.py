@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import write_whole
+from pytest_ultrapar.publish import read_file, write_whole
 from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -313,7 +313,7 @@ def _was_measured(case: CaseHistory) -> bool:
 
 def _earlier_entries(directory: Path) -> list[_Entry]:
     try:
-        return _entries((directory / FILE_NAME).read_bytes())
+        return _entries(read_file(directory / FILE_NAME))
     except OSError:
         return []
 

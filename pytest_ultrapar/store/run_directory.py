@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import NOT_THAT_JSON, sweep_temporaries
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
@@ -446,8 +446,7 @@ def _lock(path: Path, option: str = OUT_OPTION) -> int:
 
 def _read_holder(path: Path) -> _Holder | None:
     try:
-        with os.fdopen(os.open(path / LOCK_NAME, _READ), "rb") as file:
-            return msgspec.json.decode(file.read(), type=_Holder)
+        return msgspec.json.decode(read_file(path / LOCK_NAME), type=_Holder)
     except (OSError, *NOT_THAT_JSON):
         return None
 

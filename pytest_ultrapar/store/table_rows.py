@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.store.tables import COLUMNS, Column, Spent
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def read_rows(
     path, lines = run_dir / f"{name}.parquet", run_dir / f"{name}.jsonl"
     try:
         if path.exists():
+            open_file(path).close()
             return _parquet_rows(path, columns, beginning, of_cases)
         if lines.exists():
             rows = _json_rows(lines, _row_type(name, columns), columns, beginning)
@@ -102,7 +104,7 @@ def _json_rows(
     path: Path, row_type: type[msgspec.Struct], columns: Sequence[str], beginning: str | None
 ) -> Iterator[dict[str, Any]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for row in map(decode, file):
             msgspec.convert(row, row_type)
             more = {one: row[one] for one in row if beginning and one.startswith(beginning)}

@@ -17,7 +17,7 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import publish, temporary_for
+from pytest_ultrapar.publish import open_file, publish, temporary_for
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.parquet import ParquetTable, Rows, arrow_column, arrow_schema
 from pytest_ultrapar.store.role_uses import RoleUses
@@ -403,7 +403,7 @@ class _JsonLinesTable:
         """
         self._file.close()
         decode = msgspec.json.Decoder(dict[str, object]).decode
-        with self._temporary.open("rb") as file:
+        with open_file(self._temporary) as file:
             n_found = sum(decode(line).keys() == self._names for line in file)
         if n_found != self._n_rows:
             msg = f"{self._temporary} holds {n_found} rows of {self._n_rows} written"

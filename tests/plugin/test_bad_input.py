@@ -141,7 +141,7 @@ def test_missing_or_unreadable_pool_is_refused(project):
     path.unlink()
     assert refusal(project, "-n2") == "pool.toml: there is no such file"
     path.mkdir()
-    assert refusal(project) == "pool.toml: must be a TOML file (got a directory)"
+    assert refusal(project) == "pool.toml: cannot be read (it is a directory)"
     path.rmdir()
     path.symlink_to(path)
     assert "pool.toml: cannot be read" in refusal(project)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 import tomllib
@@ -258,6 +259,17 @@ def test_process_of_the_broker_loads_an_http_client_only_to_ask_servers():
 
 def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *sources(ROOT / "bench_suites"), *sources(ROOT / "tests")]
+
+
+OWN_FILES = {"clock", "child", "watch", "script", "frame"}
+"""Modules that read files of the system's or of the package alone."""
+
+
+def test_files_are_opened_in_one_way_that_refuses_pipes():
+    """A path that somebody names, and a file of a run from elsewhere, may be anything."""
+    for path in sources(PACKAGE):
+        found = re.findall(r"\.read_(?:bytes|text)\(|\.open\(\"r", path.read_text(encoding="utf-8"))
+        assert not found or path.stem in OWN_FILES, f"{path.relative_to(PACKAGE)} has {found}"
 
 
 def test_no_module_is_a_drawer():

@@ -1,6 +1,7 @@
 """The pool file as a file: what is wrong with it before any field means anything."""
 
 import hashlib
+import os
 
 import pytest
 
@@ -27,11 +28,14 @@ def test_missing_file_is_refused():
 def test_directory_is_refused(tmp_path):
     (tmp_path / "pools").mkdir()
 
-    assert refusal_of("pools") == "pools: must be a TOML file (got a directory)"
+    assert refusal_of("pools") == "pools: cannot be read (it is a directory)"
 
 
-def test_device_is_refused_without_reading_it():
-    assert refusal_of("/dev/zero") == "/dev/zero: must be a TOML file (got no regular file)"
+def test_device_or_pipe_is_refused_without_reading_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    for path in ("/dev/zero", "pipe"):
+        assert refusal_of(path) == f"{path}: cannot be read (it is no regular file)"
 
 
 def test_file_below_a_file_is_refused_with_the_systems_reason(tmp_path):

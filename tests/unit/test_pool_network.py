@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization as pem
@@ -81,14 +83,21 @@ def files(folder, leaf):
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
+    os.mkfifo(folder / "pipe")
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ('ca_file = "gone.pem"', "ca_file names a file that cannot be read (No such file"),
-        ('ca_file = "."', "ca_file names a file that cannot be read (Is a directory)"),
+        ('ca_file = "."', "ca_file names a file that cannot be read (it is a directory)"),
         ('ca_file = "text.pem"', "ca_file names a file that holds no certificate in PEM form"),
+        ('ca_file = "pipe"', "ca_file names a file that cannot be read (it is no regular file)"),
+        ('client_cert = "pipe"', "client_cert names a file that cannot be read (it is no"),
+        (
+            'client_cert = "cert.pem"\nclient_key = "pipe"',
+            "client_key names a file that cannot be read (it is no regular file)",
+        ),
         ('client_cert = "gone.pem"', "client_cert names a file that cannot be read"),
         ('client_cert = "cert.pem"', "hold no certificate with its key"),
         (

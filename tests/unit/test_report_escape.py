@@ -75,5 +75,6 @@ def test_harmless_is_visible_where_there_is_no_colour(text):
 
 def test_error_that_quotes_foreign_text_steers_no_terminal():
     with pytest.raises(pytest.UsageError) as refused, usage_errors():
-        raise ConfigError("pool \x1b[2J.toml: there is no such file")
+        msg = "pool \x1b[2J.toml: there is no such file"
+        raise ConfigError(msg)
     assert str(refused.value) == r"pool \x1b[2J.toml: there is no such file"

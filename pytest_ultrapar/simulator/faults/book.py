@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.simulator.limits import Left
 from pytest_ultrapar.simulator.log import with_fault
 
@@ -165,7 +166,7 @@ def unused_faults(script: FaultScript, log: Path) -> tuple[str, ...]:
     """
     left = {fault.label: with_fault(b"", fault.label) for fault in script.faults}
     try:
-        with log.open("rb") as lines:
+        with open_file(log) as lines:
             for line in lines:
                 for label in [label for label, mark in left.items() if mark in line]:
                     del left[label]
