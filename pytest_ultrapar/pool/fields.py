@@ -135,18 +135,26 @@ def check_name(location: Location, name: str) -> str:
     """A name that can stand in ids, file names and columns.
 
     Raises:
-        ConfigError: It is empty, too long or has other characters (`/` separates the parts of ids).
+        ConfigError: It is empty, too long, has other characters (`/` separates the parts of ids),
+            or begins as a folder (`..`), a hidden file or an option does.
     """
-    return _check_text(location, name, _NAME, "letters, digits and . _ : -")
+    _check_text(location, name, _NAME, "letters, digits and . _ : -")
+    if name[0] in ".:-":
+        location.refuse(f"must begin with a letter, a digit or _ (got {shown(name)})")
+    return name
 
 
 def check_api_name(location: Location, name: str) -> str:
     """A name as the API wants it, where `/`, `@` and `+` occur as well.
 
     Raises:
-        ConfigError: It is empty, too long or has other characters.
+        ConfigError: It is empty, too long or has other characters, or would lead out of its place
+            in a URL.
     """
-    return _check_text(location, name, _API_NAME, "letters, digits and . _ : - / @ +")
+    _check_text(location, name, _API_NAME, "letters, digits and . _ : - / @ +")
+    if name == "." or ".." in name.split("/"):
+        location.refuse(f'must not be "." or hold ".." as a part (got {shown(name)})')
+    return name
 
 
 def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
@@ -197,11 +205,10 @@ def one_of(allowed: tuple[str, ...]) -> str:
     return " or ".join(f'"{word}"' for word in allowed)
 
 
-def _check_text(location: Location, text: str, pattern: re.Pattern[str], made_of: str) -> str:
+def _check_text(location: Location, text: str, pattern: re.Pattern[str], made_of: str) -> None:
     if not text:
         location.refuse("must not be empty")
     if len(text) > _NAME_CHARS:
         location.refuse(f"must have at most {_NAME_CHARS} characters (got {len(text)})")
     if not pattern.fullmatch(text):
         location.refuse(f"must be made of {made_of} (got {shown(text)})")
-    return text

@@ -165,3 +165,34 @@ def test_pool_names_mistake_is_refused_with_one_clear_message(tmp_path, monkeypa
         load_pool("pool.toml", environ={}, overrides=Overrides())
 
     assert str(refusal.value) == f"pool.toml: {message}"
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden", "-k", ":a"])
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("provider[0].name", lambda name: simulated(name=name)),
+        ("provider[0].keys[0].name", lambda name: simulated(keys=f'[{{ name = "{name}" }}]')),
+        ("provider[0].model[0].name", lambda name: simulated(named=name)),
+        ("provider[0].model[0].instances[0]", lambda name: real(model=f'instances = ["{name}"]')),
+        ("role", lambda name: simulated() + f'[role."{name}"]\nmodel = "echo"'),
+    ],
+)
+def test_name_like_a_folder_or_an_option_is_refused(tmp_path, place, text, name):
+    (tmp_path / "pool.toml").write_text(text(name), encoding="utf-8")
+    with pytest.raises(ConfigError, match="must begin with a letter|has a field called"):
+        load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../other", "a/../b", "a/.."])
+def test_name_at_an_api_stays_in_its_place(tmp_path, name):
+    (tmp_path / "pool.toml").write_text(real(model=f'api_name = "{name}"'), encoding="utf-8")
+    with pytest.raises(ConfigError, match='api_name must not be "." or hold ".."'):
+        load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+
+@pytest.mark.parametrize("name", ["org/model", "@cf/meta/x", "/models/x", "./x", "a..b"])
+def test_name_at_an_api_may_be_a_path(tmp_path, name):
+    (tmp_path / "pool.toml").write_text(real(model=f'api_name = "{name}"'), encoding="utf-8")
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    assert pool.providers[0].models[0].instances[0].api_name == name
