@@ -21,6 +21,7 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.report.waiting_line import WaitingLine
@@ -171,7 +172,7 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
             days = run_days(pool, counting, os.environ, arguments.simulator)
             left = days_left(pool, days, clock, claim=True)
             _say(f"ultrapar check: {first_line(pool, question)}")
-            for text in day_lines(left):
+            for text in (*sent_lines(pool, pool.lanes), *day_lines(left)):
                 _say(f"ultrapar check: {text}")
             asked = lane_answers(pool, base_urls, question, line, days, timeout_s=timeout_s)
             with closing(asked) as answers:

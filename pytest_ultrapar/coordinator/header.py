@@ -11,6 +11,7 @@ from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.plan.waste import Service, waste
 from pytest_ultrapar.pool.environment import effective
+from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
@@ -101,7 +102,8 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
     text += [f"ultrapar: {line}" for line in shard_lines(options, pool)]
     if not source_of(options).sends:
         return text
-    return text + _variables(pool, lanes) + one_key_lines(lanes)
+    text += [f"ultrapar: {line}" for line in sent_lines(pool, lanes)]
+    return text + one_key_lines(lanes)
 
 
 def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
@@ -149,22 +151,6 @@ def _repeats(options: Options) -> str:
 
 def _seats(n: int | None) -> str:
     return counted(n, "seat") if n is not None else "unlimited seats"
-
-
-def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
-    """Which variables the keys in use come from; nothing of what they hold."""
-    used = {(lane.provider, lane.key) for lane in lanes}
-    named = [
-        f"{provider.name}/{key.name} (environment {key.env})"
-        for provider in pool.providers
-        for key in provider.keys
-        if key.env is not None and not provider.is_simulated and (provider.name, key.name) in used
-    ]
-    if not named:
-        return []
-    n_more = len(named) - _SHOWN_KEYS
-    more = f" and {n_more} more" if n_more > 0 else ""
-    return [f"ultrapar: keys {', '.join(named[:_SHOWN_KEYS])}{more}"]
 
 
 def one_key_lines(lanes: Sequence[Lane]) -> list[str]:

@@ -35,6 +35,7 @@ from pytest_ultrapar.gateway.everyone import Everyone, grade_of
 from pytest_ultrapar.gateway.sharing import sharing_of
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
@@ -297,6 +298,8 @@ class Serving:
         pool = self._pool
         models = ", ".join(dict.fromkeys(lane.model for lane in pool.lanes))
         _say(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
+        for line in sent_lines(pool, pool.lanes):
+            _say(line)
         if self._sharing is not None:
             _say(f"limits shared with all runs and gateways at {self._sharing.shown}")
         _say(f"OPENAI_BASE_URL={self._address}/v1")

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 _SHOWN_CHARS = 60
 _SECRET_PREFIXES = re.compile(
-    r"(?i)\A(bearer\s|[spr]k[-_]|gsk_|xai-|hf_|gh[pousr]_|github_pat_|aiza|akia|eyj)"
+    r"\A((?i:bearer)\s|[spr]k[-_]|gsk_|xai-|hf_|gh[pousr]_|github_pat_|AIza|AKIA|eyJ)"
 )
+"""In the letters that keys begin with: HF_TOKEN is the name of a variable."""
 _SECRET_RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
 _EXACT_INT = 10**18
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
@@ -16,10 +17,13 @@ from pytest_ultrapar.pool.fields import (
     shown_text,
 )
 from pytest_ultrapar.pool.model import Key
-from pytest_ultrapar.pool.network import address_of, is_loopback, server_of
+from pytest_ultrapar.pool.network import address_of, host_of, is_loopback, server_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pytest_ultrapar.pool.file import KeyTable
+    from pytest_ultrapar.pool.model import Lane, Pool
 
 
 def key_identity(url: str, secret: str) -> str:
@@ -82,6 +86,50 @@ def chosen_keys(
             )
     check_different((location.item(i), name) for i, name in enumerate(names))
     return tuple(key for key in keys if key.name in names)
+
+
+def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
+    """Which variables hold the keys of lanes, and which hosts get them; nothing of what they hold.
+
+    All are named, since a pool file may be somebody else's; only numbered ones are told in short.
+    """
+    providers = {one.name: one for one in pool.providers if not one.is_simulated}
+    variables = {(p.name, key.name): key.env for p in providers.values() for key in p.keys}
+    hosts = {
+        (provider.name, instance.name): host_of(instance.base_url)
+        for provider in providers.values()
+        for model in provider.models
+        for instance in model.instances
+    }
+    sent: dict[tuple[str, str], dict[str, None]] = {}
+    for lane in lanes:
+        if variable := variables.get((lane.provider, lane.key)):
+            to = sent.setdefault((lane.provider, variable), {})
+            to[hosts[lane.provider, lane.instance]] = None
+    together: dict[tuple[str, str], list[str]] = {}
+    for (provider, variable), to in sent.items():
+        together.setdefault((provider, ", ".join(to)), []).append(variable)
+    for (name, where), names in together.items():
+        network = providers[name].network
+        by = f", by the proxy {network.proxy}" if network.proxy else ""
+        # It says who may pass for the host.
+        by += f", trusting {shown_text(network.ca_file)}" if network.ca_file else ""
+        yield f"{name} sends {', '.join(_in_short(names))} to {where}{by}"
+
+
+_NUMBER = re.compile(r"[0-9]*\Z")
+_FEW = 3
+
+
+def _in_short(names: Iterable[str]) -> Iterator[str]:
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(_NUMBER.sub("", name), []).append(name)
+    for own in alike.values():
+        if len(own) > _FEW:
+            yield f"{own[0]} to {own[-1]} ({len(own)})"
+        else:
+            yield from own
 
 
 def _key(location: Location, table: KeyTable, api: str, base_url: str) -> Key:

@@ -16,7 +16,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import Location, shown, shown_text
 from pytest_ultrapar.pool.file import InstanceTable
 from pytest_ultrapar.pool.model import Network
-from pytest_ultrapar.pool.secret import Secret
+from pytest_ultrapar.pool.secret import Secret, refuse_of_others
 from pytest_ultrapar.publish import open_file
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ def check_base_url(location: Location, url: str) -> str:
         location.refuse(f"must begin with https:// ({found})")
     if not parts.hostname:
         location.refuse(f"must be a URL {_EXAMPLE} (it names no host)")
+    if not parts.hostname.isascii():
+        # Letters of other alphabets look like those of a host that a reader knows.
+        location.refuse("must name its host in ASCII; an international name begins with xn--")
     if "?" in url or "#" in url:
         location.refuse("must not hold a query or fragment (`?` or `#`)")
     address = _address(parts.hostname)
@@ -79,6 +82,11 @@ def is_loopback(url: str) -> bool:
     """Whether a checked URL points at this machine; False for an empty one."""
     host = urlsplit(url).hostname
     return host is not None and _is_local(host)
+
+
+def host_of(url: str) -> str:
+    """The host of a checked URL, as messages name it."""
+    return urlsplit(url).hostname or ""
 
 
 def with_port(url: str, port: int) -> str:
@@ -467,6 +475,8 @@ def build_network(location: Location, table: ProviderTable, sources: Sources) ->
         location.at("proxy_env").refuse("cannot stand beside proxy; leave one of them out")
     if table.proxy is not None:
         parse_proxy(location.at("proxy"), table.proxy, may_hold_secret=False)
+    if table.proxy_env is not None:
+        refuse_of_others(location.at("proxy_env"), table.proxy_env)
     network = Network(
         ca_file=_path(location.at("ca_file"), table.ca_file),
         client_cert=_path(location.at("client_cert"), table.client_cert),

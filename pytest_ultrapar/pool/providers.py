@@ -49,7 +49,8 @@ from pytest_ultrapar.pool.model import (
     Provider,
     Simulation,
 )
-from pytest_ultrapar.pool.network import build_network, check_base_url, with_port
+from pytest_ultrapar.pool.network import build_network, check_base_url, host_of, with_port
+from pytest_ultrapar.pool.secret import refuse_of_others
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.environment import Sources
@@ -301,7 +302,9 @@ def ports_in_force(
     listed = None if table.ports is None else check_ports(location.at("ports"), table.ports)
     origin = sources.file_name
     if (variable := table.ports_env) is not None:
-        text = sources.environ.get(check_variable(location.at("ports_env"), variable), "").strip()
+        check_variable(location.at("ports_env"), variable)
+        refuse_of_others(location.at("ports_env"), variable)
+        text = sources.environ.get(variable, "").strip()
         if text:
             listed = parse_ports(Location("environment", variable), text)
             origin = f"environment {variable}"
@@ -465,9 +468,22 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     check_different((location.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
     _check_instances(location.at("model"), models, keys)
     network = build_network(location, table, sources)
-    return Provider(
+    provider = Provider(
         name, api, base_url, keys, models, timeout_s, api_version, seed, network=network
     )
+    if api != SIMULATED:
+        _check_variables(location, provider)
+    return provider
+
+
+def _check_variables(location: Location, provider: Provider) -> None:
+    # Whoever says which certificates are trusted can be any host.
+    urls = [each.base_url for model in provider.models for each in model.instances]
+    hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
+    for index, key in enumerate(provider.keys):
+        if key.env is not None:
+            where = location.at("keys").item(index).at("env")
+            refuse_of_others(where, key.env, hosts)
 
 
 def _api(location: Location, word: str) -> str:

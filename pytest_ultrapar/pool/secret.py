@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ultrapar.pool.fields import Location
@@ -10,6 +11,46 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from pytest_ultrapar.pool.model import Pool
+
+
+# By the names in their documentation. Keys of model APIs are not here: gateways and servers of many
+# hosts take OPENAI_API_KEY.
+_OF_OTHER_TOOLS = re.compile(
+    "AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|CONTAINER_AUTHORIZATION_TOKEN)"
+    r"|(AZURE|ARM)_CLIENT_SECRET|AZURE_STORAGE_\w+|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_\w+"
+    r"|(GITHUB|GH|GITLAB)_TOKEN|ACTIONS_\w+_TOKEN|CI_(JOB|REGISTRY|DEPLOY)_\w+|SYSTEM_ACCESSTOKEN"
+    r"|(NPM|NODE_AUTH)_TOKEN|PYPI_\w*TOKEN|(TWINE|UV|PIP|POETRY|CARGO)_\w+"
+    r"|DOCKER_\w+|KUBE\w+|SSH_\w+|VAULT_TOKEN|PGPASSWORD|(DATABASE|REDIS)_URL|ULTRAPAR_\w+"
+)
+_GITHUBS = re.compile(
+    r"(.+\.)?(github\.ai|github\.com|githubcopilot\.com)|models\.inference\.ai\.azure\.com"
+)
+"""Hosts of models that GitHub's own tokens are for."""
+
+
+def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:
+    """Make sure that a pool file names no variable that holds a credential of another tool.
+
+    A user who means it gives the credential a name of the pool's own, in the environment. No field
+    of the file allows it, since the file may be somebody else's.
+
+    Args:
+        location: Where the file names the variable.
+        variable: Its name.
+        hosts: All that would get what it holds, where that is known and certain.
+
+    Raises:
+        ConfigError: It is such a variable, and a host is not the tool's own.
+    """
+    if not _OF_OTHER_TOOLS.fullmatch(variable):
+        return
+    if variable in {"GITHUB_TOKEN", "GH_TOKEN"} and hosts and all(map(_GITHUBS.fullmatch, hosts)):
+        return
+    to = f", and would send it to {', '.join(sorted(hosts))}" if hosts else ""
+    location.refuse(
+        f"names {variable}, where other tools keep a credential{to}; if that is meant, name a "
+        f'variable of the pool\'s own, and set that one: MY_API_KEY="${variable}"'
+    )
 
 
 class Secret:

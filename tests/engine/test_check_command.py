@@ -141,6 +141,7 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
         code, lines = check()
     assert code == 1
     assert lines[0].endswith("10 lanes of 6 models: one chat completion of 1 token each")
+    assert lines[1] == "ultrapar check: lab sends CHECK_KEY_0, CHECK_KEY_1 to 127.0.0.1"
     assert said_of(lines, "lab/fine/key0") == ("ok", "")
     url = f"{server.base_url('lab')}/chat/completions"
     for lane, word, why in [
@@ -364,7 +365,7 @@ def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypa
         (tmp_path / "pool.toml").write_text(text)
         code, lines = check("--timeout", "0.5")
     assert code == 1
-    assert lines[1] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
+    assert lines[2] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
     assert said_of(lines, "lab/m/key0") == ("unsure", "no answer within 0.5 s (--timeout)")
 
 
@@ -463,11 +464,11 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
     faults = '[[fault]]\ninstance = "m000"\nkey = "key0"\nkind = "hang"\n'
     with serving(tmp_path, text + models, faults), started() as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(300)]
+        lines = [process.stdout.readline() for _ in range(301)]
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait(60) == 2
-    assert all(line.startswith("ok ") for line in lines[1:])
+    assert all(line.startswith("ok ") for line in lines[2:])
     assert "ultrapar check: interrupted\n299 of 300 lanes ok (median " in rest
     assert "nothing is known about lab/m000/key0\n" in rest
     assert len(rest.splitlines()) < 8

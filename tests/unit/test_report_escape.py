@@ -74,7 +74,7 @@ def test_harmless_is_visible_where_there_is_no_colour(text):
 
 
 def test_error_that_quotes_foreign_text_steers_no_terminal():
+    error = ConfigError("pool \x1b[2J.toml: there is no such file")
     with pytest.raises(pytest.UsageError) as refused, usage_errors():
-        msg = "pool \x1b[2J.toml: there is no such file"
-        raise ConfigError(msg)
+        raise error
     assert str(refused.value) == r"pool \x1b[2J.toml: there is no such file"
