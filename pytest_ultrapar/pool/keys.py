@@ -114,6 +114,7 @@ def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
         by = f", by the proxy {network.proxy}" if network.proxy else ""
         # It says who may pass for the host.
         by += f", trusting {shown_text(network.ca_file)}" if network.ca_file else ""
+        by += f", showing {shown_text(network.client_cert)}" if network.client_cert else ""
         yield f"{name} sends {', '.join(_in_short(names))} to {where}{by}"
 
 

@@ -75,10 +75,13 @@ def test_host_whose_letters_only_look_like_a_known_one_is_refused(load):
             ["p sends KEY_0 to api.example.com, b.example"],
         ),
         (
-            real('proxy = "http://proxy.example:3128"\nca_file = "/ca\\u001b.pem"'),
+            real(
+                'proxy = "http://proxy.example:3128"\nca_file = "/ca\\u001b.pem"\n'
+                'client_cert = "/me.pem"'
+            ),
             [
                 "p sends KEY_0 to api.example.com, by the proxy http://proxy.example:3128, "
-                r"trusting /ca\x1b.pem"
+                r"trusting /ca\x1b.pem, showing /me.pem"
             ],
         ),
         (simulated(keys=keys("KEY_0")), []),
