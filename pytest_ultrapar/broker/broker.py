@@ -285,7 +285,7 @@ class LaneBroker:
     def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:
         """Say that a case needs no further lease. Anybody may say so, any number of times."""
         now_s = self._advance(now_s)
-        self._table.progress.ended(case_id)
+        self._table.case_ended(case_id)
         state = self._workers.get(worker)
         if state is not None:
             known = self._groups.get(group)
@@ -319,7 +319,7 @@ class LaneBroker:
             verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
             if verdict is not None:
                 self._table.apply(held.lane, verdict, now_s)
-        self._table.progress.lost(state.open_cases)
+        self._table.cases_lost(state.open_cases)
         for group in self._episodes.close_all(state):
             self._has_less(group, now_s)
         del self._rotation[worker]

@@ -18,14 +18,14 @@ ANSWER_TOKENS = 1000
 class High:
     """A high quantile of the last values; pure.
 
-    The `QUANTILE` of `REMEMBERED` values, which of up to 20 is the largest; with fewer than `FEW`
-    at least what was supposed.
+    The `quantile` of `REMEMBERED` values, which of up to 20 is the largest by default; with fewer
+    than `FEW` at least what was supposed.
     """
 
-    __slots__ = ("_last", "_sorted", "_supposed")
+    __slots__ = ("_last", "_quantile", "_sorted", "_supposed")
 
-    def __init__(self, supposed: float) -> None:
-        self._supposed = supposed
+    def __init__(self, supposed: float, quantile: float = QUANTILE) -> None:
+        self._supposed, self._quantile = supposed, quantile
         self._last: deque[float] = deque()
         self._sorted: list[float] = []
 
@@ -45,7 +45,7 @@ class High:
     def value(self) -> float:
         """The quantile."""
         n = len(self._sorted)
-        seen = self._sorted[math.ceil(QUANTILE * n) - 1] if n else 0.0
+        seen = self._sorted[math.ceil(self._quantile * n) - 1] if n else 0.0
         return seen if self.is_known else max(seen, self._supposed)
 
     @property

@@ -17,7 +17,7 @@ from pytest_ultrapar.broker.lanes import (
     LimitState,
     ModelState,
 )
-from pytest_ultrapar.broker.protocol import BIN, NO_PART, ModelProgress
+from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress
 from pytest_ultrapar.broker.shares import Row, SharesEnd, declared_row
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
-    from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome
+    from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.broker.shares import Holding
     from pytest_ultrapar.broker.wakes import LeaseTerms
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
@@ -156,6 +156,7 @@ class LaneTable:
         episode_timeout_s: How long an episode may last.
         days: What counts units per day, by limit.
         budgets: What counts money; None where nothing does.
+        short: Models and limits of lanes on which cases wait to begin until money is free.
         in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
         progress: How it went so far with each model.
@@ -176,6 +177,7 @@ class LaneTable:
     ) -> None:
         self._wakes = wakes
         self.budgets = budgets
+        self.short: set[tuple[str, tuple[str, ...]]] = set()
         purses = {} if budgets is None else budgets.purses
         self.episode_timeout_s = episode_timeout_s
         self.idle: list[LimitState] = []
@@ -281,14 +283,23 @@ class LaneTable:
         if self.budgets is None or lane.tariff is None:
             return True
         units = lane.tariff.most(most_in, most_out, n_guessed)
-        held.n_guessed = n_guessed
         if not lane.reserve_money(units):
             return False
-        held.units += units
+        self.owe(held, units, most_in, most_out, n_guessed)
         if self.budgets.reserved(lease_id, lane.lane, held.units):
             return True
         self.money_is_shut()
         return False
+
+    def owe(self, held: HeldLease, units: int, most_in: int, most_out: int, n_guessed: int) -> None:
+        """Note what was reserved for a lease, and for what."""
+        held.units += units
+        held.n_guessed, held.bounded = n_guessed, units
+        assert held.lane.tariff is not None
+        if n_guessed:
+            held.bounded = held.lane.tariff.most(most_in, most_out, 0)
+        if held.case is not None and self.budgets is not None:
+            self.budgets.cases.reserve(held.case, held.lane.lane, units)
 
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
@@ -297,16 +308,80 @@ class LaneTable:
         assert self.budgets is not None
         used, lanes = held.lane.settle_money(held.units, outcome, feedback)
         self.budgets.settled(lease_id, used)
+        if held.case is not None:
+            needed = held.bounded
+            if held.n_guessed and held.lane.tariff is not None:
+                # Not what was guessed: of that the first answers tell far too much.
+                needed += held.lane.tariff.most(0, feedback.tokens_out or 0, 0)
+            self.budgets.cases.settle(
+                held.case, held.lane.lane, reserved=held.units, needed=needed, used=used
+            )
         if outcome == "ok" and feedback.tokens_out and held.lane.tariff is not None:
             held.lane.tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
             self.money_is_shut()
         self.look_at(lanes)
+        self._look_at_short()
 
     def money_is_shut(self) -> None:
-        """Nothing is reserved any more: have those refused who wait where nothing is in flight."""
+        """Have those refused who wait for money in vain, as nothing is in flight."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
+
+    def case_ended(self, case_id: str) -> None:
+        """An episode is over, and needs no more."""
+        self.progress.ended(case_id)
+        if self.budgets is not None:
+            self.budgets.cases.ended(case_id)
+            self._look_at_short()
+
+    def cases_lost(self, case_ids: Collection[str]) -> None:
+        """Episodes are gone with their worker."""
+        self.progress.lost(case_ids)
+        if self.budgets is not None:
+            self.budgets.cases.lost(case_ids)
+            self._look_at_short()
+
+    def _look_at_short(self) -> None:
+        """Money may be free: look at those again who wait to begin until some is."""
+        if self.short:
+            self.short.clear()
+            self.look_at(self.lanes.values())
+            self.money_is_shut()
+
+    def that_may_begin(self, lanes: list[LaneState]) -> list[LaneState]:
+        """Those of some lanes on which a case may begin, as far as money goes."""
+        if self.budgets is None:
+            return lanes
+        found: list[LaneState] = []
+        rich: set[tuple[str, tuple[str, ...]]] = set()
+        for lane in lanes:
+            key = lane.model.name, lane.lane.limits
+            # What is short stays so until a request or a case is over.
+            if key in rich or (key not in self.short and self.budgets.cases.may_begin(lane.lane)):
+                rich.add(key)
+                found.append(lane)
+            else:
+                self.short.add(key)
+                lane.rate_label = BUDGET
+        return found
+
+    def needs(self, lane: LaneState, request: LeaseRequest) -> dict[str, int]:
+        """What a request, or the case that it opens, needs on a lane, by limit."""
+        if self.budgets is None:
+            return {}
+        if request.opens:
+            return self.budgets.cases.needs(lane.lane)
+        units = lane.units(request)
+        return {one.name: units for one in lane.metered if one.purse is not None}
+
+    def poor(self, lane: LaneState, request: LeaseRequest) -> tuple[LimitState, int] | None:
+        """A limit that has not the money, and gets none back; and what is needed of it."""
+        for name, units in self.needs(lane, request).items():
+            limit = self._limits[name]
+            if not limit.seats.in_flight and not limit.could_pay(units):
+                return limit, units
+        return None
 
     def give_back(self, lane: LaneState) -> None:
         """Return the seats of a lease."""
@@ -508,6 +583,7 @@ class LaneTable:
             if limit.shares.set_most(word, left) and not limit.seats.in_flight:
                 self.idle.append(limit)
         self._adopt_shares(changed, now_s)
+        self._look_at_short()
         if until_s < math.inf:
             self._wakes.move(self._shares_end, until_s)
         else:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment, Group
-    from pytest_ultrapar.broker.budget import Purse, Tariff
+    from pytest_ultrapar.broker.budget import OpenCase, Purse, Tariff
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayLedger, DayReservation
     from pytest_ultrapar.broker.headroom import Promise
@@ -674,15 +674,9 @@ class LaneState(Wake):
         return any(one.shares is not None and one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
-        """A limit on its path whose day (`LimitState.is_spent`) or money is used up until then.
-
-        While requests are in flight there, what they do not use of the latter comes back.
-        """
-        units = self.units(request)
+        """A limit on its path whose day (`LimitState.is_spent`) is used up until then."""
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
-                return limit
-            if not limit.seats.in_flight and not limit.could_pay(units):
                 return limit
         return None
 
@@ -1306,13 +1300,17 @@ class HeldLease:
         behind_s: How long before the grant the time of the send was.
         late_s: How late its request was sent, as far as that was said.
         probes: The retry budget whose probe it is; None for all other leases.
-        units: Money that is reserved for it.
-        n_guessed: How many answers to its request nothing bounds.
+        units: Money that is reserved for it; `bounded`: without what answers may cost that nothing
+            bounds.
+        n_guessed: How many these are.
+        case: What its case takes; None where no money is counted.
     """
 
     __slots__ = (
         "at_grant",
         "behind_s",
+        "bounded",
+        "case",
         "granted_s",
         "lane",
         "late_s",
@@ -1339,7 +1337,8 @@ class HeldLease:
         self.made_up_s = {one: one.made_up_s for one in lane.headrooms}
         self.probes = probes
         self.reserved: Reserved = ()
-        self.units = self.n_guessed = 0
+        self.units = self.bounded = self.n_guessed = 0
+        self.case: OpenCase | None = None
 
     def sent_late(self, late_s: float) -> None:
         """Its request was sent so long after the grant, which later sends make up for.

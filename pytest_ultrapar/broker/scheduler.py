@@ -74,6 +74,8 @@ class Scheduler:
         if waiting.waits_for.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
+        if waiting.opens:
+            free = self._table.that_may_begin(free)
         while (lane := best_lane(waiting, free)) is not None:
             if lane.metered and keeps_limits(waiting, lane, self._table.changed, now_s):
                 free.remove(lane)
@@ -122,7 +124,15 @@ class Scheduler:
             by_model: dict[ModelState, list[LaneState]] = {}
             for lane in free:
                 by_model.setdefault(lane.model, []).append(lane)
-            waiting = next_follow_up(by_model) or next_opening(self._rotation.values(), by_model)
+            waiting = next_follow_up(by_model)
+            if waiting is None:
+                if self._table.budgets is not None:
+                    by_model = {
+                        model: self._table.that_may_begin(lanes)
+                        for model, lanes in by_model.items()
+                        if model.n_waiting > model.n_follow_ups
+                    }
+                waiting = next_opening(self._rotation.values(), by_model)
             if waiting is None:
                 break
             served_by = best_lane(waiting, by_model[waiting.model])
@@ -171,29 +181,34 @@ class Scheduler:
         """
         if lane_set.n_alive == 0:
             return all_removed(model, lane_set.lanes), NO_LANE
-        if not lane_set.is_spendable:
+        if not lane_set.is_spendable and self._table.budgets is None:
             return None
         timeout_s = self._table.episode_timeout_s
-        found: dict[LimitState, LaneState] = {}
+        # By limit, what is needed of it where that is money.
+        found: dict[LimitState, int | None] = {}
         for lane in lane_set.lanes:
             if not lane.is_removed:
                 limit = lane.spent_on(request, now_s + timeout_s, now_s)
-                if limit is None:
+                poor = self._table.poor(lane, request) if limit is None else (limit, None)
+                if poor is None:
                     return None
-                found[limit] = lane
+                found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
             why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
             # Tomorrow is no better: whoever resumes has to mend the memory first.
             return why, NO_LANE
-        if poor := next((one for one in found if one.purse is not None), None):
-            assert self._table.budgets is not None
-            return self._table.budgets.why_not(poor.name, found[poor].units(request))
+        for limit, units in found.items():
+            if units is not None:
+                assert self._table.budgets is not None
+                return self._table.budgets.why_not(limit.name, units, request)
         return day_spent(found, request.tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
         """Refuse who waits in vain, as the day of all its lanes is used up."""
         limits, self._table.idle = self._table.idle, []
-        self._refuse_futile([lane for limit in limits for lane in limit.lanes], now_s)
+        lanes = [lane for limit in limits for lane in limit.lanes]
+        # A case also waits for the money of limits that only its roles fall on.
+        self._refuse_futile(self._table.lanes.values() if self._table.short else lanes, now_s)
 
     def refuse_without_lane(self, now_s: float) -> None:
         """Refuse all requests that only lanes that were removed could have served."""
@@ -256,9 +271,14 @@ class Scheduler:
         at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         held = HeldLease(lane, now_s, at_grant, behind_s, waiting.probes)
         worker.leases[self._n_leases] = held
-        held.units, tokens = units, 0
-        if isinstance(request, PricedRequest):
-            held.n_guessed = request.n_guessed
+        tokens = 0
+        if table.budgets is not None:
+            if waiting.opens:
+                table.budgets.cases.begin(request.case_id, lane.lane)
+            held.case = table.budgets.cases.of(request.case_id)
+        if units:
+            assert isinstance(request, PricedRequest)
+            table.owe(held, units, request.most_in, request.most_out, request.n_guessed)
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane, tokens, now_s)

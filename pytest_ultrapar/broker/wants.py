@@ -123,8 +123,9 @@ def _demand(
             (openings if waiting.opens else busy)[model] += 1
             largest[model] = max(largest[model], waiting.request.tokens)
             if waiting.lane_set.is_priced:
-                most = max(lane.units(waiting.request) for lane in waiting.lane_set.lanes)
-                dearest[model] = max(dearest[model], most)
+                for lane in waiting.lane_set.lanes:
+                    needs = table.needs(lane, waiting.request)
+                    dearest[model] = max([dearest[model], *needs.values()])
     # An open episode that thinks at the moment asks again; those of roles count where they ask.
     n_open = table.progress.n_open()
     demand: Counter[str] = Counter()

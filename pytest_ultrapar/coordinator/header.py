@@ -218,15 +218,6 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
     if not run.source.sends:
         return
     yield from _short_days(run, cases)
-    if run.pool.has_budget:
-        from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
-            no_room_for_answers,
-        )
-
-        if models := run.to_ask(cases).cases:
-            asked = {*models, *run.pool.caseless}
-            lanes = [lane for lane in run.lanes if lane.model in asked]
-            yield from no_room_for_answers(run.pool, lanes, run.directory.path)
     seats = run.pool.seats(run.lanes)
     yield from _waste(run, cases, n_workers=len(workers), seats=seats)
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.budget import SpendingFile, read_spending, spent_by_limit
-from pytest_ultrapar.broker.high import ANSWER_TOKENS
 from pytest_ultrapar.broker.protocol import BUDGET
 from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.pool.money import amount_of, budget_units, money
+from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.store.cost import Prices
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.broker.protocol import LaneStatus
-    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.store.manifest import Manifest
 
 _WORTH_SAYING_S = 1.0
@@ -81,52 +80,6 @@ def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:
                 f"budget of {name}: {money(amount_of(spent.get(name, 0)), pool.currency)} of "
                 f"{whole} spent"
             )
-
-
-def no_room_for_answers(pool: Pool, lanes: Sequence[Lane], directory: Path) -> Iterator[str]:
-    """A sentence for each model whose first unbounded request no budget of the run has room for.
-
-    Args:
-        pool: With its prices.
-        lanes: On which this session may send.
-        directory: Of the run; what earlier sessions have spent is gone.
-
-    Raises:
-        ResultsError: What was spent cannot be read.
-    """
-    spent = spent_by_limit(pool, read_spending(directory / SPENDING_FILE))
-    left = {
-        name: max(0, budget_units(limit.budget) - spent.get(name, 0))
-        for name, limit in pool.limits.items()
-        if limit.budget is not None
-    }
-    prices = {(one.provider, one.model): one for one in pool.prices}
-    bounded = {
-        (provider.name, model.name)
-        for provider in pool.providers
-        for model in provider.models
-        if model.max_tokens is not None
-    }
-    for model in dict.fromkeys(lane.model for lane in lanes):
-        # By what is left after the request, with that, its cost, and the limit that has so little.
-        rooms = []
-        for lane in (one for one in lanes if one.model == model):
-            held = [(left[name], name) for name in lane.limits if name in left]
-            if not held or (lane.provider, model) in bounded:
-                break
-            least, name = min(held)
-            cost = prices[lane.provider, model].most(0, ANSWER_TOKENS)
-            rooms.append((least - cost, least, cost, name))
-        else:
-            room, least, cost, name = max(rooms)
-            if room < 0:
-                yield visible(
-                    f"a request to {model} without max_tokens may cost "
-                    f"{money(amount_of(cost), pool.currency)} for its answer alone "
-                    f"({ANSWER_TOKENS:,} tokens are reserved for it until an answer is known), and "
-                    f"{money(amount_of(least), pool.currency)} is left of the budget of {name}: it "
-                    "is not sent; bound answers with max_tokens, or raise the budget"
-                )
 
 
 def spending_after(
