@@ -1,12 +1,30 @@
-"""A stream of server-sent events, read in pieces as they come."""
+"""A stream of server-sent events, read and masked in pieces as they come."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.exchanges import n_first
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_ultrapar.apis.failure import Failure
 
+_BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
+"""Of `CRLF CRLF` the third byte ends the event, as with `EventReader`."""
+_SAME = rb"id|item_id|model|object|role|service_tier|system_fingerprint|type"
+_FIELD = re.compile(
+    rb'"(?!(?:%s)")(\w++)"\s*+:\s*+(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|(\d++))' % _SAME, re.DOTALL
+)
+"""A field of JSON that may go on in the next event: its name, and its text or number."""
+_CUT = b"..."
+"""Behind the end of a text that goes on in another event: the redactor then knows a beginning."""
+_BEGINNING_BYTES = 96
+"""Kept of a text: longer than the beginning by which a secret is known, in any spelling."""
+_SECRET_BYTES = 4096
+"""Kept of a text with a secret in it, which may go on: longer than all of it."""
 _BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = b"\r\n"
 
@@ -71,6 +89,90 @@ class EventReader:
         data = b"\n".join(self._data)
         self._data.clear()
         return data
+
+
+class MaskedEvents:
+    """Takes secrets out of a stream of events, however it is cut into pieces and into events.
+
+    What comes is held back to the end of its event, before which no reader can use it. Texts that
+    go on from event to event (the JSON fields of one name, by the last `index` before them) are
+    searched as one. Up to 7 characters of a secret are out before it is known as one.
+
+    Args:
+        masked: Takes secrets out of bytes; of those without one it returns the same object.
+    """
+
+    def __init__(self, masked: Callable[[bytes], bytes]) -> None:
+        self._masked = masked
+        self._held = bytearray()
+        self._told: dict[tuple[bytes, bytes], bytes] = {}
+        self._index = b"0"
+
+    def feed(self, piece: bytes) -> bytes:
+        """The events that are whole with this piece; empty for none."""
+        held = self._held
+        start = max(0, len(held) - 1)
+        held += piece
+        end = max(held.rfind(blank, start) for blank in _BLANK_LINES) + len(_BLANK_LINES[0])
+        if end < len(_BLANK_LINES[0]):
+            return b""
+        events = bytes(held[:end])
+        del held[:end]
+        return self._masked_whole(events)
+
+    def end(self) -> bytes:
+        """What is left when all has come: servers forget the last empty line."""
+        left = bytes(self._held)
+        self._held.clear()
+        return self._masked_whole(left)
+
+    def _masked_whole(self, events: bytes) -> bytes:
+        told, index = self._told, self._index
+        so_far: dict[tuple[bytes, bytes], bytes] = {}
+        for name, text, number in _FIELD.findall(events):
+            if text:
+                of = (self._index, name)
+                so_far[of] = (so_far.get(of) or told.get(of, b"")) + text
+            elif number and name.endswith(b"index"):
+                self._index = number
+        said = events
+        for text in so_far.values():
+            said += b'"' + text + _CUT
+        most = _BEGINNING_BYTES
+        if self._masked(said) is not said:
+            most = _SECRET_BYTES
+            events = self._masked(self._with_texts_masked(events, index))
+        for of, text in so_far.items():
+            told[of] = text[-most:]
+        return events
+
+    def _with_texts_masked(self, events: bytes, index: bytes) -> bytes:
+        spans: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
+        for field in _FIELD.finditer(events):
+            name, text, number = field.groups()
+            if text:
+                spans.setdefault((index, name), []).append(field.span(2))
+            elif number and name.endswith(b"index"):
+                index = number
+        shown: dict[tuple[int, int], bytes] = {}
+        for of, found in spans.items():
+            texts = [events[start:end] for start, end in found]
+            shown |= zip(found, self._goes_on(self._told.get(of, b""), texts), strict=True)
+        pieces: list[bytes] = []
+        kept_from = 0
+        for (start, end), text in sorted(shown.items()):
+            pieces += (events[kept_from:start], text)
+            kept_from = end
+        return b"".join([*pieces, events[kept_from:]])
+
+    def _goes_on(self, before: bytes, texts: list[bytes]) -> list[bytes]:
+        """What to show of texts behind what was shown of the same before."""
+        whole = before + b"".join(texts)
+        shown, now = (self._masked(one + _CUT).removesuffix(_CUT) for one in (before, whole))
+        new = now[n_first(shown, now) :]
+        alone = [self._masked(text) for text in texts]
+        # A secret in more than one of them: all comes at once, so the first may have all of it.
+        return alone if b"".join(alone) == new else [new, *[b""] * (len(texts) - 1)]
 
 
 class EventStream:

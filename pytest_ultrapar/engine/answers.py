@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, body_text
@@ -161,22 +162,22 @@ class Pump:
     ) -> None:
         self._pieces = pieces
         self._task = task
-        self._masked = masked
+        self._events = MaskedEvents(masked)
         self._shown = shown
         task.add_done_callback(pieces.wake)
 
     async def next(self) -> bytes:
-        """The bytes that came since the last call, at least one; none after the last.
+        """The events that came since the last call, at least one; none after the last.
 
         Raises:
             InfraError: The stream broke.
         """
         while True:
-            if piece := self._pieces.take():
-                return self._masked(piece)
+            if events := self._events.feed(self._pieces.take()):
+                return events
             if self._task.done():
                 self._task.result()
-                return b""
+                return self._events.end()
             await self._pieces.news()
 
     @property

@@ -247,6 +247,32 @@ def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
     play(tmp_path, server, scene)
 
 
+def test_key_that_comes_in_pieces_is_masked_and_no_event_waits_for_the_next(tmp_path):
+    first, echo = event("Hel"), event(f"your key is {TOKEN}")
+    pieces = [echo[at : at + 7] for at in range(0, len(echo), 7)]
+    may = asyncio.Event()
+
+    async def server(peer, _):
+        await peer.send(EVENT_STREAM, first)
+        while not may.is_set():  # noqa: ASYNC110 - it is another loop's
+            await asyncio.sleep(0.01)
+        for piece in [*pieces, LAST]:
+            await peer.send(piece)
+            await asyncio.sleep(0.001)  # else they may come as one
+        peer.close()
+
+    async def scene(told):
+        for stream in (Outside(told).stream, told.stream):
+            may.clear()
+            async with stream() as answer:
+                came = answer.aiter_raw()
+                assert await anext(came) == first
+                may.set()
+                assert b"".join([piece async for piece in came]) == event("your key is ***") + LAST
+
+    play(tmp_path, server, scene)
+
+
 async def close_early(client, _):
     async with client.stream() as answer:
         await anext(answer.aiter_raw())
