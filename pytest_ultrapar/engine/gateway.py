@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiohttp import web
+    from aiohttp.web_protocol import RequestHandler
 
 HOST = "127.0.0.1"
 MAX_WAIT_S = 60.0
@@ -45,6 +46,8 @@ _LEFT_S = 10.0
 has nobody when its turn comes is not sent."""
 _MOST_ENDED = 1000
 """Of so many tokens that are worth nothing any more it is known whose they were."""
+REQUEST_S = 30.0
+"""A connection that brings no whole request within so long is closed: it holds a descriptor."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
@@ -235,6 +238,8 @@ class Gateway:
         self._starting: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
         self._server: web.Server | None = None
+        self._due: dict[RequestHandler, asyncio.TimerHandle] = {}
+        """When connections are closed that owe a request."""
 
     def open(self) -> str:
         """Listen, unless it does; returns the address, `http://HOST:PORT`.
@@ -267,10 +272,30 @@ class Gateway:
             library = await loop.run_in_executor(own, import_module, "aiohttp.web")
         finally:
             own.shutdown(wait=False)
-        self._server = library.Server(
-            self._handled, handler_cancellation=True, access_log=None, logger=_SILENT
+        server = self._server = library.Server(
+            self._handled,
+            handler_cancellation=True,
+            access_log=None,
+            logger=_SILENT,
+            # Counts from the end of an answer; before the first request not all versions count.
+            keepalive_timeout=REQUEST_S,
         )
-        self._listener = await loop.create_server(self._server, sock=listening, backlog=_BACKLOG)
+
+        def connected() -> RequestHandler:
+            connection: RequestHandler = server()
+            self._expect(connection)
+            return connection
+
+        self._listener = await loop.create_server(connected, sock=listening, backlog=_BACKLOG)
+
+    def _expect(self, connection: RequestHandler) -> None:
+        """Close a connection unless a whole request comes in time."""
+
+        def close() -> None:
+            del self._due[connection]
+            connection.force_close()
+
+        self._due[connection] = asyncio.get_running_loop().call_later(REQUEST_S, close)
 
     def admit(self, guest: Guest, name: str) -> Door:
         """Let one of many guests in, by a path and a token of its own.
@@ -318,6 +343,8 @@ class Gateway:
         if self._server is not None:
             self._server.pre_shutdown()
             await self._server.shutdown(_CLOSE_S)
+        for due in self._due.values():
+            due.cancel()
         if self._listening is not None:
             # Who has connected and was not heard yet is told so by that.
             self._listening.close()
@@ -325,6 +352,8 @@ class Gateway:
     # -- one request -------------------------------------------------------------------------------
 
     async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.protocol not in self._due:
+            self._expect(request.protocol)
         try:
             return await self._served(request)
         except Exception as error:  # a fault of ours is one sentence to who asked
@@ -332,6 +361,12 @@ class Gateway:
             path = urlsplit(request.raw_path).path
             said = f"the gateway failed: {type(error).__name__}"
             return _said(path, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+        finally:
+            self._heard(request.protocol)
+
+    def _heard(self, connection: RequestHandler) -> None:
+        if (due := self._due.pop(connection, None)) is not None:
+            due.cancel()
 
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {
@@ -346,6 +381,7 @@ class Gateway:
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
                 return _models(door)
             body = await _body(request)
+            self._heard(request.protocol)
             place = door.place(request.method, url, headers, body)
         except _RefusedError as refused:
             return _said(urlsplit(url).path, refused.status, str(refused))

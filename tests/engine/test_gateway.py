@@ -6,6 +6,7 @@ import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -473,6 +474,37 @@ def test_body_that_cannot_be_read_is_refused_in_one_sentence(tmp_path):
         assert (await client.ask()).status_code == 200
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+def test_connection_that_brings_no_whole_request_in_time_is_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "REQUEST_S", 0.2)
+    may = asyncio.Event()
+
+    async def slow(peer, _):
+        while not may.is_set():  # noqa: ASYNC110 - it is another loop's
+            await asyncio.sleep(0.01)
+        await peer.send(json_response(CHATTED))
+
+    async def scene(told):
+        client = Outside(told)
+        whole = asyncio.create_task(client.ask())
+        url = urlsplit(client.url)
+        fields = f"HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {told.llm.api_key}\r\n"
+        models = f"GET /1/v1/models {fields}\r\n"
+        half_a_body = f"POST {url.path} {fields}content-length: 9\r\n\r\n{{"
+        for begun in ("", "POST /1", half_a_body, models, f"{models}POST /1", models + half_a_body):
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            writer.write(begun.encode())
+            async with asyncio.timeout(10):
+                came = await reader.read()
+            assert came.count(b"HTTP/1.1 200") == begun.count("GET")
+            writer.close()
+        assert not told.llm._sender.parts.gateway._due
+        # Whose request is whole waits as long as its answer takes.
+        may.set()
+        assert (await whole).status_code == 200
+
+    play(tmp_path, slow, scene)
 
 
 def test_gateway_that_cannot_serve_refuses_clients_and_can_be_closed(tmp_path, monkeypatch):
