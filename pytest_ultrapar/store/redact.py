@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 BASE64_SHIFTS = range(3)
@@ -162,6 +162,27 @@ _ESCAPES = {
 _ESCAPES_IN_BYTES = tuple(
     (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()
 )
+_HEX = "([2-7][0-9a-fA-F])"
+_SPELLED = re.compile(
+    rf"(?<!\\)\\++(?:(?:x|u00|U0{{6}}){_HEX}|([!-/:-@\[\]-`{{-~])|(?<=\\\\))"
+    rf"|%(?:25)*+{_HEX}|%(?:25)++"
+    rf"|&(?:amp;)*+(?:#[xX]0*+{_HEX};|#0*+([0-9]{{2,3}});|(quot|lt|gt|apos);)|&(?:amp;)++"
+)
+"""A printable character of ASCII that is escaped, however often in one way, or an escape's own
+first character."""
+_CHAR_OF = {"quot": '"', "lt": "<", "gt": ">", "apos": "'"}
+_MOST_WAYS = 4
+"""Ways of escaping in each other that are undone: an entity in JSON in a URL is three."""
+_TELLING = rb"(?:2[356]|3[0-9bB]|[46][1-9a-fA-F]|5[0-9aAcC]|7[0-9aA])"
+"""Letters, digits and what escapes begin and end with: nothing else hides a needle."""
+_HIDING = tuple(
+    (starts, re.compile(escape))
+    for starts, escape in (
+        ((b"\\x", b"\\u00", b"\\U000000"), rb"\\(?:x|u00|U000000)" + _TELLING),
+        ((b"%",), rb"%%(?:25)*?%s" % _TELLING),
+        ((b"&#", b"&amp;"), rb"&(?:amp;)*+#"),
+    )
+)
 _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 """Called letters and symbols by Unicode, and blank."""
 _RUN = re.compile("[a-z0-9._~-]+")
@@ -188,7 +209,10 @@ class Redactor:
     __slots__ = ("_forms", "_needles")
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH})
+        told = {*secrets}
+        # What looks like an escape is searched in texts whose escapes are undone.
+        told |= {plain for secret in told for plain, _ in _unescaped(secret)}
+        known = sorted(secret for secret in told if len(secret) >= MIN_SECRET_LENGTH)
         self._forms = tuple(form for secret in known for form in _forms(secret))
         needles = chain.from_iterable(form.needles for form in self._forms)
         self._needles = tuple(dict.fromkeys(needles))
@@ -229,15 +253,23 @@ class Redactor:
 
     def _redacted(self, text: str, squeezed: str) -> str:
         whole = [form for form in self._forms if any(one in squeezed for one in form.needles)]
-        spans = [span for form in whole for span in form.spans(text)]
+        spans = [
+            (starts[start], starts[end])
+            for plain, starts in _unescaped(text)
+            for start, end in self._spans(plain, whole)
+        ]
+        return _masked(text, sorted(spans)) if spans else text
+
+    def _spans(self, text: str, whole: list[_Form]) -> Iterator[tuple[int, int]]:
+        for form in whole:
+            yield from form.spans(text)
         blanked = _blanked(text)
         has_escapes = any(start in text for start in _ESCAPES)
         for gap in _GAPS if has_escapes else _GAPS[:1]:
             chars, places = _without(gap, blanked)
             for form in self._forms:
                 for start, end in form.pieces(chars):
-                    spans.append((places[start], places[end - 1] + 1))
-        return _masked(text, sorted(spans)) if spans else text
+                    yield places[start], places[end - 1] + 1
 
     def _may_hold_secret(self, squeezed: str) -> bool:
         for needle in self._needles:  # noqa: SIM110 - `any` takes twice as long
@@ -341,7 +373,10 @@ def _pieces(data: Utf8) -> Iterator[Utf8]:
 
 
 def _squeezed(data: Utf8) -> str:
-    """Letters and digits of ASCII only, in lower case; then once more without what escapes hold."""
+    """Letters and digits of ASCII only, in lower case.
+
+    Then once more without what escapes hold, and once more with what they mean.
+    """
     text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
     plain, n_escapes = data, 0
     for start, escape in _ESCAPES_IN_BYTES:
@@ -350,7 +385,46 @@ def _squeezed(data: Utf8) -> str:
             n_escapes += n
     if n_escapes:
         text += b"\n" + plain.translate(_LOWER_BYTES, _OTHER_BYTES)
+    for starts, hiding in _HIDING:
+        if any(start in data for start in starts) and hiding.search(data):
+            *_, (meant, _) = _unescaped(data.decode("latin-1"))
+            text += b"\n" + meant.encode().translate(_LOWER_BYTES, _OTHER_BYTES)
+            break
     return text.decode("ascii")
+
+
+def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
+    """`text`, then with its escapes of ASCII undone, then with those undone that this made.
+
+    With each comes where its characters begin in `text`, and the end.
+    """
+    starts: Sequence[int] = range(len(text) + 1)
+    yield text, starts
+    for _ in range(_MOST_WAYS):
+        kept: list[str] = []
+        places: list[int] = []
+        at = 0
+        for match in _SPELLED.finditer(text):
+            start, end = match.span()
+            kept += (text[at:start], _meant(match))
+            places.extend(range(at, start + 1))
+            at = end
+        if not at:
+            return
+        places.extend(range(at, len(text) + 1))
+        text = "".join([*kept, text[at:]])
+        starts = [starts[place] for place in places]
+        yield text, starts
+
+
+def _meant(match: re.Match[str]) -> str:
+    """The character that an escape stands for."""
+    by_x, char, by_percent, by_entity, number, name = match.groups()
+    if code := by_x or by_percent or by_entity:
+        return chr(int(code, 16))
+    if number:
+        return chr(int(number))
+    return char or _CHAR_OF.get(name) or match[0][0]
 
 
 def _blanked(text: str) -> str:

@@ -42,6 +42,18 @@ OUTER: dict[str, Spell] = {
     "json again": lambda text: json.dumps(text)[1:-1],
     "repr again": lambda text: repr(text)[1:-1],
 }
+EVERY: dict[str, Spell] = {
+    "percent of every byte": lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
+    "json of every character": lambda text: "".join(map(_utf16, text)),
+    "json in upper case": lambda text: "".join(map(_utf16, text)).upper().replace("U", "u"),
+    "repr of every byte": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+    "decimal entities": lambda text: "".join(f"&#{ord(char)};" for char in text),
+    "hexadecimal entities": lambda text: "".join(f"&#x{ord(char):02X};" for char in text),
+    "every second one": lambda text: "".join(
+        f"\\u{ord(char):04x}" if n % 2 and char.isalnum() and char.isascii() else char
+        for n, char in enumerate(json.dumps(text)[1:-1])
+    ),
+}
 FEW = examples(40)
 """Each example compiles patterns of its own, 5 ms."""
 EDGE = "Ω"
@@ -49,6 +61,12 @@ EDGE = "Ω"
 SECRETS = st.text(
     st.characters(codec="utf-8", exclude_characters=EDGE), min_size=8, max_size=40
 ) | st.text("ab%&\\\"'/+ \n\té🙂", min_size=8, max_size=12)
+
+
+def _utf16(char: str) -> str:
+    """`char` as JSON escapes it that leaves nothing as it is."""
+    raw = char.encode("utf-16-be")
+    return "".join(f"\\u{raw[at]:02x}{raw[at + 1]:02x}" for at in range(0, len(raw), 2))
 
 
 def _lower_escapes(text: str) -> str:
@@ -82,6 +100,16 @@ def test_nothing_of_an_escaped_secret_remains(spell, secret):
 @given(secret=SECRETS, inner=st.sampled_from([ESCAPES["plain"], ESCAPES["json"], ESCAPES["repr"]]))
 def test_nothing_of_a_secret_escaped_twice_remains(outer, inner, secret):
     check(secret, outer(inner(secret)))
+
+
+@pytest.mark.parametrize("every", EVERY.values(), ids=EVERY)
+@FEW
+@given(
+    secret=st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40),
+    outer=st.sampled_from([str, *OUTER.values()]),
+)
+def test_nothing_of_a_secret_remains_whose_every_character_is_escaped(every, outer, secret):
+    check(secret, outer(every(secret)))
 
 
 @FEW

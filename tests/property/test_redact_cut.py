@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from _pytest._io.saferepr import saferepr
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -120,6 +121,25 @@ def test_piece_that_others_cut_is_masked_from_twelve_characters_on(n):
     assert (left == "<***>") == (n >= 12)
     assert (right == "<***>") == (n >= 12)
     assert (REDACTOR.text(f"{KEY[:n]}...") == "***...") == (n >= 8)
+
+
+@pytest.mark.parametrize(
+    "key", [r"sk-Can\ary7Qz\\0echo_\Xy77Ab", "sk-Can'ary\"7Qz\\'0echo_\"Xy77Ab"]
+)
+@given(
+    around=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    most=st.integers(20, 70),
+    times=st.integers(1, 3),
+)
+def test_no_end_of_an_escaped_key_is_left_beside_the_ellipsis_of_pytest(key, around, most, times):
+    text = "x" * around[0] + key + "y" * around[1]
+    for _ in range(times - 1):
+        text = repr(text)[1:-1]
+    shown = Redactor([key]).text(saferepr(text, most))
+    for _ in range(times):
+        shown = shown.replace("\\'", "'").replace('\\"', '"').replace("\\\\", "\\")
+    pieces = [key[at : at + LONGEST_PIECE + 1] for at in (0, len(key) - LONGEST_PIECE - 1)]
+    assert not [piece for piece in pieces if piece in shown]
 
 
 def test_everyday_text_stays_as_it_is():
