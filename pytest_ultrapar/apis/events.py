@@ -51,11 +51,11 @@ class EventReader:
             self._after_cr = False
         events: list[bytes] = []
         for line in piece.splitlines(keepends=True):
+            self._after_cr = line.endswith(b"\r")
             if line[-1] not in _LINE_ENDS:
                 self._line += line
                 break
             whole = self._completed(line)
-            self._after_cr = line.endswith(b"\r")
             if whole:
                 self._take(whole)
             elif self._data:

@@ -50,8 +50,7 @@ EVERY: dict[str, Spell] = {
     "decimal entities": lambda text: "".join(f"&#{ord(char)};" for char in text),
     "hexadecimal entities": lambda text: "".join(f"&#x{ord(char):02X};" for char in text),
     "every second one": lambda text: "".join(
-        f"\\u{ord(char):04x}" if n % 2 and char.isalnum() and char.isascii() else char
-        for n, char in enumerate(json.dumps(text)[1:-1])
+        _utf16(char) if n % 2 else char for n, char in enumerate(text)
     ),
 }
 FEW = examples(40)
@@ -105,7 +104,8 @@ def test_nothing_of_a_secret_escaped_twice_remains(outer, inner, secret):
 @pytest.mark.parametrize("every", EVERY.values(), ids=EVERY)
 @FEW
 @given(
-    secret=st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40),
+    # A backslash before an escape would be one of the escape's own.
+    secret=st.text(st.sampled_from("aZ09-_./+=~!x{}%&#;:'\" "), min_size=8, max_size=40),
     outer=st.sampled_from([str, *OUTER.values()]),
 )
 def test_nothing_of_a_secret_remains_whose_every_character_is_escaped(every, outer, secret):

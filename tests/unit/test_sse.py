@@ -12,7 +12,7 @@ STREAM = (
     b"data: one\n\n"
     b"event: message\r\ndata:two\r\nid: 7\r\n\r\n"
     b": keep-alive\n\n"
-    b"data: three\rdata:  and more\r\r"
+    b"data: three\rdata:  and more\r\r: mixed\n"
     b"data\n\n"
     b"retry: 5\n\n"
     b"database: no\n\n"
@@ -37,7 +37,8 @@ def test_events_are_the_same_however_the_stream_is_cut(cuts):
     assert read(*(STREAM[a:b] for a, b in itertools.pairwise(ends))) == EVENTS
 
 
-def test_events_are_the_same_byte_by_byte():
+def test_events_are_the_same_byte_by_byte_and_in_any_two_pieces():
+    assert all(read(STREAM[:at], STREAM[at:]) == EVENTS for at in range(len(STREAM)))
     assert read(*(bytes([byte]) for byte in STREAM)) == EVENTS
 
 
