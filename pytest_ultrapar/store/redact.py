@@ -200,12 +200,13 @@ _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 class Redactor:
     """Replaces the secrets it knows by `***`, in each form in which they travel.
 
-    Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML, also one in the other;
-    hexadecimal; base64, also inside a longer base64 text such as that of an `Authorization: Basic`
-    header. Each is found in any case, and where only its beginning or its end is left (12
-    characters or more; 8 beside an ellipsis). There may be blanks, controls, invisible characters,
-    combining marks and a terminal's colours in it, also escaped by a backslash or as in URLs. Time
-    is linear in the text. Its `repr` shows nothing, and it cannot be pickled.
+    Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML, also one in the other and
+    every character; hexadecimal; base64, also inside a longer base64 text such as that of an
+    `Authorization: Basic` header. Each is found in any case, and where only its beginning or its
+    end is left (12 characters or more; 8 beside an ellipsis). There may be blanks, controls,
+    invisible characters, combining marks and a terminal's colours in it, also escaped by a
+    backslash or as in URLs. Time is linear in the text. Its `repr` shows nothing, and it cannot be
+    pickled.
     """
 
     __slots__ = ("_forms", "_needles")
