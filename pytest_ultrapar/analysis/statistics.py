@@ -56,6 +56,8 @@ def critical_t(n: int, confidence: float) -> float:
 
 Z_95 = critical_z(0.95)
 """1.96: how many standard deviations a 95 % interval reaches to each side."""
+RESOLUTION_S = 1e-6
+"""No time is shorter than this."""
 
 
 class CaseMeasure(NamedTuple):
@@ -387,7 +389,8 @@ class SerialSample(msgspec.Struct, frozen=True):
 
     Attributes:
         n: Its completed episodes, >= 1.
-        duration_s: From its first send to its last end, the gaps between its episodes included.
+        duration_s: From its first send to its last end, the gaps between its episodes included;
+            >= 1e-6.
     """
 
     n: int
@@ -443,11 +446,7 @@ def serial_times(measures: Iterable[CaseMeasure]) -> list[float]:
 def serial_sample(measures: Iterable[CaseMeasure]) -> SerialSample | None:
     """The sample in short; None when the run had none or nothing of it was completed."""
     times_s = serial_times(measures)
-    return SerialSample(len(times_s), sum(times_s)) if times_s else None
-
-
-RESOLUTION_S = 1e-6
-"""No time is shorter than this."""
+    return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
 
 
 class PartTime(NamedTuple):

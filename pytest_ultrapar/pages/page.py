@@ -162,9 +162,9 @@ def _tiles(
     note += f", {failed:,} failed" if manifest.lanes else ""
     yield Tile("requests", f"{summary.n_requests:,}", note, "attempts: rows; manifest.json: lanes")
     if summary.cost is not None:
-        solved = counts["solved"]
-        currency = summary.cost.currency
-        notes = [f"{money(summary.cost.total / solved, currency)} per solved case"] * bool(solved)
+        currency, notes = summary.cost.currency, []
+        if solved := counts["solved"]:
+            notes.append(f"{money(summary.cost.total / solved, currency)} per solved case")
         if _is_of_one_piece(manifest):
             notes.append(f"twice the repetitions: about {money(2 * summary.cost.total, currency)}")
         value = money(summary.cost.total, currency)
