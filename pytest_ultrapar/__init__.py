@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply, ToolCall
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.engine.llm import Llm
-    from pytest_ultrapar.fixtures import Grader
+    from pytest_ultrapar.session.grading import Grader
     from pytest_ultrapar.session.prefetch import CaseInfo, prefetch
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
 _LATE = {
     "Assignment": "pytest_ultrapar.broker.assignment",
     "CaseInfo": "pytest_ultrapar.session.prefetch",
-    "Grader": "pytest_ultrapar.fixtures",
+    "Grader": "pytest_ultrapar.session.grading",
     "Group": "pytest_ultrapar.broker.assignment",
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.apis.reply",

@@ -9,6 +9,7 @@ import sys
 from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError
@@ -70,7 +71,7 @@ class Subcommand(Protocol):
 
         Raises:
             UltraparError: Ends in one line on stderr and exit code 4.
-            OSError: The same.
+            OSError: The same; so does any other exception, which is called a fault of ours.
         """
         ...
 
@@ -162,6 +163,18 @@ def _run(argv: Sequence[str] | None) -> int:
         from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - not for `--help`
 
         sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {visible(str(error))}\n")
+        return EXIT_UNUSABLE
+    except _NotWrittenError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Python's exit code for it says that a rule failed
+        from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - as above
+
+        last = extract_tb(error.__traceback__)[-1]
+        said = visible(f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})")
+        sys.stderr.write(
+            f"ultrapar {subcommand.NAME}: error: this is a fault of pytest-ultrapar"
+            f" {version('pytest-ultrapar')}, please report it: {said}\n"
+        )
         return EXIT_UNUSABLE
 
 

@@ -151,6 +151,15 @@ async def made(case) -> str: ...
 }
 
 OTHER_FAULTS = {
+    "grade": (
+        """
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer, grade):
+    if answer:
+        grade("passed", steps=len(answer))
+""",
+        "grade('passed', steps=len(answer)): grade() got outcome 'passed'; allowed are solved,",
+    ),
     "method": (
         """
 class TestGroup:

@@ -122,6 +122,16 @@ def test_what_cannot_be_used_is_no_failed_rule(failing, kind):
     assert (code, said.err) == (4, "ultrapar fail: error: journal-1.bin is damaged\n")
 
 
+def test_fault_of_ours_is_no_failed_rule_and_no_traceback(failing):
+    code, said = failing(ZeroDivisionError("float division\x1b[2J by zero"))
+    assert code == 4
+    (line,) = said.err.splitlines()
+    assert "fault of pytest-ultrapar" in line
+    assert "ZeroDivisionError: float division" in line
+    assert f"({__file__}, line " in line
+    assert "\x1b" not in line
+
+
 def test_results_that_cannot_be_made_anew_are_no_failed_rule(tmp_path):
     compact = "pytest_ultrapar.analysis.compact"
     done = subprocess.run(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
 import re
 import shlex
 import subprocess
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -12,13 +17,14 @@ import pytest
 from pyarrow import parquet
 
 from bench_suites.original_scripts import plugin as documented
-from pytest_ultrapar import cli, hooks
+from pytest_ultrapar import Assignment, CaseInfo, Grader, Group, Llm, Reply, cli, hooks
 from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.browse.run_folder import Counts, FoundRun
 from pytest_ultrapar.compare.rules import DEFAULT_RULES, parse_rule
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
+from pytest_ultrapar.session import selection
 from tests import column_tables
 from tests.light import LIGHT
 
@@ -116,6 +122,65 @@ def test_every_hook_stands_in_the_reference_with_its_arguments():
         f"{hook.__name__}({', '.join(hook.__code__.co_varnames[: hook.__code__.co_argcount])})"
         for hook in specs
     ]
+
+
+SIGNATURES = {
+    "grade": Grader(None),
+    **{
+        f"llm.{name}": partial(getattr(Llm, name), None)
+        for name in ("chat", "role", "openai", "anthropic", "httpx_client")
+    },
+    "Assignment": Assignment,
+    "Group": Group,
+}
+
+
+def expressions(text: str) -> list[ast.Call]:
+    """Calls in code blocks and in backquotes of what `SIGNATURES` names."""
+    found = []
+    for span in [*blocks(text, "python"), *re.findall(r"`([^`\n]+\))`", text)]:
+        with suppress(SyntaxError):  # `grade(outcome, ...)` is for people
+            found += [one for one in ast.walk(ast.parse(span)) if isinstance(one, ast.Call)]
+    return [one for one in found if called(one) in SIGNATURES]
+
+
+def called(call: ast.Call) -> str:
+    return re.sub(r"^(judge|llm\.role\('judge'\))\.", "llm.", ast.unparse(call.func))
+
+
+def takes(signature: inspect.Signature) -> list[tuple[str, object]]:
+    return [(one.name, one.kind) for one in signature.parameters.values()]
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature_in_the_reference_is_that_of_the_code(name):
+    pages = [one.read_text(encoding="utf-8") for one in (DOCS / "reference").glob("*.md")]
+    shown = []
+    for span in re.findall(rf"`(?:await )?{re.escape(name)}\(([^`]*)\)`", "".join(pages)):
+        with suppress(SyntaxError):  # a call with values
+            shown.append(takes(inspect.signature(eval(f"lambda {span}: 0"))))
+    assert takes(inspect.signature(SIGNATURES[name])) in shown
+
+
+def test_calls_in_the_documentation_fit_the_code():
+    found = [one for path in PAGES for one in expressions(path.read_text(encoding="utf-8"))]
+    # `llm.chat()` is how a sentence calls the method.
+    found = [one for one in found if one.args or one.keywords]
+    assert {*map(called, found)} > {"grade", "llm.chat", "llm.role", "Assignment", "Group"}
+    for call in found:
+        named = {one.arg: None for one in call.keywords if one.arg}
+        inspect.signature(SIGNATURES[called(call)]).bind(*call.args, **named)
+
+
+def test_arguments_of_the_mark_and_fields_of_the_episode_stand_in_the_reference():
+    suites = page("reference/suites.md")
+    (mark,) = re.findall(r"\*\*`@pytest\.mark\.ultrapar\(([^`]+)\)`", suites)
+    assert sorted(re.findall(r"(\w+)=", mark)) == sorted(selection._ARGUMENTS)
+    (fields,) = re.findall(r"`case` \(([^)]+)\)", suites)
+    assert named(fields) == [one.name for one in dataclasses.fields(CaseInfo)]
+    reply = suites.split("and returns a `Reply`:")[1].split("Parameters such as")[0]
+    unknown = {one for one in named(reply) if one.isidentifier() and not hasattr(Reply, one)}
+    assert unknown == {"n"}, "n is a parameter"
 
 
 def test_ultrapar_commands_of_the_documentation_are_understood():

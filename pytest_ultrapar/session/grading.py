@@ -1,0 +1,148 @@
+"""What a test says of its case's answer, `grade`, and which calls of it can only fail."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, runtime_checkable
+
+from pytest_ultrapar.session.prefetch import Graded
+
+if TYPE_CHECKING:
+    # Every pytest run imports this module; the records bring msgspec along (25 ms).
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pytest_ultrapar.records import Outcome
+    from pytest_ultrapar.session.prefetch import CaseState
+
+GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
+_TRUTHS = frozenset({"bool", "bool_"})
+"""Names of Python's type and of numpy's, which is what its comparisons give."""
+
+
+@runtime_checkable
+class Verdict(Protocol):
+    """What `grade` accepts in one piece: anything with an outcome and scores."""
+
+    @property
+    def outcome(self) -> str:
+        """`solved`, `partial` or `unsolved`."""
+        ...
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """Numbers by name."""
+        ...
+
+
+class Grader:
+    """The value of `grade`: call it once to record a measurement; it never fails the test."""
+
+    def __init__(self, state: CaseState | None) -> None:
+        self._state = state
+
+    def __call__(
+        self, outcome: bool | str | Verdict, reason: str | None = None, **scores: float
+    ) -> None:
+        """Record what the episode was worth.
+
+        Args:
+            outcome: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
+                or an object with `outcome`, `scores` and perhaps `kind` and `reason`.
+            reason: Why, in a sentence; it stands with the case wherever it is shown.
+            scores: Numbers by name; True and False count as 1 and 0.
+
+        Raises:
+            TypeError: The outcome is none of these, or the reason no text.
+            ValueError: Another outcome, or a score that is not a finite number.
+        """
+        # What is wrong is in the test, so its line is the one to show.
+        __tracebackhide__ = True
+        word: Any = outcome
+        kind: str | None = None
+        why: object = reason
+        numbers: dict[str, Any] = dict(scores)
+        if hasattr(outcome, "outcome") and hasattr(outcome, "scores"):
+            word, kind = outcome.outcome, getattr(outcome, "kind", None)
+            why = getattr(outcome, "reason", None) if reason is None else reason
+            numbers = {**outcome.scores, **numbers}
+        if type(word).__name__ in _TRUTHS:
+            word = "solved" if word else "unsolved"
+        if not isinstance(word, str):
+            msg = (
+                f"grade() got {word!r}; it takes {', '.join(map(repr, GRADES))}, True, "
+                "False, or an object with `outcome` and `scores`"
+            )
+            raise TypeError(msg)
+        if word not in GRADES:
+            msg = f"grade() got outcome {word!r}; allowed are {', '.join(GRADES)}"
+            raise ValueError(msg)
+        if not isinstance(why, str | None):
+            msg = f"grade() got reason={why!r}; a reason is a text"
+            raise TypeError(msg)
+        plain = {}
+        for name, value in numbers.items():
+            number = _finite(value)
+            if number is None:
+                msg = f"grade() got {name}={value!r}; a score must be a finite number"
+                raise ValueError(msg)
+            plain[name] = number
+        if self._state is not None:
+            self._state.graded = Graded(word, plain, kind, why)
+
+
+def _finite(value: object) -> float | None:
+    """A number of any library; None where it is none."""
+    try:
+        number = float(value) if isinstance(value, SupportsFloat) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def call_faults(test: Callable[..., object]) -> Iterator[str]:
+    """The calls of `grade` in a test that can only fail, each with its place and why.
+
+    They are found before a case is asked: when its test runs, the answer is paid. What the text of
+    the test does not say is taken to be right.
+
+    Args:
+        test: A function that gets our fixture `grade` under that name.
+    """
+    try:
+        lines, first = inspect.getsourcelines(test)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "grade":
+            try:
+                _try(node)
+            except (TypeError, ValueError) as error:
+                place = f"{inspect.getsourcefile(test)}:{first + node.lineno - 1}"
+                yield f"{place}: {ast.unparse(node)}: {error}"
+
+
+def _try(call: ast.Call) -> None:
+    """Call a `grade` that notes nothing, with what the text says of the arguments.
+
+    Raises:
+        TypeError: As `Grader`, or the call has too many arguments, or too few.
+        ValueError: As `Grader`.
+    """
+    is_open = any(one.arg is None for one in call.keywords) and not call.args
+    if is_open or any(isinstance(one, ast.Starred) for one in call.args):
+        return
+    right = {"outcome": GRADES[0], "reason": None}
+    positions = [*right.values(), *call.args]
+    values = [_said(*both) for both in zip(call.args, positions, strict=False)]
+    named = {one.arg: _said(one.value, right.get(one.arg, 0.0)) for one in call.keywords if one.arg}
+    grade = Grader(None)
+    inspect.signature(grade).bind(*values, **named)
+    grade(*values, **named)
+
+
+def _said(node: ast.expr, right: object) -> Any:  # noqa: ANN401 - whatever the text says
+    return node.value if isinstance(node, ast.Constant) else right
