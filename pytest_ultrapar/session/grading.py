@@ -119,10 +119,20 @@ def call_faults(test: Callable[..., object]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "grade":
             try:
-                _try(node)
+                for call in _spelled_out(node):
+                    _try(call)
             except (TypeError, ValueError) as error:
                 place = f"{inspect.getsourcefile(test)}:{first + node.lineno - 1}"
                 yield f"{place}: {ast.unparse(node)}: {error}"
+
+
+def _spelled_out(call: ast.Call) -> Iterator[ast.Call]:
+    """The call with each of its outcomes, where a condition in it chooses one."""
+    if call.args and isinstance(choice := call.args[0], ast.IfExp):
+        for word in (choice.body, choice.orelse):
+            yield from _spelled_out(ast.Call(call.func, [word, *call.args[1:]], call.keywords))
+    else:
+        yield call
 
 
 def _try(call: ast.Call) -> None:

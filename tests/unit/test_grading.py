@@ -74,16 +74,23 @@ def wrong(grade, answer, others):
     grade("solved", "why", 3)
     [grade(reason="why") for _ in others]
     grade("solved", steps="many")
+    grade("solved" if answer else "partial" if others else "failed")
 
 
 def test_calls_that_can_only_fail_are_found_in_the_text_of_a_test():
     first = wrong.__code__.co_firstlineno
-    faults = sorted(call_faults(wrong))
+    faults = sorted(call_faults(wrong), key=lambda fault: int(fault.split(":")[1]))
     places = [fault.split(": ")[0] for fault in faults]
-    assert places == [f"{__file__}:{first + n}" for n in (6, 7, 8, 9)]
+    assert places == [f"{__file__}:{first + n}" for n in (6, 7, 8, 9, 10)]
     for fault, said in zip(
         faults,
-        ["outcome 'passed'; allowed are solved", "positional argument", "outcome", "finite number"],
+        (
+            "outcome 'passed'; allowed are solved",
+            "too many positional arguments",
+            "missing a required argument: 'outcome'",
+            "steps='many'; a score must be a finite number",
+            "outcome 'failed'; allowed",
+        ),
         strict=True,
     ):
         assert said in fault
