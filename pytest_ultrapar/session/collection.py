@@ -104,8 +104,10 @@ def collect(
     collected = collect_cases(
         items, run_seed=options.seed, models=process.models(config), repeats=options.repeats.n
     )
-    collected.faults[:0] = config.stash.get(mark_faults_key, None) or ()
-    collected.cases[:] = _without_secrets(collected.cases, process.redactor(pool).text)
+    plain = process.redactor(pool).text
+    faults = [*(config.stash.get(mark_faults_key, None) or ()), *collected.faults]
+    collected.faults[:] = map(plain, faults)  # they show what a suite says
+    collected.cases[:] = _without_secrets(collected.cases, plain)
     if replayed is not None:
         origins = Origins(replayed.origins)
         collected.origins = {case.case_id: origins.find(case) for case in collected.cases}

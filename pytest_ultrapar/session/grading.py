@@ -123,7 +123,7 @@ def call_faults(test: Callable[..., object]) -> Iterator[str]:
                     _try(call)
             except (TypeError, ValueError) as error:
                 place = f"{inspect.getsourcefile(test)}:{first + node.lineno - 1}"
-                yield f"{place}: {ast.unparse(node)}: {error}"
+                yield f"{place}: {error}"
 
 
 def _spelled_out(call: ast.Call) -> Iterator[ast.Call]:
@@ -150,7 +150,11 @@ def _try(call: ast.Call) -> None:
     values = [_said(*both) for both in zip(call.args, positions, strict=False)]
     named = {one.arg: _said(one.value, right.get(one.arg, 0.0)) for one in call.keywords if one.arg}
     grade = Grader(None)
-    inspect.signature(grade).bind(*values, **named)
+    try:
+        inspect.signature(grade).bind(*values, **named)
+    except TypeError as error:
+        msg = f"grade() takes outcome, reason=None, **scores: {error}"
+        raise TypeError(msg) from error
     grade(*values, **named)
 
 
