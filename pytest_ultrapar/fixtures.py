@@ -67,6 +67,4 @@ def ultrapar_repeat(request: pytest.FixtureRequest) -> int:
 
 
 # The mark by which collection knows ours from a suite's own fixture of the same name.
-for _own in (model, grade):
-    _function = _own._get_wrapped_function()  # noqa: SLF001
-    _function.__ultrapar__ = _function.__name__  # type: ignore[attr-defined]
+model._get_wrapped_function().__ultrapar__ = "model"  # type: ignore[attr-defined]  # noqa: SLF001

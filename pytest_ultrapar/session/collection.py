@@ -14,7 +14,6 @@ import pytest
 
 from pytest_ultrapar.records import Case, Scalar
 from pytest_ultrapar.session import internals, process
-from pytest_ultrapar.session.grading import call_faults
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched
 from pytest_ultrapar.store.replayed import Origin, Origins
 
@@ -382,14 +381,7 @@ def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
                     f"{found[0].place}: argument {name!r} of prefetched {found[0].name!r} is not "
                     f"allowed: {reason}; {_ALLOWED}"
                 )
-    grade, test = internals.fixture_definition(item, "grade"), getattr(item, "function", None)
-    if grade is not None and test is not None and _is_our(grade, "grade"):
-        faults += call_faults(test)
     return faults
-
-
-def _is_our(definition: pytest.FixtureDef[Any], name: str) -> bool:
-    return getattr(definition.func, "__ultrapar__", None) == name
 
 
 def _argument_fault(item: pytest.Item, name: str) -> str | None:
@@ -403,7 +395,8 @@ def _argument_fault(item: pytest.Item, name: str) -> str | None:
             if callspec and name in callspec.params
             else "no fixture or parameter has this name"
         )
-    if internals.is_direct_parameter(definition) or _is_our(definition, "model"):
+    is_model = getattr(definition.func, "__ultrapar__", None) == "model"
+    if internals.is_direct_parameter(definition) or is_model:
         return None
     if definition.params is not None:
         return "it is a parametrised fixture"

@@ -1,18 +1,15 @@
-"""What a test says of its case's answer, `grade`, and which calls of it can only fail."""
+"""What a test says of its case's answer: `grade`."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import math
-import textwrap
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, runtime_checkable
 
 from pytest_ultrapar.session.prefetch import Graded
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from pytest_ultrapar.records import Outcome
     from pytest_ultrapar.session.prefetch import CaseState
@@ -100,63 +97,3 @@ def _finite(value: object) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def call_faults(test: Callable[..., object]) -> Iterator[str]:
-    """The calls of `grade` in a test that can only fail, each with its place and why.
-
-    They are found before a case is asked: when its test runs, the answer is paid. What the text of
-    the test does not say is taken to be right.
-
-    Args:
-        test: A function that gets our fixture `grade` under that name.
-    """
-    try:
-        lines, first = inspect.getsourcelines(test)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "grade":
-            try:
-                for call in _spelled_out(node):
-                    _try(call)
-            except (TypeError, ValueError) as error:
-                place = f"{inspect.getsourcefile(test)}:{first + node.lineno - 1}"
-                yield f"{place}: {error}"
-
-
-def _spelled_out(call: ast.Call) -> Iterator[ast.Call]:
-    """The call with each of its outcomes, where a condition in it chooses one."""
-    if call.args and isinstance(choice := call.args[0], ast.IfExp):
-        for word in (choice.body, choice.orelse):
-            yield from _spelled_out(ast.Call(call.func, [word, *call.args[1:]], call.keywords))
-    else:
-        yield call
-
-
-def _try(call: ast.Call) -> None:
-    """Call a `grade` that notes nothing, with what the text says of the arguments.
-
-    Raises:
-        TypeError: As `Grader`, or the call has too many arguments, or too few.
-        ValueError: As `Grader`.
-    """
-    is_open = any(one.arg is None for one in call.keywords) and not call.args
-    if is_open or any(isinstance(one, ast.Starred) for one in call.args):
-        return
-    right = {"outcome": GRADES[0], "reason": None}
-    positions = [*right.values(), *call.args]
-    values = [_said(*both) for both in zip(call.args, positions, strict=False)]
-    named = {one.arg: _said(one.value, right.get(one.arg, 0.0)) for one in call.keywords if one.arg}
-    grade = Grader(None)
-    try:
-        inspect.signature(grade).bind(*values, **named)
-    except TypeError as error:
-        msg = f"grade() takes outcome, reason=None, **scores: {error}"
-        raise TypeError(msg) from error
-    grade(*values, **named)
-
-
-def _said(node: ast.expr, right: object) -> Any:  # noqa: ANN401 - whatever the text says
-    return node.value if isinstance(node, ast.Constant) else right

@@ -276,7 +276,7 @@ async def fine(llm) -> str:
 @pytest.mark.parametrize("t", [float("nan")])
 def test_heat(heated): pass
 def test_text(plain): pass
-def test_grade(fine, grade): grade(len("abc"))
+def test_grade(fine, grade): grade(3)
 """
     )
     result = project.run("-n0")
@@ -290,7 +290,7 @@ def test_grade(fine, grade): grade(len("abc"))
     ):
         result.stdout.fnmatch_lines([words])
     # Shown is the suite's line, not ours.
-    result.stdout.fnmatch_lines(["> *grade(len(*"])
+    result.stdout.fnmatch_lines(["> *grade(3)"])
 
 
 PROPERTIES = """
@@ -356,7 +356,7 @@ def test_it(answer, grade, prompt):
         grade("unsolved", reason="wrong")
         assert answer == "nothing"
     else:
-        grade("unsolved", reason=len("abc"))
+        grade("unsolved", reason=3)
 """)
     project.run_apart(workers)
     told = {row["param.prompt"]: row["error"] for row in project.rows()}

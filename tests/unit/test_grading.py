@@ -1,4 +1,4 @@
-"""What `grade` takes, and what of a wrong call is seen before any answer is paid."""
+"""What `grade` takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_ultrapar.session import prefetch
-from pytest_ultrapar.session.grading import Grader, call_faults
+from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.prefetch import CaseState, Graded
 
 
@@ -62,41 +62,3 @@ def test_score_that_is_no_finite_number_is_named(graded, value):
 def test_outcome_that_is_none_is_named(graded, outcome):
     with pytest.raises((TypeError, ValueError), match=r"grade\(\) got "):
         graded(outcome)
-
-
-def wrong(grade, answer, others):
-    grade(answer == "a", f"{answer} it is", steps=len(answer))
-    grade(*others)
-    grade("solved", "why", **others)
-    answer.grade("passed")
-    if answer:
-        grade("passed")
-    grade("solved", "why", 3)
-    [grade(reason="why") for _ in others]
-    grade("solved", steps="many")
-    grade("solved" if answer else "partial" if others else "failed")
-
-
-def test_calls_that_can_only_fail_are_found_in_the_text_of_a_test():
-    first = wrong.__code__.co_firstlineno
-    faults = sorted(call_faults(wrong), key=lambda fault: int(fault.split(":")[1]))
-    places = [fault.split(": ")[0] for fault in faults]
-    assert places == [f"{__file__}:{first + n}" for n in (6, 7, 8, 9, 10)]
-    for fault, said in zip(
-        faults,
-        (
-            "outcome 'passed'; allowed are solved",
-            "too many positional arguments",
-            "missing a required argument: 'outcome'",
-            "steps='many'; a score must be a finite number",
-            "outcome 'failed'; allowed",
-        ),
-        strict=True,
-    ):
-        assert said in fault
-
-
-def test_function_without_a_text_has_no_faults():
-    namespace = {}
-    exec("def test(grade): grade('passed')", namespace)
-    assert list(call_faults(namespace["test"])) == []
