@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import answer_settings
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.text import counted
-from pytest_ultrapar.store.manifest import answers_differ
+from pytest_ultrapar.store.manifest import answers_differ, settings_differ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -183,6 +184,8 @@ def _questions(base: Manifest, new: Manifest) -> Iterable[str]:
         kind = {True: "simulated", False: "real"}
         yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
     yield from answers_differ(base.answered_by, new.answered_by)
+    before, after = (answer_settings(one.effective, one.pool_lanes) for one in (base, new))
+    yield from settings_differ(before, after)
 
 
 def _conditions(base: Manifest, new: Manifest) -> Iterable[str]:

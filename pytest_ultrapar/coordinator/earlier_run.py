@@ -11,13 +11,18 @@ from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_su
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.plan.expectations import EarlierRun
-from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.selection import Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
-from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest
+from pytest_ultrapar.store.manifest import (
+    Manifest,
+    answers_differ,
+    read_manifest,
+    settings_differ,
+)
 from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, LATEST, resolve_run
 
 if TYPE_CHECKING:
@@ -273,6 +278,10 @@ def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: 
         found.append(_other_kind(earlier))
     else:
         found += answers_differ(earlier.answered_by, answered_by(pool))
+    found += settings_differ(
+        answer_settings(earlier.effective, earlier.pool_lanes),
+        answer_settings(pool.effective, pool.lanes),
+    )
     found += roles_differ(earlier.effective, pool.effective)
     for name in sorted({*earlier.data, *data}):
         then, now = earlier.data.get(name, "none"), data.get(name, "none")

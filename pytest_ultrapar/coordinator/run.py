@@ -25,7 +25,7 @@ from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.plan.eta import ToAsk
 from pytest_ultrapar.pool.environment import effective
-from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.pool.model import addresses, answered_by
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
@@ -40,6 +40,7 @@ from pytest_ultrapar.store.manifest import (
     describe_versions,
     read_manifest,
     resume_differences,
+    settings_differ,
     shards_differ,
     write_manifest,
 )
@@ -432,6 +433,11 @@ class Run:
         self.manifest = msgspec.structs.replace(
             self.manifest, collected_s=time.monotonic() - self.collecting_since_s
         )
+        if self.options.resume is not None and (earlier := self._earlier()) is not None:
+            then, now = (
+                addresses(one.effective, one.pool_lanes) for one in (earlier, self.manifest)
+            )
+            self.notes += settings_differ(then, now)
         if self.options.resume is not None and self.pool.has_budget:
             from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have one
                 begin_spending,
@@ -465,8 +471,13 @@ class Run:
 
     def recorded_before(self) -> str | None:
         """What the session that is resumed kept of conversations; None where nobody knows."""
+        earlier = self._earlier()
+        return None if earlier is None else earlier.record
+
+    def _earlier(self) -> Manifest | None:
+        """The manifest of the session that is resumed, until this one's is written."""
         try:
-            return read_manifest(self.directory.path).record
+            return read_manifest(self.directory.path)
         except ResultsError:
             return None
 

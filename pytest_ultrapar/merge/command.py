@@ -48,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="least share of planned cases that must be graded, else exit code 1 (default: 0.98)",
     )
+    parser.add_argument(
+        "--allow-differences",
+        action="store_true",
+        help="merge although max_tokens, parameters or address of a model differ between the runs",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,7 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
     # Records form no cycles worth looking for; in a million cases that takes longer than the rest.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    made = merge(arguments.runs, Path(arguments.out), datetime.now(UTC))
+    made = merge(
+        arguments.runs,
+        Path(arguments.out),
+        datetime.now(UTC),
+        allow_differences=arguments.allow_differences,
+    )
     for name in made.left_out:
         sys.stdout.write(f"{visible(name)} is left out: it was merged of other runs named\n")
     has_page = _write_page(made)

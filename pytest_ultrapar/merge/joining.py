@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.pool.model import LIMIT_KINDS, addresses, answer_settings
 from pytest_ultrapar.pool.roles import roles_of
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.report.text import counted
@@ -83,8 +83,18 @@ def covered_by_others(parts: Sequence[Part]) -> list[Part]:
     ]
 
 
-def check(parts: Sequence[Part]) -> None:
+ALLOW = "--allow-differences"
+
+
+def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
     """Refuse runs that are not parts of one whole; what cases they planned is not looked at.
+
+    Args:
+        parts: The runs.
+        allow: Whether their pools may say otherwise of the answers (`asked_otherwise`).
+
+    Returns:
+        What they say otherwise, a clause each.
 
     Raises:
         ConfigError: Says in one sentence what keeps them apart.
@@ -109,11 +119,17 @@ def check(parts: Sequence[Part]) -> None:
             raise ConfigError(msg)
     _check_shards(parts)
     first = parts[0]
+    allowed: list[str] = []
     for part in parts[1:]:
-        found = list(differences(first, part))
-        if found:
-            msg = f"{first.name} and {part.name} are not parts of one run: {'; '.join(found)}"
+        found, settings = list(differences(first, part)), list(asked_otherwise(first, part))
+        if allow:
+            allowed += settings
+        if found or (settings and not allow):
+            said = "; ".join(found + settings)
+            hint = "" if found else f"; {ALLOW} merges them all the same, and says so"
+            msg = f"{first.name} and {part.name} are not parts of one run: {said}{hint}"
             raise ConfigError(msg)
+    return tuple(dict.fromkeys(allowed))
 
 
 def _check_shards(parts: Sequence[Part]) -> None:
@@ -207,10 +223,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
     shards are parts of the whole ones, and differ by one.
     """
     left, right = one.manifest, other.manifest
-
-    def said(what: str, then: object, now: object) -> str:
-        return f"the {what} is {then} in {one.name} and {now} in {other.name}"
-
+    said = _says(one, other)
     for what, of in _FACTS:
         then, now = of(left), of(right)
         if then != now and None not in (then, now):
@@ -234,6 +247,19 @@ def differences(one: Part, other: Part) -> Iterator[str]:
             twin = next((each for each in right.pool_limits if each.name == limit.name), limit)
             if limit.rows != twin.rows:
                 yield said(f"limit {limit.name}", _said_limit(limit), _said_limit(twin))
+
+
+def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
+    """What the pools of two runs say otherwise of the answers of a model that both can ask."""
+    left, right = one.manifest, other.manifest
+    for facts in (answer_settings, addresses):
+        then, now = (facts(each.effective, each.pool_lanes) for each in (left, right))
+        yield from _of_both("{}", then, now, _says(one, other))
+
+
+def _says(one: Part, other: Part) -> Callable[[str, object, object], str]:
+    """What puts a difference of two runs into words."""
+    return lambda what, then, now: f"the {what} is {then} in {one.name} and {now} in {other.name}"
 
 
 def _of_both(
@@ -354,6 +380,7 @@ def merged_manifest(
     n_clocks: int,
     clock_error_s: float | None = None,
     not_compared: str = "",
+    asked_otherwise: Sequence[str] = (),
 ) -> Manifest:
     """The manifest of the whole.
 
@@ -372,6 +399,7 @@ def merged_manifest(
         n_clocks: Clocks that were set beside each other.
         clock_error_s: As of `Merged`, of these parts.
         not_compared: Likewise.
+        asked_otherwise: Likewise.
     """
     manifests = [part.manifest for part in parts]
     own = [
@@ -415,6 +443,11 @@ def merged_manifest(
             n_clocks=n_clocks,
             clock_error_s=clock_error_s,
             not_compared=not_compared,
+            asked_otherwise=tuple(
+                dict.fromkeys(
+                    [*asked_otherwise, *(said for one in before for said in one.asked_otherwise)]
+                )
+            ),
         ),
     )
 

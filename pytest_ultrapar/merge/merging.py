@@ -100,13 +100,16 @@ class MergedRun(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
+def merge(
+    names: Sequence[str], out: Path, now: datetime, *, allow_differences: bool = False
+) -> MergedRun:
     """Make one run of several; they stay as they are.
 
     Args:
         names: Of the runs: directories, or ids.
         out: Where the whole is to stand; new or empty.
         now: An aware time; names the run.
+        allow_differences: Whether pools of parts may differ in what bounds answers.
 
     Raises:
         ConfigError: The runs are not parts of one whole, one of them goes on, or `out` cannot be
@@ -117,7 +120,7 @@ def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
     sources = find_sources(names)
     covered = covered_by_others([source.part for source in sources])
     sources = [source for source in sources if source.part not in covered]
-    check([source.part for source in sources])
+    otherwise = check([source.part for source in sources], allow=allow_differences)
     order = in_order([source.part for source in sources])
     sources.sort(key=lambda source: order.index(source.part))
     with ExitStack() as stack:
@@ -132,7 +135,7 @@ def merge(names: Sequence[str], out: Path, now: datetime) -> MergedRun:
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
         try:
-            manifest, summary = _make(sources, stage, run_id, shown=out)
+            manifest, summary = _make(sources, stage, run_id, otherwise, shown=out)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             msg = f"cannot write the merged run in {out}: {where}{error.strerror or error}"
@@ -200,7 +203,7 @@ def _move(stage: Path, out: Path, run_id: str) -> None:
 
 
 def _make(
-    sources: Sequence[Source], stage: Path, run_id: str, *, shown: Path
+    sources: Sequence[Source], stage: Path, run_id: str, otherwise: Sequence[str], *, shown: Path
 ) -> tuple[Manifest, RunSummary]:
     planned = _join_cases(sources, stage)
     best, n_repeated = standings(sources, planned.shared)
@@ -228,6 +231,7 @@ def _make(
         n_clocks=clocks.n,
         clock_error_s=clocks.error_s,
         not_compared=clocks.not_compared,
+        asked_otherwise=otherwise,
     )
     write_manifest(stage, manifest)
     del best

@@ -400,6 +400,10 @@ class Pool:
         return max_flow(ways, caps)
 
 
+ADDRESS = "address"
+"""Of a model's servers, among the effective values."""
+
+
 def answered_by(pool: Pool) -> dict[str, str]:
     """A short sentence for each model, in the order of the pool.
 
@@ -411,6 +415,53 @@ def answered_by(pool: Pool) -> dict[str, str]:
         for model in provider.models:
             found.setdefault(model.name, []).append(_who(provider, model))
     return {name: " and ".join(dict.fromkeys(who)) for name, who in found.items()}
+
+
+def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
+    """What a pool says of the answers of each model that a run can ask: `max_tokens`, `parameters`.
+
+    Deadlines are left out, since what passes one is no answer.
+
+    Args:
+        effective: The values that were in force.
+        lanes: Of the run.
+
+    Returns:
+        Each by its name for people, such as `max_tokens of lab/m`.
+    """
+    values = _values(effective)
+    found = {}
+    for label in _labels(lanes):
+        found[f"max_tokens of {label}"] = values.get(f"{label} max_tokens", "none")
+        before = f"{label} parameter "
+        renamed = sorted(name for name in values if name.startswith(before))
+        found[f"parameters of {label}"] = (
+            ", ".join(f"{name.removeprefix(before)}: {values[name]}" for name in renamed)
+            or "as the suite names them"
+        )
+    return found
+
+
+def addresses(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
+    """Where the models are that a run can ask, in the shape of `answer_settings`.
+
+    Runs of earlier versions did not note it, and simulated providers have none.
+    """
+    values = _values(effective)
+    names = {label: f"{label} {ADDRESS}" for label in _labels(lanes)}
+    return {f"address of {label}": values[one] for label, one in names.items() if one in values}
+
+
+def _labels(lanes: Iterable[Lane]) -> list[str]:
+    return list(dict.fromkeys(f"{lane.provider}/{lane.model}" for lane in lanes))
+
+
+def _values(effective: Iterable[EffectiveValue]) -> dict[str, str]:
+    """By name; a model that stands in several tables of a provider has several of one name."""
+    found: dict[str, set[str]] = {}
+    for one in effective:
+        found.setdefault(one.name, set()).add(str(one.value))
+    return {name: " and ".join(sorted(values)) for name, values in found.items()}
 
 
 def _who(provider: Provider, model: Model) -> str:

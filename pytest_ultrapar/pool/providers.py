@@ -41,6 +41,7 @@ from pytest_ultrapar.pool.file import (
 )
 from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import (
+    ADDRESS,
     Instance,
     Key,
     Latency,
@@ -49,7 +50,13 @@ from pytest_ultrapar.pool.model import (
     Provider,
     Simulation,
 )
-from pytest_ultrapar.pool.network import build_network, check_base_url, host_of, with_port
+from pytest_ultrapar.pool.network import (
+    address_of,
+    build_network,
+    check_base_url,
+    host_of,
+    with_port,
+)
 from pytest_ultrapar.pool.secret import refuse_of_others
 
 if TYPE_CHECKING:
@@ -367,6 +374,10 @@ def build_model(
     else:
         instances = build_port_instances(location, table, base_url, ports)
     instances = with_metrics(location, table, provider_place, provider, instances)
+    if base_url:
+        # Ports of one host stand for one server, however many there are.
+        urls = (base_url,) if ports is not None else (one.base_url for one in instances)
+        sources.note(f"{label} {ADDRESS}", ", ".join(sorted({address_of(url) for url in urls})))
     hint_s = _number(location.at("latency_hint_s"), table.latency_hint_s, DEADLINE_S)
     price_in = _number(location.at("price_per_mtok_in"), table.price_per_mtok_in, PRICE)
     price_out = _number(location.at("price_per_mtok_out"), table.price_per_mtok_out, PRICE)

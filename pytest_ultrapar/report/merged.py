@@ -39,6 +39,8 @@ def merged_lines(merged: Merged) -> Iterator[str]:
         if one.exceeded:
             limits = visible(", ".join(one.exceeded))
             yield f"LIMIT EXCEEDED by {_name(one)}, which had this much for itself: {limits}"
+    for said in merged.asked_otherwise:
+        yield f"parts were asked otherwise, and their answers may differ by that: {visible(said)}"
     if merged.n_repeated:
         cases = counted(merged.n_repeated, "case")
         yield (

@@ -16,7 +16,7 @@ import msgspec
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.bound import Bound
-from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
+from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, answer_settings
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
@@ -98,6 +98,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
             where all asked one server; None: they were set beside each other by the time of day.
         not_compared: Why a run of several hosts could not be set on its server's clock; empty where
             it was, and of other runs.
+        asked_otherwise: What the pools of the parts say otherwise of the answers, a clause each.
     """
 
     parts: tuple[MergedPart, ...]
@@ -107,6 +108,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     n_clocks: int = 1
     clock_error_s: float | None = None
     not_compared: str = ""
+    asked_otherwise: tuple[str, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,9 +291,10 @@ class _Version(msgspec.Struct):
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     """What keeps `new` from finishing `old`: one sentence each, empty when it may.
 
-    The cases, their seeds, the models that answer and those in roles must be the same, and what all
-    rows of the run have in common: mode, currency and storage format. Limits, keys, instances,
-    policy and the number of workers may differ: no case depends on them.
+    The cases, their seeds, the models that answer, what bounds their answers and the models in
+    roles must be the same, and what all rows of the run have in common: mode, currency and storage
+    format. Limits, keys, instances, policy and the number of workers may differ: no case depends on
+    them. Nor is another address refused: a server of one's own moves between two sessions.
     """
     differences = []
     if old.seed != new.seed:
@@ -313,6 +316,8 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
         differences.append(f"the pool's models are not the same (gone: {gone}; new: {added})")
     if old.simulated == new.simulated:
         differences += answers_differ(old.answered_by, new.answered_by)
+    before, after = (answer_settings(one.effective, one.pool_lanes) for one in (old, new))
+    differences += settings_differ(before, after)
     differences += roles_differ(old.effective, new.effective)
     if old.mode != new.mode:
         differences.append(f"the mode was {old.mode} and is {new.mode} now")
@@ -344,4 +349,13 @@ def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         f"{model} was answered by {old[model]}, and is by {who} now"
         for model, who in new.items()
         if model in old and old[model] != who
+    ]
+
+
+def settings_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """A sentence for each fact that both runs know (`answer_settings`) and that is another now."""
+    return [
+        f"the {name} was {old[name]} and is {now} now"
+        for name, now in new.items()
+        if old.get(name, now) != now
     ]

@@ -21,7 +21,7 @@ from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.merge.joining import clocks_of, nearest_clock
 from pytest_ultrapar.merge.merging import STAGE, merge
-from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.pool.model import EffectiveValue, Limit
 from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.session.runtime import read_tables, write_tables
 from pytest_ultrapar.store.cases_file import Generated, iter_plan, read_cases
@@ -426,6 +426,54 @@ def test_parts_of_different_wholes_are_refused(tmp_path, capsys, fields, said):
     a = part(tmp_path / "a", [0], answered_by={"m1": "who"})
     b = part(tmp_path / "b", [1], **{"answered_by": {"m1": "who"}, **fields})
     assert said.format(a=a, b=b) in refusal(capsys, tmp_path / "w", a, b)
+
+
+def asked(**values):
+    return tuple(
+        EffectiveValue(f"azure/m1 {name.replace('__', ' ')}", value, "pool.toml")
+        for name, value in values.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        ({"max_tokens": 50}, {"max_tokens": 500}, "max_tokens of azure/m1 is 50 in {a} and 500"),
+        ({"max_tokens": 50}, {}, "the max_tokens of azure/m1 is 50 in {a} and none in {b}"),
+        (
+            {"parameter__seed": "not sent"},
+            {},
+            "parameters of azure/m1 is seed: not sent in {a} and as the suite names them in {b}",
+        ),
+        (
+            {"address": "https://one.example:443/v1"},
+            {"address": "https://two.example:443/v1"},
+            "address of azure/m1 is https://one.example:443/v1 in {a} and https://two.example:443",
+        ),
+    ],
+)
+def test_parts_whose_pools_bound_answers_otherwise_are_merged_only_when_asked(
+    tmp_path, capsys, then, now, said
+):
+    a = part(tmp_path / "a", [0], effective=asked(**then))
+    b = part(tmp_path / "b", [1], effective=asked(**now))
+    said = said.format(a=a, b=b)
+    refused = refusal(capsys, tmp_path / "w", a, b)
+    assert said in refused
+    assert "--allow-differences" in refused
+    out = tmp_path / "w"
+    assert cli.main(["merge", str(a), str(b), "--out", str(out), "--allow-differences"]) == 0
+    assert said in capsys.readouterr().out
+    assert said in (out / "report.md").read_text(encoding="utf-8").replace("\u200b", "")
+    # The whole remembers it when it is merged with more.
+    again = merged(tmp_path / "all", out, part(tmp_path / "c", [2], effective=asked(**then)))
+    assert said in again.manifest.merged.asked_otherwise[0]
+
+
+def test_what_bounds_no_answer_or_is_not_known_keeps_no_parts_apart(tmp_path):
+    a = part(tmp_path / "a", [0], effective=asked(address="https://one.example:443/", ports="1,2"))
+    b = part(tmp_path / "b", [1], effective=asked(ports="1", stream=True, latency_hint_s=2))
+    assert merged(tmp_path / "w", a, b).manifest.merged.asked_otherwise == ()
 
 
 def test_hosts_with_other_cases_or_limits_are_refused(tmp_path, capsys):

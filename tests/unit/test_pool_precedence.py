@@ -194,6 +194,9 @@ def test_each_port_is_an_instance_on_the_providers_host(load, model, environ, po
         Instance(f"m:{port}", "org/m", f"http://localhost:{port}/v1") for port in ports.split(",")
     )
     assert EffectiveValue("p/m ports", ports, origin) in pool.effective
+    # However many they are, they are one server.
+    address = EffectiveValue("p/m address", "http://localhost:1/v1", "pool.toml")
+    assert address in pool.effective
 
 
 def test_port_of_an_ipv6_host_stays_outside_its_brackets(load):

@@ -17,6 +17,7 @@ from pytest_ultrapar.store.manifest import (
     resume_differences,
     write_manifest,
 )
+from tests.unit.finished_run import LANE
 
 MANIFEST = Manifest(
     run_id="20300102T030405Z-abcdef",
@@ -123,3 +124,17 @@ def test_run_is_not_finished_with_another_model_in_a_role():
     assert resume_differences(with_judge("a"), with_judge("b")) == [
         "role judge was a, and is b now"
     ]
+
+
+def test_run_is_not_finished_with_other_bounds_of_answers():
+    def with_value(name, value):
+        said = EffectiveValue(name, value, "pool.toml")
+        return msgspec.structs.replace(MANIFEST, effective=(said,), pool_lanes=(LANE,))
+
+    label = f"{LANE.provider}/{LANE.model}"
+    before = msgspec.structs.replace(MANIFEST, pool_lanes=(LANE,))
+    assert resume_differences(before, with_value(f"{label} max_tokens", 9)) == [
+        f"the max_tokens of {label} was none and is 9 now"
+    ]
+    moved = [with_value(f"{label} address", one) for one in ("http://a:1/", "http://b:1/")]
+    assert resume_differences(*moved) == []
