@@ -172,6 +172,8 @@ class Intake:
             ResultsError: What this one claimed cannot be read.
         """
         self.cases = claimed_of(self._run_dir, self.cases)
+        # Those that others took over meanwhile were asked here, too.
+        self._planned = {case.case_id: case for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:
         """Whether all would be the same if it were taken up anew, under this manifest.

@@ -12,6 +12,7 @@ from pytest_ultrapar.broker import wire
 from pytest_ultrapar.errors import BrokerGoneError, ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_ultrapar.broker.assignment import Assignment
@@ -87,6 +88,15 @@ class BlockingBrokerClient:
         """
         with self._lock:
             self._send(wire.EpisodeOver(case_id, group))
+
+    def hold_claims(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
+        """Say until when the claims of this host hold (`LaneBroker.hold_claims`).
+
+        Raises:
+            BrokerGoneError: When the broker is gone.
+        """
+        with self._lock:
+            self._send(wire.HoldClaims(until_s, list(taken), list(again)))
 
     def close(self) -> None:
         """End the connection; any number of times."""

@@ -26,6 +26,7 @@ from pytest_ultrapar.broker.lanes import (
 from pytest_ultrapar.broker.news import NewsBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
+    TAKEN,
     Action,
     BrokerStatus,
     Grant,
@@ -48,7 +49,7 @@ from pytest_ultrapar.broker.wants import wants_of
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
@@ -81,8 +82,8 @@ class LaneBroker:
     counts as the last one, so a clock that goes backwards never admits more.
 
     Between two calls this holds: no waiting request could be served by a lane that is free, apart
-    from lanes held for their home workers; and every lane that only a rate or a pause keeps from
-    serving one comes up by `next_wake_s()`.
+    from lanes held for their home workers and while claims hold no more; and every lane that only a
+    rate or a pause keeps from serving one comes up by `next_wake_s()`.
     """
 
     def __init__(
@@ -136,6 +137,8 @@ class LaneBroker:
         self._scheduler = Scheduler(self._table, self._groups, self._episodes, self._rotation)
         self._now_s = -math.inf
         self._n_requests = 0
+        self._claims_until_s = math.inf
+        self._taken: set[str] = set()
         self.trouble = ""
         self.shares: list[ShareStatus] = []
         self.notes: list[str] = []
@@ -176,21 +179,24 @@ class LaneBroker:
         if not state.has_spoken:
             state.has_spoken = True
             self._table.look_at(self._homes.arrived(worker, now_s))
+        if request.case_id in self._taken:
+            self._refuse_taken(state, request)
+            return self._finish(now_s)
         waiting = self._admit(state, request, now_s)
         if waiting is None:
             return self._finish(now_s)
         group = waiting.group
         is_gated = waiting.opens and group is not None and not group.admits
-        is_settled = not (is_gated or self._table.changed)
+        is_settled = not (is_gated or self._table.changed) and now_s < self._claims_until_s
         if is_settled and self._scheduler.serve_at_once(waiting, now_s):
             return self._finish(now_s)
         self._scheduler.enqueue(waiting)
         if is_gated and group is not None:
             self._look_at_models(self._groups.refresh(group, now_s))
-        elif self._table.changed:
-            self._table.look_at(waiting.lane_set.lanes)
-        else:
+        elif is_settled:
             self._scheduler.watch(waiting, now_s)
+        else:
+            self._table.look_at(waiting.lane_set.lanes)
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
@@ -375,6 +381,39 @@ class LaneBroker:
         self._table.set_shares(shares, until_s, now_s, most)
         return self._finish(now_s)
 
+    def hold_claims(
+        self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
+    ) -> list[Action]:
+        """Grant nothing from `until_s` on, until this is called again: others may have the cases.
+
+        Before the first call cases are nobody's but this host's. What is in flight goes on.
+
+        Args:
+            until_s: Until when this host's claims hold, monotonic seconds of this host.
+            taken: Ids of cases that other hosts have by now: their requests are refused.
+            again: Ids of cases that were taken and are this host's again.
+            now_s: As everywhere.
+        """
+        now_s = self._advance(now_s)
+        self._claims_until_s = until_s
+        self._taken.difference_update(again)
+        self._taken.update(taken)
+        for worker in self._workers.values() if taken else ():
+            for waiting in list(worker.waiting.values()):
+                if waiting.request.case_id in self._taken:
+                    self._leave(waiting, now_s)
+                    self._refuse_taken(worker, waiting.request)
+            for request_id, budget in list(worker.parked.items()):
+                request = budget.parked[worker.name, request_id].request
+                if request.case_id in self._taken:
+                    self._unpark(worker, request_id)
+                    self._refuse_taken(worker, request)
+        return self._finish(now_s)
+
+    def _refuse_taken(self, worker: WorkerState, request: LeaseRequest) -> None:
+        why = "another host has this case by now, since this one was silent for too long"
+        self._refuse(worker, request, why, TAKEN)
+
     def holdings(self, now_s: float) -> dict[Row, Holding]:
         """What this host still holds of each shared row.
 
@@ -523,9 +562,12 @@ class LaneBroker:
         if self._table.idle:
             self._refuse_parked(now_s)
         # Until nothing is left: a grant or refusal that ends a reservation of tokens puts the lanes
-        # that were reserved into `changed` again.
-        while self._table.changed or self._table.idle:
-            self._scheduler.serve(now_s)
+        # that were reserved into `changed` again. Where claims hold no more, what has changed
+        # stands there until they do.
+        holds = now_s < self._claims_until_s
+        while self._table.idle or (holds and self._table.changed):
+            if holds:
+                self._scheduler.serve(now_s)
             self._scheduler.refuse_spent(now_s)
         self._table.settle(now_s)
         actions = self._scheduler.actions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TC003 - the loop and futures are what this is about
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.host import BrokerHost
@@ -11,6 +12,8 @@ from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Action, Feedback, Grant
 from pytest_ultrapar.errors import NoLaneError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import (
         BrokerStatus,
@@ -138,6 +141,17 @@ class LocalBroker:
             return answer.result(timeout_s)
         except (RuntimeError, TimeoutError):  # the former from a loop that is closed
             return self._last_words
+
+    def hold_claims_from_thread(
+        self, until_s: float, taken: Sequence[str], again: Sequence[str]
+    ) -> None:
+        """`LaneBroker.hold_claims` for any thread; nothing happens once the loop is closed."""
+
+        def hold() -> list[Action]:
+            return self._broker.hold_claims(until_s, taken, again, self._host.now_s())
+
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._host.move, hold)
 
     def _snapshot(self) -> BrokerStatus:
         return self._broker.status(self._host.now_s())

@@ -392,8 +392,9 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
     lease: Lease
 
 
-NO_LANE, DAILY_QUOTA, BUDGET = "no_lane", "daily_quota", "budget"
-"""Why a request cannot be served: no lane is left, the day of each is used up, or the money."""
+NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken"
+"""Why a request cannot be served: no lane is left, the day of each is used up, or the money; or
+another host has the case by now."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -151,6 +151,8 @@ class BrokerServer:
             case wire.EpisodeOver(case_id, group):
                 # Under no worker's name: it ends a case, it closes nobody's episode.
                 self._carry_out(broker.episode_ended("", case_id, group, now_s))
+            case wire.HoldClaims(until_s, taken, again):
+                self._carry_out(broker.hold_claims(until_s, taken, again, now_s))
             case wire.Assign(assignment):
                 try:
                     self._carry_out(broker.assign(assignment, now_s))

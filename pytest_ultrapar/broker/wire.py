@@ -111,6 +111,14 @@ class Pay(msgspec.Struct, frozen=True, array_like=True, tag=11):
     n_guessed: int
 
 
+class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Until when the claims of this host hold (`LaneBroker.hold_claims`); for controllers only."""
+
+    until_s: float
+    taken: list[str] = []
+    again: list[str] = []
+
+
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The handshake is done."""
 
@@ -153,6 +161,7 @@ ClientMessage = (
     | SentLate
     | AcquirePriced
     | Pay
+    | HoldClaims
 )
 ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs | Paid
 

@@ -15,7 +15,8 @@ from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.protocol import NO_PART
+from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
+from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.claims import (
     SILENT_MS,
     ClaimCall,
@@ -30,7 +31,7 @@ from pytest_ultrapar.cluster.identity import refuse_other
 from pytest_ultrapar.cluster.server import NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
-from pytest_ultrapar.store.cases_file import CLAIMED_NAME
+from pytest_ultrapar.store.cases_file import CLAIMED_NAME, GIVEN_UP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,6 +63,9 @@ than tests run would else all be one host's, which others cannot help, and be lo
 LEAVE_TRIES = 3
 _MOST_OF_A_NAME = 40
 """Characters of the name of a host."""
+HOLD_S = SILENT_MS / 2000
+"""So long after a call was begun the claims of a host hold; then nothing is sent until they are
+renewed. Its clock may run half as fast as the server's, and goes on while the machine sleeps."""
 SAID_S = 3.0
 """Trouble that is over sooner is not worth a line."""
 
@@ -221,6 +225,7 @@ class Claiming:
         self._over: Callable[[], object] = lambda: None
         self._lost: Callable[[str], object] = lambda _: None
         self._troubled: Callable[[str], object] = lambda _: None
+        self._hold: Callable[[float, Sequence[str], Sequence[str]], object] = lambda *_: None
         self._trouble = ""
         self._has_warned = self._is_drained = False
         self._noted: set[str] = set()
@@ -229,14 +234,15 @@ class Claiming:
 
     @property
     def n_claimed(self) -> int:
-        """Cases that this host ever claimed."""
+        """Cases that this host claimed, without those that it left to others again."""
         return self._n_claimed
 
     @property
     def n_done(self) -> int:
         """Cases of the run that are finished, with those of this host that were not told yet."""
         told = 0 if self.said is None else self.said.n_done
-        return told + len(self._done) + len(self._failed) + len(self._new)
+        n_new = sum(outcome != TAKEN for _, outcome in self._new)
+        return told + len(self._done) + len(self._failed) + n_new
 
     @property
     def n_failed(self) -> int:
@@ -247,7 +253,7 @@ class Claiming:
 
     @property
     def n_lost(self) -> int:
-        """Cases of this host that others were given while it was silent: some were asked twice."""
+        """Cases of this host that others have, since it was silent: some were asked twice."""
         return len(self._lost_cases)
 
     # -- the main thread ---------------------------------------------------------------------------
@@ -300,6 +306,7 @@ class Claiming:
         over: Callable[[], object],
         lost: Callable[[str], object],
         troubled: Callable[[str], object],
+        hold: Callable[[float, Sequence[str], Sequence[str]], object],
     ) -> None:
         """Begin to claim, after `join`.
 
@@ -309,8 +316,11 @@ class Claiming:
             lost: Called once, when the server could not be used for too long, with why.
             troubled: Called with a sentence when it cannot be used for now, a limit is lower than
                 the pool says, or the host was drained.
+            hold: Called before cases are offered, and whenever claims were renewed: until when they
+                hold (`boot_s`), and ids of cases that others have by now, or this host again.
         """
         self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
+        self._hold = hold
         self._thread = threading.Thread(target=self._claim_on, name="ultrapar-claims", daemon=True)
         self._thread.start()
 
@@ -348,18 +358,19 @@ class Claiming:
 
     def _claim_until_over(self) -> None:
         may_be_another = is_another = False
-        last_well_s = time.monotonic()
+        # Not since it last went well: a host that slept since then has waited for nothing.
+        troubled_since_s: float | None = None
         call: ClaimCall | None = None
         while not self._stop.is_set():
             call = call or self._next_call()
-            trouble = ""
+            trouble, begun_s = "", boot_s()
             try:
                 # One that started anew may have forgotten what it was told last: until it has
                 # heard all, nothing else is said to it.
                 is_another = is_another or (may_be_another and self._server.is_another())
                 said = None if is_another else self._server.claim(self._run, call)
                 if isinstance(said, Claimed):
-                    self._take(self._checked(said), call)
+                    self._take(self._checked(said), call, begun_s)
                 else:
                     said = self._come_back()
                     is_another = False
@@ -372,9 +383,11 @@ class Claiming:
                 trouble, said, may_be_another = str(error), None, True
             # Whoever renews the limits may be in trouble alone.
             trouble = trouble or self._trouble
-            if not trouble:
-                last_well_s, self._has_warned = time.monotonic(), False
-            elif self._lasts_too_long(time.monotonic() - last_well_s, trouble):
+            now_s = time.monotonic()
+            troubled_since_s = (troubled_since_s or now_s) if trouble else None
+            if troubled_since_s is None:
+                self._has_warned = False
+            elif self._lasts_too_long(now_s - troubled_since_s, trouble):
                 self._lost(f"{trouble}; the run waited {self._patience_s:g} s for it")
                 return
             if said is not None:
@@ -454,7 +467,7 @@ class Claiming:
     def _is_behind(self) -> bool:
         return len(self._holding) - self._n_open() > MOST_UNGRADED
 
-    def _take(self, said: Claimed, call: ClaimCall) -> None:
+    def _take(self, said: Claimed, call: ClaimCall, begun_s: float) -> None:
         if said.drained and not self._is_drained:
             self._is_drained = True
             said_so = "this host is being drained: it finishes what it has begun, then ends"
@@ -480,6 +493,9 @@ class Claiming:
             self._holding.difference_update(numbers)
         self._done = self._done[len(call.done) :] + done
         self._failed = self._failed[len(call.failed) :] + failed
+        again = self._lost_cases.intersection(said.given)
+        self._lost_cases -= again
+        self._hold(begun_s + HOLD_S, (), self._ids(again))
         if not given:
             return
         self._busy_s = time.monotonic()
@@ -491,6 +507,7 @@ class Claiming:
 
     def _come_back(self) -> Claimed:
         """Join again: this host was taken for dead, or the server forgot it."""
+        begun_s = boot_s()
         call = self._join_call(comes_back=True)
         said = self._server.claim(self._run, call)
         if not isinstance(said, Claimed):
@@ -500,7 +517,12 @@ class Claiming:
         # The rest is said while nobody is given a case yet.
         self._done = sorted(self._all_done.difference(call.done))
         self._failed = sorted(self._all_failed.difference(call.failed))
+        self._lost_cases.update(said.lost)
+        self._hold(begun_s + HOLD_S, self._ids(said.lost), ())
         return self._joined(said)
+
+    def _ids(self, numbers: Iterable[int]) -> list[str]:
+        return [self._cases.cases[number].case_id for number in numbers]
 
     def _join_call(self, *, comes_back: bool) -> JoinCall:
         return JoinCall(
@@ -537,7 +559,6 @@ class Claiming:
 
     def _joined(self, said: Claimed) -> Claimed:
         self._host, self._seq, self.said = said.host, 0, said
-        self._lost_cases.update(said.lost)
         return said
 
     def _collect(self) -> None:
@@ -545,8 +566,23 @@ class Claiming:
             number, outcome = self._new.popleft()
             failed = outcome == "infra"
             self._counts.report(number, outcome)
+            if outcome == TAKEN:
+                self._give_up(number)
+                continue
             (self._failed if failed else self._done).append(number)
             (self._all_failed if failed else self._all_done).add(number)
+
+    def _give_up(self, number: int) -> None:
+        """A case was not asked any further, as another host has it; or had it until just now."""
+        case = self._cases.cases[number]
+        if number not in self._lost_cases:
+            self._counts.claim(number)
+            self._offer([case.index])
+            return
+        self._holding.discard(number)
+        self._n_claimed -= 1
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{GIVEN_UP}{case.case_id}\n")
 
 
 def told_of_dead(name: str, n: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.protocol import NO_PART
+from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
@@ -48,7 +48,8 @@ class HostCounts:
         """A case was reported with this outcome."""
         if (line := self._counted_in(number)) is not None:
             self._reported[line] += 1
-            self._skipped[line] += outcome == "skipped"
+            # Most that others took had not begun; more are claimed ahead for those that had.
+            self._skipped[line] += outcome in {"skipped", TAKEN}
 
     def _counted_in(self, number: int) -> int | None:
         line = self._cases.line_of(number)

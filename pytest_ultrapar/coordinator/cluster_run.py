@@ -375,10 +375,11 @@ class ClusterRun:
         over: Callable[[], object],
         lost: Callable[[str], object],
         troubled: Callable[[str], object],
+        hold: Callable[[float, Sequence[str], Sequence[str]], object],
     ) -> None:
         """Begin to claim cases (`Claiming.start`)."""
         assert self._claiming is not None
-        self._claiming.start(offer, over, lost, troubled)
+        self._claiming.start(offer, over, lost, troubled, hold)
 
     def finished(self, nodeid: str, outcome: str) -> None:
         """The test of a case was reported with this outcome."""
@@ -433,7 +434,8 @@ class ClusterRun:
         if self._claiming.n_lost:
             lines.append(
                 f"{counted(self._claiming.n_lost, 'case')} of this host went to others while it "
-                "was silent: some were asked twice, and ultrapar merge keeps one answer each"
+                "was silent: what it had not answered is theirs, and where both have answered "
+                "ultrapar merge keeps one"
             )
         return lines
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
@@ -171,7 +172,7 @@ class Coordinator:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case's outcome."""
         outcome = reports.outcome_of(report)
-        if outcome is not None and self._live is not None:
+        if outcome not in {None, TAKEN} and self._live is not None:
             self._live.count(outcome, report)
         if outcome is not None and self.run.cluster is not None:
             self.run.cluster.finished(report.nodeid, outcome)

@@ -105,6 +105,10 @@ class Dispatch:
         """Whether suspects wait that must run alone, and no worker runs alone."""
         return bool(self._alone_line) and not self._alone_workers
 
+    def item(self, index: int) -> DispatchItem:
+        """One that was lined up."""
+        return self._items[index]
+
     def pending(self, worker: str) -> Sequence[int]:
         """What a worker has been given and not reported, oldest first."""
         return self._pending.get(worker, ())

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.broker.protocol import BrokerPort, Feedback, Lease, LeaseRequest
+from pytest_ultrapar.broker.protocol import TAKEN, BrokerPort, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.clock import Clock, utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.conversation import Conversation
@@ -382,7 +382,7 @@ class Engine:
         ended = EpisodeEnded(
             case_id=work.case_id,
             worker=self._settings.worker,
-            ending="infra",
+            ending="interrupted" if error.kind == TAKEN else "infra",
             started_at_us=now_us,
             ended_at_us=now_us,
             duration_s=0.0,
@@ -448,7 +448,8 @@ class Engine:
                     continue
                 if self._settings.watch is not None:
                     self._settings.watch.episode_ended(record)
-                if record.ending != "interrupted":
+                # What this engine interrupted as it ends, nobody waits for.
+                if record.ending != "interrupted" or record.kind == TAKEN:
                     self._tell_ended(work.case_id, work.group)
                     ended.append((work, position))
             if ended:

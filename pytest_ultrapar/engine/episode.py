@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
@@ -136,6 +137,8 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
 
 
 def _failed(failure: BaseException | None) -> _End | None:
+    if isinstance(failure, InfraError) and failure.kind == TAKEN:
+        return _End("interrupted", TAKEN, str(failure))
     if isinstance(failure, InfraError):
         return _End("infra", failure.told_kind, str(failure))
     if isinstance(failure, PromptRefused):

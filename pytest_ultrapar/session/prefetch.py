@@ -36,6 +36,8 @@ def take_value(prefetched: Prefetched) -> object:
     if state is None or state.ended is None or state.prefetched is not prefetched:
         _no_episode(prefetched)
     ended = state.ended
+    if ended.ending == "interrupted":
+        pytest.skip(ended.detail or "interrupted")
     if ended.ending == "infra":
         pytest.skip(f"infra: {ended.kind}: {ended.detail}")
     if ended.ending == "refused":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 
 OUTCOME = "ultrapar_outcome"
-"""Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""
+"""Attribute of the report that decides a case's outcome, or says that another host has the case
+(`TAKEN`); a plain str, so that it survives xdist."""
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
 _LONGEST_ERROR = 2000
@@ -179,6 +181,9 @@ class CaseReports:
                 report.outcome = "failed"
                 report.longrepr = f"contains {state.n_subtests_failed} failed subtest{plural}"
         if report.when == "call" or (report.when == "setup" and not report.passed):
+            if _is_taken(state):
+                setattr(report, OUTCOME, TAKEN)
+                return
             state.outcome = _outcome(state, report, error)
             state.test = _test_word(report)
             state.error = self._first_line(report) if report.failed else None
@@ -215,6 +220,10 @@ class CaseReports:
         return self._runtime.redactor.text(reason)[:_LONGEST_ERROR] if reason else None
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
+        if _is_taken(state):
+            # The row of the case is the other host's.
+            prefetch.state = None
+            return
         ended = state.ended
         grade = Grade(
             case_id=state.case_id,
@@ -247,6 +256,11 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
     error = call.excinfo.value
     if state.subtest_error is None or isinstance(state.subtest_error, _WRONG_ANSWERS):
         state.subtest_error = error
+
+
+def _is_taken(state: CaseState) -> bool:
+    """Whether another host has the case by now: of what is interrupted, only that is reported."""
+    return state.ended is not None and state.ended.ending == "interrupted"
 
 
 def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:
@@ -290,7 +304,7 @@ def _test_word(report: pytest.TestReport) -> str:
 
 
 def outcome_of(report: pytest.TestReport) -> str | None:
-    """The outcome of the case that a report decides; None for all other reports."""
+    """The outcome of the case that a report decides, or `TAKEN`; None for all other reports."""
     outcome: str | None = getattr(report, OUTCOME, None)
     return outcome if report.outcome in _OUTCOMES else None
 
@@ -309,7 +323,7 @@ def status_of(
         # An exception that is no assertion is an error of the suite, also when it came in the
         # test's body.
         return ("error", "E", "ERROR") if outcome == "error" else None
-    if outcome == "skipped":
+    if outcome in {"skipped", TAKEN}:
         return None
     letter, markup = _SHOWN[outcome]
     return outcome, letter, (outcome.upper(), markup)

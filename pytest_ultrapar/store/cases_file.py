@@ -22,7 +22,9 @@ CASES_NAME = "cases.json"
 COMING_NAME = "cases.jsonl"
 """In its place while nobody knows yet which cases there will be, one a line."""
 CLAIMED_NAME = "claimed.txt"
-"""Where several hosts share a run: the ids of the cases that this one claimed, one a line."""
+"""Where several hosts share a run: the ids of the cases that this one claimed, one a line; behind
+`GIVEN_UP` those that it left to others again."""
+GIVEN_UP = "-"
 _LONGEST = 120
 
 
@@ -233,12 +235,19 @@ def _claimed(directory: Path) -> frozenset[str] | None:
     """Ids of the cases that this host claimed; None where it shares the run with nobody."""
     path = directory / CLAIMED_NAME
     try:
-        return frozenset(read_file(path).decode("ascii", "replace").split())
+        words = read_file(path).decode("ascii", "replace").split()
     except FileNotFoundError:
         return None
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error
+    found: set[str] = set()
+    for word in words:
+        if word.startswith(GIVEN_UP):
+            found.discard(word.removeprefix(GIVEN_UP))
+        else:
+            found.add(word)
+    return frozenset(found)
 
 
 def read_plan(directory: Path) -> list[Case]:

@@ -10,6 +10,7 @@ from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.coordinator.crashes import Crashes, LostCases
 from pytest_ultrapar.coordinator.dispatch import (
     MANY_SEATS,
@@ -24,7 +25,7 @@ from pytest_ultrapar.options import INPUT, usage_errors
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, process
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
-from pytest_ultrapar.session.reports import N_READY, OUTCOME
+from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
 from pytest_ultrapar.store.cases_file import read_plan
 from pytest_ultrapar.workers.messages import event, handle_packed, receive_packed
 
@@ -173,8 +174,15 @@ class ControllerSession:
             event(dsession, "claims_over", scheduling.claims_over),
             event(dsession, "claims_lost", scheduling.claims_lost),
             event(dsession, "claims_troubled", self._coordinator.warn),
+            self._hold,
         )
         return True
+
+    def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
+        """Tell the broker of the claims, from any thread; one that is gone grants nothing."""
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                self._client.hold_claims(until_s, taken, again)
 
     def _start_broker(self) -> None:
         broker = self.run.services.start_broker(self.run.options.episode_timeout_s, self.run.known)
@@ -199,6 +207,8 @@ class ControllerSession:
         """Note whose last report has come, and how far its worker is."""
         # xdist adds position and worker (`WorkerController.process_from_remote`,
         # `DSession.worker_testreport`); reports of lost cases are ours and have neither.
+        if outcome_of(report) == TAKEN and self._scheduling is not None:
+            self._scheduling.given_up(report.item_index)
         if report.when == "teardown" and hasattr(report, "item_index"):
             self.reported.add(report.item_index)
             n_ready = getattr(report, N_READY, None)
@@ -430,9 +440,16 @@ class Scheduling:
         assert self._dispatch is not None
         # One that comes again is here already: the server forgot to whom it had given it.
         found = [self._unclaimed.pop(index, None) for index in indices]
+        # Not of when it was given up.
+        self._session.reported.difference_update(indices)
         self._dispatch.line_up(item for item in found if item is not None)
         for worker, sent in self._dispatch.hand_out_to_all().items():
             self._send(worker, sent)
+
+    def given_up(self, index: int) -> None:
+        """Another host has a case that this one had; it may be claimed here once more."""
+        assert self._dispatch is not None
+        self._unclaimed[index] = self._dispatch.item(index)
 
     def claims_over(self) -> None:
         """No host has anything left to begin: workers may end, and run the item that they keep."""

@@ -15,6 +15,8 @@ from pytest_ultrapar.store.cases_file import write_cases, write_generated, write
 from pytest_ultrapar.store.replayed import read_replayed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.broker.local import LocalBroker
     from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
@@ -157,7 +159,11 @@ class LocalSession:
             self._coordinator.join_cluster(self._cases)
         # Cases are claimed when the broker says that they could be sent.
         prefetcher.start()
-        cluster.start(prefetcher.put, prefetcher.close, lost, self._coordinator.warn)
+        cluster.start(prefetcher.put, prefetcher.close, lost, self._coordinator.warn, self._hold)
+
+    def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
+        if self._port is not None:
+            self._port.hold_claims_from_thread(until_s, taken, again)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import BrokerStatus, GroupProgress, ModelProgress
+from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster import claiming
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claiming import Claiming
+from pytest_ultrapar.cluster.claiming import HOLD_S, Claiming
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case
+from pytest_ultrapar.store.cases_file import claimed_of
 from tests.key_value_server import KeyValueServer
 
 N = 20
@@ -66,10 +69,11 @@ class Host:
 
     def __init__(self, world, name, directory, *, patience_s=5.0, **facts):
         directory.mkdir()
+        self.directory = directory
         self.world, self.cases, self.facts = world, cases(), facts
         self.numbered = NumberedCases(self.cases, ["a", "b"], world.groups)
         self.over, self.lost, self.told = threading.Event(), [], []
-        self.begun, self.ended, self.offered = [], [], []
+        self.begun, self.ended, self.offered, self.taken = [], [], [], set()
         server = ClusterServer(read_address(world.kv.url, {}))
         server.look()
         self.claiming = Claiming(
@@ -79,7 +83,13 @@ class Host:
 
     def start(self):
         self.claiming.join(identity(), lambda *_: None)
-        self.claiming.start(self.offer, self.over.set, self.lost.append, self.told.append)
+        self.claiming.start(
+            self.offer, self.over.set, self.lost.append, self.told.append, self.hold
+        )
+
+    def hold(self, until_s, taken, again):
+        self.until_s = until_s
+        self.taken = (self.taken | {*taken}) - {*again}
 
     def offer(self, positions):
         with self.world.lock:
@@ -118,6 +128,25 @@ class Host:
             now_s=0.0, peak_in_flight=0, open_episodes=0, ended_episodes=len(ended), lanes=[],
             models=models, room={"a": 9, "b": 9}, groups=groups, **facts,
         )  # fmt: skip
+
+
+@contextmanager
+def held_up(server):
+    """A server whose calls wait until the `with` block ends."""
+    claim, is_over = server.claim, threading.Event()
+
+    def waits(run, call):
+        is_over.wait()
+        return claim(run, call)
+
+    server.claim = waits
+    yield
+    is_over.set()
+    server.claim = claim
+
+
+def claimed_by(host):
+    return {case.index for case in claimed_of(host.directory, host.cases)}
 
 
 def wait_for(holds):
@@ -217,7 +246,7 @@ def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
         client.hset(f"{prefix}run", "lines", "[[100, 900], [900, 1000]]")
     else:
         client.hset(f"{prefix}cursors", mapping={"0": "1e308", "1": "1e308"})
-    host.claiming.start(host.offer, host.over.set, host.lost.append, host.told.append)
+    host.claiming.start(host.offer, host.over.set, host.lost.append, host.told.append, host.hold)
     wait_for(lambda: host.lost)
     host.claiming.leave()
     assert (
@@ -227,13 +256,48 @@ def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
     assert not host.offered
 
 
+class Slow(Host):
+    """A host whose episodes end when the test says so."""
+
+    def status(self):
+        return self._status()
+
+
+def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_again(kv, tmp_path):
+    world, client, seen = World(kv), kv.client(), "{ultrapar:default}:run:night:seen"
+    one, two = (Slow(world, name, tmp_path / name, in_flight=1) for name in ("one", "two"))
+    before_s = boot_s()
+    one.start()
+    wait_for(lambda: one.offered)
+    assert before_s + HOLD_S <= one.until_s <= boot_s() + HOLD_S
+    had = [*one.offered]
+    # As after 15 s of silence: the server gives its cases to the other one, before it wakes.
+    with held_up(one.claiming._server):
+        client.zadd(seen, {1: 0})
+        two.start()
+        wait_for(lambda: {*had} <= {*two.offered})
+    wait_for(lambda: one.taken == {one.cases[position].case_id for position in had})
+    for position in had[1:]:
+        one.claiming.finished(one.cases[position].case_id, "taken")
+    wait_for(lambda: {*had} & claimed_by(one) == {had[0]})
+    assert one.claiming.n_done == 0
+    # The other one dies, and one of these is not dropped yet.
+    two.claiming.leave()
+    for position in {*one.offered} - {*had}:
+        one.claiming.finished(one.cases[position].case_id, "solved")
+    wait_for(lambda: one.cases[had[0]].case_id not in one.taken)
+    one.claiming.finished(one.cases[had[0]].case_id, "taken")
+    wait_for(lambda: one.offered.count(had[0]) == 2)
+    one.claiming.leave()
+
+
 @pytest.mark.slow
 def test_a_run_of_which_a_part_was_removed_goes_on(tmp_path):
     with KeyValueServer.start() as kv:
         host = Host(World(kv), "one", tmp_path / "one")
         host.claiming.join(identity(), lambda *_: None)
         kv.client().delete("{ultrapar:default}:run:night:run")
-        host.claiming.start(host.offer, host.over.set, host.lost.append, lambda _: None)
+        host.claiming.start(host.offer, host.over.set, host.lost.append, lambda _: None, host.hold)
         assert host.over.wait(40), host.lost
         host.claiming.leave()
     assert sorted(host.offered) == list(range(N))

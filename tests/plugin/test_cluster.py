@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ import pytest
 import trustme
 
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.server import RULES
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
@@ -353,6 +355,12 @@ def each_once(n, *hosts, at_most=1):
     return found
 
 
+def family_of(pid):
+    """A process and all that it started."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in found for each in family_of(int(child)))]
+
+
 def spans(log, **names):
     """When the first request began and the last one ended, of those with these names."""
     found = [one for one in log.requests if all(getattr(one, k) == v for k, v in names.items())]
@@ -621,6 +629,54 @@ def test_a_host_that_stands_still_takes_no_seat_that_others_have_by_then(project
     each_once(44, one, two, at_most=2)
 
 
+def talks(n):
+    return f"""
+@prefetch
+async def talk(llm, prompt) -> str:
+    for turn in range(4):
+        await llm.chat([{{"role": "user", "content": f"{{prompt}}: {{turn}}"}}])
+    return "done"
+
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
+def test_it(talk, grade): grade("solved")
+"""
+
+
+def asked(host, from_s, to_s):
+    """Cases for which a host sent anything in a time."""
+    rows = pq.read_table(host.directory / "attempts.parquet").to_pylist()
+    return {row["case_id"] for row in rows if from_s < row["t_send_s"] < to_s}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts, lab, workers):
+    """Neither what it had claimed, nor the next turn of what it had begun; and it has no row."""
+    project.suite(talks(60))
+    server = lab("workers = 5")
+    one = hosts("one", workers, server.option)
+    server.wait_for(5)
+    two = hosts("two", "-n0", server.option)
+    server.wait_for(60)
+    family = family_of(one.process.pid)
+    for pid in family:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: "host one has been silent for 15 s" in two.output)
+    time.sleep(8)
+    woke_s = boot_s()
+    for pid in family:
+        os.kill(pid, signal.SIGCONT)
+    outputs = [one.end(), two.end()]
+    assert [one.code, two.code] == [0, 0], outputs
+    assert " of this host went to others while it was silent" in outputs[0]
+    taken = asked(two, 0.0, woke_s)
+    assert taken & asked(one, 0.0, woke_s)
+    assert not taken & asked(one, woke_s, math.inf)
+    assert {row["outcome"] for row in rows_of(one, two)} == {"solved"}
+    # A conversation whose last answer had come all the same has a row on both.
+    each_once(60, one, two, at_most=2)
+
+
 @pytest.mark.slow
 def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab):
     project.suite(cases(80))
@@ -658,12 +714,16 @@ def test_what_another_writer_left_ends_the_run_with_a_sentence(  # noqa: PLR0917
     server.judge(seats=5, per_s=10)
 
 
+def wait_until(holds):
+    deadline_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
 def given_up(host, what):
     """A host to which somebody presses Ctrl-C while it waits for something."""
-    deadline_s = time.monotonic() + 60
-    while f"waiting for {what}" not in host.output:
-        assert time.monotonic() < deadline_s, host.output
-        time.sleep(0.02)
+    wait_until(lambda: f"waiting for {what}" in host.output)
     host.process.send_signal(signal.SIGINT)
     output = host.end()
     assert host.code == 2, output

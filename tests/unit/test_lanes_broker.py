@@ -433,3 +433,55 @@ def test_bound_request_is_refused_where_its_lane_is_removed():
     for request in (waiting, later, unknown):
         assert "is left" in play.refused[request] or "allows no lane" in play.refused[request]
     assert play.lane(play.ask(lane="p/a/k0")) == "p/b/k1"
+
+
+# -- claims of a host that others may have by now --------------------------------------------------
+
+
+def held(play, until_s, taken=(), again=()):
+    play.book(play.broker.hold_claims(until_s, taken, again, play.now_s))
+
+
+@pytest.mark.parametrize("limits", [{"workers": 2}, {"qps": 1}, {}])
+def test_nothing_is_granted_while_claims_hold_no_more(limits):
+    """As on a host that slept: what had its turn meanwhile goes when they are renewed."""
+    play = one_lane(**limits)
+    held(play, 105.0)
+    first = play.ask(case_id="a")
+    waiting = [play.ask(case_id=case) for case in ("b", "c")]
+    play.now_s = 160.0
+    play.back(first)
+    late = play.ask(lane="p/a/k0", case_id="a")
+    play.wait(5)
+    assert all(one.granted_s < 105.0 for one in play.granted.values())
+    held(play, 172.5)
+    play.wait(5)
+    assert late in play.granted
+    assert set(waiting) & play.waiting == ({waiting[1]} if "workers" in limits else set())
+
+
+def test_requests_of_cases_that_others_have_are_refused_until_they_are_ours_again():
+    play = one_lane(workers=1)
+    held(play, 105.0)
+    flight = play.ask(case_id="gone")
+    waiting, other = play.ask(case_id="gone"), play.ask(case_id="own")
+    play.now_s = 160.0
+    held(play, 167.5, taken=["gone", "new"])
+    assert (set(play.refused), play.kinds) == ({waiting}, {"taken"})
+    play.back(flight)
+    assert play.lane(other)
+    # The next request of a conversation, and a case that had not begun.
+    turns = [play.ask(lane="p/a/k0", case_id="gone"), play.ask(case_id="new")]
+    assert set(turns) < set(play.refused)
+    play.back(other)
+    held(play, 167.5, again=["new"])
+    assert play.lane(play.ask(case_id="new"))
+
+
+def test_a_retry_that_waits_for_its_instance_to_answer_is_refused_when_others_have_its_case():
+    play = one_lane()
+    asked = [play.ask(lane="p/a/k0", after="p/a/k0", case_id=f"{n}") for n in range(30)]
+    parked = [n for n in asked if n not in play.leases]
+    assert parked
+    held(play, 107.5, taken=[play.requests[n].case_id for n in parked])
+    assert set(play.refused) == set(parked)
