@@ -39,6 +39,7 @@ from pytest_ultrapar.cluster.ledger_view import (
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.publish import NOT_THAT_JSON
+from pytest_ultrapar.report.text import one_line
 from pytest_ultrapar.report.whole_run import seconds_left
 
 if TYPE_CHECKING:
@@ -59,17 +60,33 @@ _FINISHER = b"finisher:"
 """Before a host's name, in a run's own hash."""
 _AT_ONCE = 200
 """Keys that are read in one go."""
-_PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "UNKILLABLE", "LOADING")
-"""What a server says that is busy, or short of disk or replicas, for now."""
-_PASSING_IN_A_SCRIPT = (
-    "maxmemory",
-    "OOM",
-    "READONLY",
-    "read only replica",
-    "MISCONF",
-    "NOREPLICAS",
+_STATES = (
+    (
+        r"\bOOM\b|maxmemory",
+        "is out of memory: give it a larger maxmemory, or remove runs that are over with ultrapar "
+        "cluster forget",
+    ),
+    (r"\bMISCONF\b", "cannot write to its disk, and takes no calls until it can: make room there"),
+    (r"\bREADONLY\b|read only replica", "is a replica that cannot be written to; name the primary"),
+    (
+        r"\bMASTERDOWN\b|Link with MASTER is down",
+        "is a replica that has lost its primary; name the primary",
+    ),
+    (r"\bNOREPLICAS\b|enough good replicas", "has fewer replicas than its min-replicas-to-write"),
+    (r"\bLOADING\b|is loading the dataset", "is loading its data from the disk"),
+    (r"^(BUSY|UNKILLABLE)\b", "is busy with a script of somebody else"),
+    (
+        r"\bCLUSTERDOWN\b|The cluster is down|slot not served",
+        "is a node of a cluster that is down",
+    ),
 )
-"""Likewise of a script's own commands, in the words of Redis 6.2 to Valkey 9."""
+"""What a server says that takes no calls for now, a script's own commands included, in the words of
+Redis 6.2 to Valkey 9 and without those that redis-py leaves out; and what that means."""
+_OF_OTHERS = re.compile(r"user_script|WRONGTYPE|value is not (an integer|a valid float)")
+"""Errors of scripts: they are right with what they wrote."""
+_KNOWN_OTHERS = re.compile(r"a (row|number) that no script wrote")
+_SORTED_SETS, _BITMAPS = frozenset({"seen", "back", "claims", "failed"}), frozenset({"done"})
+"""Ends of the names of keys that are no hashes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
@@ -82,7 +99,7 @@ keys.
 
 
 class NoAnswerError(UltraparError):
-    """The server cannot be reached, or does not answer: to be tried again."""
+    """The server cannot be reached, or takes no calls for now: to be tried again."""
 
 
 class ClusterServer:
@@ -147,7 +164,7 @@ class ClusterServer:
         """
         prefix = run_prefix(self.address, run)
         keys = [prefix + name for name in KEY_NAMES]
-        said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
+        said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]), keys)
         try:
             return read_answer(said)
         except ValueError as error:
@@ -161,7 +178,7 @@ class ClusterServer:
             ConfigError: The server refuses it.
         """
         keys, arguments = keys_of(self.address.prefix, call), arguments_of(call)
-        return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
+        return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments), keys))
 
     def claimable(self, run: str) -> list[int]:
         """Cases of a run that could be claimed now, by line; empty where nobody joined it.
@@ -170,7 +187,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `claim`.
         """
         key = run_prefix(self.address, run) + "run"
-        text = self._ask(lambda: self._client.hget(key, "claimable"))
+        text = self._ask(lambda: self._client.hget(key, "claimable"), [key])
         try:
             return msgspec.json.decode(text or b"[]", type=list[int])
         except (msgspec.MsgspecError, TypeError) as error:
@@ -193,7 +210,7 @@ class ClusterServer:
                 pipeline.pexpire(key, KEEP_MS)
             pipeline.execute()
 
-        self._ask(ask)
+        self._ask(ask, [key])
 
     def agree(self, run: str, identity: str) -> str:
         """Say what all shards of a run have in common; what the first of them said.
@@ -216,7 +233,7 @@ class ClusterServer:
             found: bytes = pipeline.execute()[-1]
             return found
 
-        return self._ask(ask).decode(errors="replace")
+        return self._ask(ask, [key]).decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
@@ -257,7 +274,8 @@ class ClusterServer:
             pipeline.time()
             return list(pipeline.execute())
 
-        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask)
+        keys = [prefix + key for key in ("run", "hosts", "open", "seen", "failed")]
+        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask, keys)
         if not run:
             return None
         try:
@@ -323,7 +341,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         key = run_prefix(self.address, run) + "run"
-        self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
+        self._ask(lambda: self._client.hset(key, f"drain:{host}", 1), [key])
 
     def forget(self, run: str) -> None:
         """Remove all that it knows of a run.
@@ -354,29 +372,45 @@ class ClusterServer:
         """Close the connection. Idempotent."""
         self._client.close()
 
-    def _ask(self, ask: Callable[[], T]) -> T:
+    def _ask(self, ask: Callable[[], T], keys: Sequence[str] = ()) -> T:
+        """Make a call; `keys` are those that it touches, where they may be of others."""
         try:
             return ask()
         except redis.RedisError as error:
-            # Where in which script is for nobody who reads it.
-            said = re.sub(r"(ERR )?user_script:\d+: |\.? script: .*", "", str(error))
-            if any(word in said for word in _PASSING_IN_A_SCRIPT):
-                msg = f"{self.address.shown} does not answer: {self.address.quoted(said, 100)}"
-                raise NoAnswerError(msg) from None
-            if (
-                "user_script" in str(error)
-                or "WRONGTYPE " in said
-                or said.startswith("ERR value is not")
-            ):
-                # The scripts are right with what they wrote.
-                raise self.strange(self.address.quoted(said, 100)) from None
-            refuse(self.address, error)
+            said = str(error)
+            is_of_others = _OF_OTHERS.search(said) and _state(said) is None
+            if not is_of_others or _is_forbidden(error):
+                refuse(self.address, error)
+            known = _KNOWN_OTHERS.search(said)
+            what = known.group() if known else self._not_ours(keys)
+            raise self.strange(what) from None
         except NOT_THAT_SERVER as error:
             msg = (
                 f"{self.address.shown} answers as neither Redis nor Valkey does "
                 f"({type(error).__name__}: {self.address.quoted(error, 100)})"
             )
             raise ConfigError(msg) from error
+
+    def _not_ours(self, keys: Sequence[str]) -> str:
+        """Which of the keys of a call somebody else made, as far as their types tell."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            end = key.rpartition(":")[2]
+            if end in _SORTED_SETS:
+                pipeline.zcard(key)
+            elif end in _BITMAPS:
+                pipeline.getbit(key, 0)
+            else:
+                pipeline.hlen(key)
+        try:
+            found = pipeline.execute(raise_on_error=False)
+        except redis.RedisError as error:
+            refuse(self.address, error)
+        for key, one in zip(keys, found, strict=True):
+            if isinstance(one, redis.ResponseError):
+                return f"the key {one_line(key)}, which is of another type; remove it"
+        before = f"{keys[0].rpartition(':')[0]}:" if keys else self.address.key_prefix
+        return f"a value in a key that begins with {one_line(before)}; remove that"
 
     def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
         """Ask for several things at once."""
@@ -595,21 +629,18 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
     if isinstance(error, redis.AuthenticationError):
         msg = f"{where} rejected the user name or password: {said}"
         raise ConfigError(msg) from None
-    if isinstance(error, redis.exceptions.NoPermissionError):
+    if _is_forbidden(error):
         msg = (
             f"{where} does not let this user do what is needed ({said}); it needs the keys "
             f"~{address.key_prefix}* and {RULES}"
         )
         raise ConfigError(msg) from None
-    is_passing = said.startswith(_PASSING) or isinstance(
-        error,
-        redis.ConnectionError
-        | redis.TimeoutError
-        | redis.exceptions.OutOfMemoryError
-        | redis.exceptions.TryAgainError
-        | redis.exceptions.ClusterDownError,
-    )
-    if is_passing:
+    if (state := _state(str(error))) is not None:
+        msg = f"{where} {state}"
+        raise NoAnswerError(msg) from None
+    if isinstance(
+        error, redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
+    ):
         # A wrong certificate comes as a failed connection, and stays wrong.
         if why := _wrong_certificate(said.lower()):
             msg = f"{where}: {why} ({said})"
@@ -617,15 +648,27 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         hint = "; if it has no TLS, its URL begins with redis://" if address.tls else ""
         msg = f"{where} does not answer: {said}{hint}"
         raise NoAnswerError(msg) from None
+    if isinstance(error, redis.exceptions.AskError):
+        msg = (
+            f"{where} is a node of a cluster that does not have the keys {address.key_prefix}*: "
+            f"name the node that has them ({said})"
+        )
+        raise ConfigError(msg) from None
     if isinstance(error, redis.exceptions.ResponseError) and "DB index" in said:
         msg = f"{where}: there is no such database: {said}"
         raise ConfigError(msg) from None
-    if isinstance(error, redis.ReadOnlyError):
-        # For good where the URL is wrong, for a moment where another one takes over.
-        msg = f"{where} is a replica that cannot be written to; name the primary"
-        raise NoAnswerError(msg) from None
     msg = f"{where} refused a call: {said}"
     raise ConfigError(msg) from None
+
+
+def _state(said: str) -> str | None:
+    """Why a server takes no calls for now, as it goes on behind its address; None: it does."""
+    return next((means for words, means in _STATES if re.search(words, said)), None)
+
+
+def _is_forbidden(error: redis.RedisError) -> bool:
+    # In a script it is no error of its own kind.
+    return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error)
 
 
 def _wrong_certificate(said: str) -> str:

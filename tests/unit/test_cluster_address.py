@@ -1,9 +1,11 @@
 """The URL of a cluster's server: what is taken, what is refused, and that no password shows."""
 
 import pytest
+from redis._parsers.base import BaseParser
 
 from pytest_ultrapar.cluster.address import read_address, server_facts
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.cluster.server import NoAnswerError, refuse
+from pytest_ultrapar.errors import ConfigError, UltraparError
 
 CANARY = "s3cret-canary"
 
@@ -157,3 +159,51 @@ def test_a_server_that_would_remove_keys_is_refused(policy):
         server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": policy})
     assert server_facts(said, {}, {"maxmemory": 0, "maxmemory_policy": policy})
     assert server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": "noeviction"})
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        (
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "is out of memory: give it a l",
+        ),
+        ("MISCONF Valkey is configured to save RDB snapshots", "cannot write to its disk"),
+        (
+            "READONLY You can't write against a read only replica.",
+            "is a replica that cannot be wri",
+        ),
+        ("LOADING Valkey is loading the dataset in memory", "is loading its data from the disk"),
+        ("MASTERDOWN Link with MASTER is down and", "is a replica that has lost its primary"),
+        (
+            "NOREPLICAS Not enough good replicas to write.",
+            "has fewer replicas than its min-replicas",
+        ),
+        ("BUSY Valkey is busy running a script.", "is busy with a script of somebody else"),
+        ("CLUSTERDOWN Hash slot not served", "is a node of a cluster that is down"),
+        (
+            "MOVED 7 10.0.0.1:6379",
+            "does not have the keys {ultrapar:default}:*: name the node that",
+        ),
+        ("NOPERM User x has no permissions to run", "does not let this user do what is needed"),
+        ("ACL failure in script: User x has no permissions", "does not let this user do what is"),
+        ("TRYAGAIN Multiple keys request during rehashing", "does not answer"),
+    ],
+)
+def test_what_a_server_says_that_takes_no_calls_is_a_sentence(text, means):
+    of_call = BaseParser.parse_error(text)
+    of_script = BaseParser.parse_error(
+        f"ERR user_script:9: {text} script: 0a1b, on @user_script:9."
+    )
+    # Those others are said before a script runs.
+    in_scripts = text.startswith(("OOM", "MISCONF", "READONLY", "NOREPLICAS", "ACL"))
+    for error in (of_call, of_script) if in_scripts else (of_call,):
+        with pytest.raises(UltraparError) as caught:
+            refuse(of_environment(f"redis://x:{CANARY}@localhost"), error)
+        said = str(caught.value)
+        assert said.startswith("redis://localhost:6379/0 ")
+        assert means in said
+        assert ("does not answer" in said) is text.startswith("TRYAGAIN")
+        is_passing = not text.startswith(("MOVED", "NOPERM", "ACL"))
+        assert isinstance(caught.value, NoAnswerError) is is_passing
+        assert CANARY not in said
