@@ -21,9 +21,10 @@ from pytest_ultrapar.clock import Clock, utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.episode import Work, run_episode
+from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
 from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.loop import EngineTask, new_loop, run_to_end
 from pytest_ultrapar.engine.replay import ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
@@ -97,7 +98,7 @@ SPARE_CONNECTIONS = 8
 """More connections than episodes: one that is just being closed must not keep the next waiting."""
 _SYNC_S = 1.0
 """A process that is killed loses nothing of what it wrote; a power failure, at most this."""
-_STOP_S = 5.0
+_STOP_S = CLEAN_UP_S + 1.0
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,8 +229,8 @@ class Engine:
 
     def _main(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=_new_loop()) as runner:
-                runner.run(self._live())
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                run_to_end(runner.get_loop(), self._live())
         except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
             self._lost(error)
         finally:
@@ -368,7 +369,7 @@ class Engine:
     def _open(self, work: Work, line: Line, lease: Lease | None) -> None:
         self._admission.opened(line)
         self._note(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()), work)
-        task = asyncio.get_running_loop().create_task(self._run(work, lease))
+        task = EngineTask(self._run(work, lease), loop=asyncio.get_running_loop())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -460,11 +461,3 @@ class Engine:
     def _tell_ended(self, case_id: str, group: str) -> None:
         if self._port is not None:
             self._port.episode_ended(case_id, group)
-
-
-def _new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop  # noqa: PLC0415 - absent on some platforms, and costs 41 ms that plain tests need not pay
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,9 @@ import msgspec
 
 from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.engine.forks import Steps
 from pytest_ultrapar.engine.llm import Llm
+from pytest_ultrapar.engine.loop import EngineTask
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
 _encoder = msgspec.json.Encoder()
+CLEAN_UP_S = 4.0
+"""Whoever is cancelled has so long to put its things away; the engine goes on without it then."""
 
 
 class EpisodeSkipped(Exception):  # noqa: N818 - no error
@@ -45,7 +51,7 @@ class Work(msgspec.Struct, frozen=True):
     model: str
     group: str
     seed: int
-    start: Callable[[Llm], Awaitable[Any]]
+    start: Callable[[Llm], Coroutine[Any, Any, Any]]
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -67,8 +73,6 @@ async def run_episode(
         timeout_s: Deadline of the whole episode in seconds, waiting included.
         worker: Name of the process, for the record.
     """
-    output = EpisodeOutput()
-    current_output.set(output)
     started_at_us = utc_now_us()
     started_s = parts.clock.now_s()
     sender = Sender(
@@ -81,7 +85,8 @@ async def run_episode(
         until_s=started_s + timeout_s,
     )
     llm = Llm(sender)
-    end = await _outcome(work, llm, timeout_s)
+    output = EpisodeOutput()
+    end = await _ended(work, llm, output, timeout_s)
     await llm.close()
     duration_s = parts.clock.now_s() - started_s
     conversation = sender.conversation
@@ -107,33 +112,59 @@ async def run_episode(
     )
 
 
-async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
-    deadline = asyncio.timeout(timeout_s)
+async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) -> _End:
+    """Run the suite's code as a task of its own, and wait no longer than it may take.
+
+    It may catch whatever cancels it, and go on for ever.
+    """
+    context = copy_context()
+    context.run(current_output.set, output)
+    loop = asyncio.get_running_loop()
+    episode = EngineTask(_outcome(work, llm), loop=loop, context=context)
+    episode.output = output
+    cut: _End | None = None
     try:
-        async with deadline:
-            value = await work.start(llm)
+        await asyncio.wait({episode}, timeout=timeout_s)
+        if not episode.done():
+            cut = _late(llm, timeout_s)
+    except asyncio.CancelledError:
+        cut = _End("interrupted")
+    if cut is not None:
+        episode.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({episode}, timeout=CLEAN_UP_S)
+        if not episode.done():
+            return cut
+    try:
+        return episode.result()
+    except asyncio.CancelledError as error:
+        # Without a cut it cancelled itself.
+        return cut or _failed(llm.conversation.failure) or _error(error)
+
+
+def _late(llm: Llm, timeout_s: float) -> _End:
+    trouble = "; ".join(
+        f"role {role}: {said}" if role else said for role, said in llm.conversation.troubles.items()
+    )
+    why = f"; it waited to try again after: {trouble}" if trouble else ""
+    return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
+
+
+async def _outcome(work: Work, llm: Llm) -> _End:
+    try:
+        value = await Steps(work.start(llm))
         # An infrastructure failure is no answer, even if the episode caught it and went on.
         return _failed(llm.conversation.failure) or _stored(value)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            return _End("interrupted")
-        # Something that the episode waited for was cancelled, and not by us.
-        return _failed(llm.conversation.failure) or _error(error)
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
     # Whatever a suite raises is its record.
-    except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
-        if isinstance(error, TimeoutError) and deadline.expired():
-            trouble = "; ".join(
-                f"role {role}: {said}" if role else said
-                for role, said in llm.conversation.troubles.items()
-            )
-            why = f"; it waited to try again after: {trouble}" if trouble else ""
-            return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
-        failure = llm.conversation.failure
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        # Otherwise something was cancelled that the episode waited for.
         wrong = fault_behind(error) or llm.refused
-        return _failed(failure) or _failed(wrong) or _error(error)
+        return _failed(llm.conversation.failure) or _failed(wrong) or _error(error)
 
 
 def _failed(failure: BaseException | None) -> _End | None:
@@ -169,5 +200,5 @@ def _error(error: BaseException) -> _End:
         and told.stack[-1].filename.startswith(_OUR_FOLDER)
     ):
         told.stack.pop()
-    lines = list(told.format())
-    return _End("error", type(error).__name__, f"{lines[-1].strip()}\n\n{''.join(lines)}")
+    said = list(told.format_exception_only())[-1].strip()
+    return _End("error", type(error).__name__, f"{said}\n\n{''.join(told.format())}")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.engine.forks import exit_code
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -49,21 +51,11 @@ class ForkedChildren:
     def _end_child(self, item: pytest.Item, error: BaseException | None) -> None:
         if os.getpid() == self._pid:
             return
-        code = 0 if error is None else 1
-        if isinstance(error, SystemExit):
-            code = _exit_code(error)
-        elif error is not None:
+        if error is not None and not isinstance(error, SystemExit):
             # Not its message, which may hold a secret that only reports are cleared of.
             said = f"ultrapar: a process that {item.nodeid} forked raised {type(error).__name__}"
             sys.stderr.write(f"{said} and ended; it is no part of the run\n")
         sys.stdout.flush()
         sys.stderr.flush()
         # What is to be done at the interpreter's exit is the run's, not its fork's.
-        os._exit(code)
-
-
-def _exit_code(error: SystemExit) -> int:
-    """As the interpreter takes it."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
+        os._exit(exit_code(error))

@@ -37,7 +37,7 @@ from pytest_ultrapar.store.parts import read_part
 from pytest_ultrapar.store.replayed import ReplayedEpisodes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.broker.protocol import BrokerPort
@@ -548,7 +548,7 @@ class Prefetcher:
         self._backlog.clear()
 
     def _give_up(self, index: int, lost: BaseException) -> None:
-        detail = f"the engine ended early: {lost}"
+        detail = f"the engine ended early: {type(lost).__name__}: {lost}"
         self._make_ready(index, self._ended_early(index, "infra", "engine", detail))
 
     def _ended_early(self, index: int, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
@@ -577,7 +577,9 @@ class Prefetcher:
             self._changed.notify()
 
 
-def _starter(prefetched: Prefetched, arguments: dict[str, Any]) -> Callable[[Llm], Awaitable[Any]]:
+def _starter(
+    prefetched: Prefetched, arguments: dict[str, Any]
+) -> Callable[[Llm], Coroutine[Any, Any, Any]]:
     async def start(llm: Llm) -> Any:  # noqa: ANN401 - whatever the suite returns
         if "llm" in prefetched.arguments:
             arguments["llm"] = llm

@@ -83,8 +83,10 @@ def _start(folder: Path, *args: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _finish(process: subprocess.Popen[bytes], folder: Path) -> tuple[int, str]:
-    code = process.wait(timeout=300)
+def _finish(
+    process: subprocess.Popen[bytes], folder: Path, timeout_s: float = 300
+) -> tuple[int, str]:
+    code = process.wait(timeout=timeout_s)
     return code, folder.joinpath("out.txt").read_text()
 
 
@@ -324,3 +326,83 @@ def _finished_episodes(run_dir: Path) -> set[str]:
     from pytest_ultrapar.store.recovered import find_finished
 
     return set(find_finished(run_dir / "journal"))
+
+
+HOSTILE_SUITE = """
+import ast, asyncio, os, sys, time
+import pytest
+from pytest_ultrapar import prefetch
+
+N, HOSTILE = 3000, {hostile!r}
+EVERY = N // len(HOSTILE)
+
+class Own(BaseException):
+    pass
+
+async def raises(kind):
+    raise kind
+
+@prefetch
+async def talk(llm, number) -> str:
+    loop = asyncio.get_running_loop()
+    reply = await llm.chat([{{"role": "user", "content": str(number)}}])
+    if number % EVERY == 7 and number // EVERY < len(HOSTILE):
+        code = compile(HOSTILE[number // EVERY], "hostile", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        ran = eval(code, globals() | locals())
+        if ran is not None:
+            await ran
+        return "hostile" + "x" * 2**20
+    return reply.text
+
+@pytest.mark.parametrize("number", range(N))
+def test_talk(talk, number):
+    assert talk == f"echo: {{number}}"
+"""
+HOSTILE = {
+    "raise GeneratorExit": ("error", "GeneratorExit"),
+    "raise Own": ("error", "Own"),
+    "raise KeyboardInterrupt": ("error", "KeyboardInterrupt"),
+    "raise MemoryError": ("error", "MemoryError"),
+    "raise StopAsyncIteration": ("error", "StopAsyncIteration"),
+    "raise asyncio.CancelledError": ("error", "CancelledError"),
+    "raise BaseExceptionGroup('all', [Own(), GeneratorExit()])": ("error", "BaseExceptionGroup"),
+    "pytest.exit('enough')": ("error", "AssertionError"),
+    "sys.exit(3)": ("error", "SystemExit"),
+    "await asyncio.create_task(raises(SystemExit))": ("error", "SystemExit"),
+    "await asyncio.create_task(raises(KeyboardInterrupt))": ("error", "KeyboardInterrupt"),
+    "loop.stop()": ("error", "RuntimeError"),
+    "loop.close()": ("error", "RuntimeError"),
+    "loop.set_task_factory(None)": ("error", "RuntimeError"),
+    "loop.run_until_complete(asyncio.sleep(0))": ("error", "RuntimeError"),
+    "asyncio.current_task().cancel(); await asyncio.sleep(0)": ("error", "CancelledError"),
+    "for task in asyncio.all_tasks(): task.cancel()": ("error", "RuntimeError"),
+    "f = lambda: f(); f()": ("error", "RecursionError"),
+    "os.fork()": ("unsolved", None),
+    "os.chdir('/')": ("unsolved", None),
+    "print('y' * 2**20)": ("unsolved", None),
+    "await asyncio.sleep(1e6)": ("infra", "timeout"),
+    "while True:\n try: await asyncio.sleep(1)\n except BaseException: pass": ("infra", "timeout"),
+    "time.sleep(1e6)": ("infra", "worker_lost"),
+    "os._exit(3)": ("infra", "worker_lost"),
+    "os.closerange(3, 1000)": ("infra", "worker_lost"),
+}
+
+
+def test_of_3000_cases_26_hostile_ones_spoil_no_other(folder):
+    folder.joinpath("conftest.py").write_text(
+        "from pytest_ultrapar.workers import watch\nwatch.GRACE_S = 5.0\n"
+    )
+    suite = HOSTILE_SUITE.format(hostile=list(HOSTILE))
+    folder.joinpath("test_talk.py").write_text(suite)
+    folder.joinpath("pool.toml").write_text(POOL.replace("workers = 5", "workers = 20"))
+    process = _start(folder, "-n4", "--ultrapar-episode-timeout", "10", "--ultrapar-coverage=0.9")
+    code, output = _finish(process, folder, timeout_s=600)
+    assert code == 1, output
+    rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
+    assert len(rows) == len({row["case_id"] for row in rows}) == 3000
+    every = 3000 // len(HOSTILE)
+    places = {every * n + 7: hostile for n, hostile in enumerate(HOSTILE)}
+    assert all(row["error"] for row in rows if row["param.number"] in places)
+    found = {row["param.number"]: (row["outcome"], row["kind"]) for row in rows}
+    assert {hostile: found.pop(number) for number, hostile in places.items()} == HOSTILE
+    assert set(found.values()) == {("solved", None)}

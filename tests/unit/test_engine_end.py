@@ -1,18 +1,24 @@
-"""What an engine that ends early, or is stopped, leaves to others."""
+"""What an engine that ends early, or is stopped, leaves to others; and what does not end it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import sys
 import threading
 
 import pytest
 
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine import engine as engine_module
+from pytest_ultrapar.engine import episode as episode_module
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
 from pytest_ultrapar.engine.episode import Work
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.records import EpisodeEnded
 
 LANE = LaneId("p/a/k0")
 FULL = OSError("the disk is full")
@@ -56,7 +62,9 @@ class Watching:
         raise FULL
 
 
-def engine_on(port, *, record=lambda records: records, ended=lambda _: None, watch=None):
+def engine_on(
+    port, *, record=lambda records: records, ended=lambda _: None, watch=None, timeout_s=60.0
+):
     async def connect():
         return port
 
@@ -65,7 +73,7 @@ def engine_on(port, *, record=lambda records: records, ended=lambda _: None, wat
         connect=connect,
         endpoints={},
         retry=RetryPolicy(3),
-        episode_timeout_s=60.0,
+        episode_timeout_s=timeout_s,
         most_open=9,
         clock=MonotonicClock(),
         shown=str,
@@ -152,3 +160,149 @@ def test_lease_that_comes_while_the_engine_stops_is_given_back(n_rounds):
     engine.stop()
     assert port.given_back == ["unsent"] * port.n_granted
     assert lost == []
+
+
+class Own(BaseException):
+    """What no `except Exception` catches."""
+
+
+def raises(kind):
+    raise kind
+
+
+async def in_task(kind):
+    raises(kind)
+
+
+async def awaits_task(kind):
+    await asyncio.create_task(in_task(kind))
+
+
+async def leaves_task(kind):
+    left = asyncio.create_task(in_task(kind))
+    await asyncio.sleep(0.01)
+    assert left.done()
+
+
+async def leaves_callback(kind):
+    asyncio.get_running_loop().call_soon(raises, kind)
+    await asyncio.sleep(0.01)
+
+
+async def stops_loop():
+    asyncio.get_running_loop().stop()
+
+
+async def stops_loop_from_a_thread():
+    loop = asyncio.get_running_loop()
+    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(loop.stop))
+    thread.start()
+    await asyncio.to_thread(thread.join)
+
+
+async def changes_task_factory():
+    asyncio.get_running_loop().set_task_factory(lambda *_: raises(Own))
+
+
+async def ends_threads():
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def cancels_itself():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+async def cancels_all():
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+async def forks(child):
+    pid = os.fork()
+    if not pid:
+        await child()
+    # Had the child gone on, it would run the loop of its parent.
+    await asyncio.to_thread(os.waitpid, pid, 0)
+
+
+async def forks_in_a_task(child):
+    await asyncio.create_task(forks(child))
+
+
+async def never_ends():
+    while True:
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(60)
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop_kind(request, monkeypatch):
+    if request.param == "asyncio":
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+
+
+@pytest.mark.usefixtures("loop_kind")
+@pytest.mark.parametrize(
+    ("hostile", "kind"),
+    [
+        *(((in_task, kind), kind.__name__) for kind in (Own, GeneratorExit, KeyboardInterrupt)),
+        *(((awaits_task, kind), kind.__name__) for kind in (Own, SystemExit, KeyboardInterrupt)),
+        *(((leaves_task, kind), None) for kind in (Own, SystemExit, KeyboardInterrupt)),
+        *(((leaves_callback, kind), None) for kind in (Own, SystemExit, KeyboardInterrupt)),
+        ((stops_loop,), "RuntimeError"),
+        ((stops_loop_from_a_thread,), None),
+        ((changes_task_factory,), "RuntimeError"),
+        ((ends_threads,), "RuntimeError"),
+        ((cancels_itself,), "CancelledError"),
+        ((cancels_all,), "RuntimeError"),
+        *(((forks, child), None) for child in (asyncio.Event().wait, stops_loop, cancels_itself)),
+        ((forks_in_a_task, asyncio.Event().wait), None),
+        ((never_ends,), "timeout"),
+    ],
+)
+def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch):
+    monkeypatch.setattr(episode_module, "CLEAN_UP_S", 0.05)
+    monkeypatch.setattr(engine_module, "_STOP_S", 0.2)
+    ended, n_begun, news = {}, [], threading.Semaphore(0)
+
+    def record(records):
+        ended.update({one.case_id: one for one in records if isinstance(one, EpisodeEnded)})
+        return records
+
+    async def bad(llm):
+        del llm
+        await asyncio.sleep(0.01)
+        assert len(n_begun) == 2
+        await hostile[0](*hostile[1:])
+
+    async def good(llm):
+        del llm
+        n_begun.append(1)
+        await asyncio.sleep(0.05)
+        return await asyncio.to_thread(len, "ok")
+
+    def works(**starts):
+        return [Work(0, name, "m", "", 0, start) for name, start in starts.items()]
+
+    port = Port()
+    engine, lost, _ = engine_on(
+        port,
+        record=record,
+        ended=lambda works: news.release(len(works)),
+        timeout_s=1.0 if hostile == (never_ends,) else 60.0,
+    )
+    engine.submit(works(bad=bad, one=good, two=good))
+    for _ in range(3):
+        assert news.acquire(timeout=60)
+    engine.submit(works(late=good))
+    assert news.acquire(timeout=60)
+    engine.stop()
+    assert lost == []
+    found = {case_id: (one.ending, one.kind) for case_id, one in ended.items()}
+    ending = {None: "returned", "timeout": "infra"}.get(kind, "error")
+    good_one = ("returned", None)
+    assert found == {"bad": (ending, kind), "one": good_one, "two": good_one, "late": good_one}
+    assert len(port.given_back) == port.n_granted == 4
+    if ending == "error":
+        assert f", in {hostile[0].__name__}\n" in ended["bad"].detail
