@@ -117,10 +117,15 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
 
     It may catch whatever cancels it, and go on for ever.
     """
+    ended: list[_End] = []
+
+    async def run() -> None:
+        # Kept here, as asyncio gives no result of a task that cancels itself in its last step.
+        ended.append(await _outcome(work, llm))
+
     context = copy_context()
     context.run(current_output.set, output)
-    loop = asyncio.get_running_loop()
-    episode = EngineTask(_outcome(work, llm), loop=loop, context=context)
+    episode = EngineTask(run(), loop=asyncio.get_running_loop(), context=context)
     episode.output = output
     cut: _End | None = None
     try:
@@ -133,13 +138,15 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
         episode.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.wait({episode}, timeout=CLEAN_UP_S)
-        if not episode.done():
-            return cut
+    if ended:
+        return ended[0]
+    if cut is not None:
+        return cut
     try:
-        return episode.result()
+        episode.result()
     except asyncio.CancelledError as error:
-        # Without a cut it cancelled itself.
-        return cut or _failed(llm.conversation.failure) or _error(error)
+        end = _error(error)
+    return _failed(llm.conversation.failure) or end
 
 
 def _late(llm: Llm, timeout_s: float) -> _End:

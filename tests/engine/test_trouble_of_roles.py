@@ -32,5 +32,7 @@ def test_answer_of_a_judge_does_not_hide_what_the_case_waits_for(tmp_path):
         assert "it waited to try again after: " in ended.detail
         assert "out of order" in ended.detail
 
-    broken = response(b"out of order", status=b"500 Internal Server Error")
+    # The server closes each connection; unsaid, the judge's request may go out on that one.
+    closes = b"connection: close"
+    broken = response(b"out of order", closes, status=b"500 Internal Server Error")
     play(tmp_path, Server((broken,), (json_response(CHATTED),), (...,)), scene)
