@@ -80,9 +80,11 @@ def engine_on(
         masked=bytes,
         watch=watch,
     )
-    lost, is_lost = [], threading.Event()
+    lost, is_lost, pid = [], threading.Event(), os.getpid()
 
     def note_lost(error):
+        if os.getpid() != pid:
+            os._exit(99)
         lost.append(str(error))
         is_lost.set()
 
@@ -218,12 +220,21 @@ async def cancels_all():
         task.cancel()
 
 
+async def returns(): ...
+
+
+async def yields():
+    await asyncio.sleep(0)
+
+
 async def forks(child):
     pid = os.fork()
     if not pid:
         await child()
-    # Had the child gone on, it would run the loop of its parent.
-    await asyncio.to_thread(os.waitpid, pid, 0)
+        return
+    # Had the child gone on, its engine would end, and with it the connections of its parent.
+    _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert os.waitstatus_to_exitcode(status) == (child is stops_loop)
 
 
 async def forks_in_a_task(child):
@@ -256,8 +267,8 @@ def loop_kind(request, monkeypatch):
         ((ends_threads,), "RuntimeError"),
         ((cancels_itself,), "CancelledError"),
         ((cancels_all,), "RuntimeError"),
-        *(((forks, child), None) for child in (asyncio.Event().wait, stops_loop, cancels_itself)),
-        ((forks_in_a_task, asyncio.Event().wait), None),
+        *(((forks, child), None) for child in (returns, yields, stops_loop)),
+        ((forks_in_a_task, returns), None),
         ((never_ends,), "timeout"),
     ],
 )
