@@ -253,6 +253,7 @@ def loop_kind(request, monkeypatch):
         monkeypatch.setitem(sys.modules, "uvloop", None)
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 @pytest.mark.usefixtures("loop_kind")
 @pytest.mark.parametrize(
     ("hostile", "kind"),
