@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
+    from io import BufferedReader
     from pathlib import Path
 
 
@@ -94,6 +96,20 @@ def write_whole(path: Path, content: bytes) -> None:
         raise ResultsError(msg) from error
 
 
+_SUMMED = b'{"checksum":"'
+
+
+def with_checksum(text: bytes) -> bytes:
+    """The text of a JSON object that is not empty, with the CRC-32 of the rest in front."""
+    return b'%b%08x",%b' % (_SUMMED, crc32(text[1:]), text[1:])
+
+
+def is_changed(text: bytes) -> bool:
+    """Whether a text of `with_checksum` is not as it was made; one of earlier versions has none."""
+    rest = b"{" + text[len(with_checksum(b"")) :]
+    return text.startswith(_SUMMED) and text != with_checksum(rest)
+
+
 def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
     """What a small JSON file of a run holds; `missing` where there is none.
 
@@ -104,10 +120,14 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
         wrong: What is said of a file that holds something else, such as "is no summary".
 
     Raises:
-        ResultsError: It cannot be read, or holds something else.
+        ResultsError: It cannot be read, was changed, or holds something else.
     """
     try:
-        return msgspec.json.decode(read_file(path), type=kind)
+        text = read_file(path)
+        if is_changed(text):
+            msg = f"{path} is damaged: its checksum is wrong"
+            raise ResultsError(msg)
+        return msgspec.json.decode(text, type=kind)
     except FileNotFoundError:
         return missing
     except OSError as error:
@@ -118,7 +138,7 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
         raise ResultsError(msg) from error
 
 
-def open_file(path: Path | str) -> BinaryIO:
+def open_file(path: Path | str) -> BufferedReader:
     """Open a regular file to read it, links followed; the one way to open what somebody names.
 
     A pipe that has a file's name would never answer, and `/dev/zero` never end.

@@ -36,7 +36,12 @@ from pytest_ultrapar.analysis.statistics import (
     without_pace,
 )
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import TEMPORARY_SUFFIX, sweep_temporaries, write_whole
+from pytest_ultrapar.publish import (
+    TEMPORARY_SUFFIX,
+    sweep_temporaries,
+    with_checksum,
+    write_whole,
+)
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
@@ -164,7 +169,7 @@ def compact(
     if nothing_ran and (earlier := _earlier_summary(run_dir)) is not None:
         # What an earlier session measured is still the measurement.
         summary = _keep_speed(summary, earlier)
-    write_whole(run_dir / SUMMARY_FILE, msgspec.json.encode(summary) + b"\n")
+    write_whole(run_dir / SUMMARY_FILE, with_checksum(msgspec.json.encode(summary) + b"\n"))
     return summary
 
 

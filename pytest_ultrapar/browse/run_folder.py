@@ -17,7 +17,8 @@ from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.recovered import read_history
-from pytest_ultrapar.store.run_directory import JOURNAL_NAME, LOCK_NAME, in_use, run_id_of
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
+from pytest_ultrapar.store.run_lock import LOCK_NAME, run_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -97,11 +97,15 @@ def days_left(
 
 
 def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
-    """What is left of each limit per day, and where the memory of the days begins."""
+    """What is left of each limit per day."""
     for one in _fewest(days):
         simulated = "" if one.counted.name else " (simulated: counted for this run only)"
         more = f"; {one.more_at}" if one.more_at else ""
         yield f"{visible(one.counted.shown)}: {one.left:,} of {one.amount:,} left{simulated}{more}"
+
+
+def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
+    """A sentence for each place without a memory of the days: perhaps it was lost."""
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (

@@ -90,7 +90,7 @@ def _page_file(text: str) -> Path:
     from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
     from pytest_ultrapar.pages.out_file import out_file  # noqa: PLC0415
     from pytest_ultrapar.pages.page import PAGE  # noqa: PLC0415
-    from pytest_ultrapar.store.run_directory import run_id_of  # noqa: PLC0415
+    from pytest_ultrapar.store.run_lock import run_id_of  # noqa: PLC0415
 
     path = out_file(text, "--html")
     is_own = path.name == PAGE or (path.exists() and path.suffix != ".html")

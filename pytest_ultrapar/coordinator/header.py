@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.claims.day_left import day_lines, is_spent, too_few
+from pytest_ultrapar.claims.day_left import begun_days, day_lines, is_spent, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.plan.waste import Service, waste
@@ -171,7 +171,7 @@ def assignment_lines(
     for worker in workers:
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
-    text = [f"ultrapar: {note}" for note in run.notes]
+    text: list[str] = []
     if (n_more := len(parts) - _SHOWN) > 1 and run.config.option.verbose < 1:
         parts[_SHOWN:] = [f"{n_more} more in assignment.json (all with -v)"]
     text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
@@ -214,7 +214,9 @@ def assignment_lines(
 
 
 def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterator[str]:
-    """What the user would want to change before the first request."""
+    """What the user would want to change, or to know of, before the first request."""
+    yield from run.notes
+    yield from begun_days(run.days)
     if not run.source.sends:
         return
     yield from _short_days(run, cases)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pytest_ultrapar.claims.day_left import day_lines, days_left, run_days, too_few
+from pytest_ultrapar.claims.day_left import begun_days, day_lines, days_left, run_days, too_few
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.header import (
@@ -194,7 +194,7 @@ class Planning(collection.CollectOnly):
         needed = {"requests": requests, "tokens": tokens}
         timeout_s = self._options.episode_timeout_s
         short = too_few(self._pool, lanes, left, needed, how="about", episode_timeout_s=timeout_s)
-        return [*day_lines(left)], [*short]
+        return [*day_lines(left), *begun_days(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
         """What a mode would make of the cases; the mode in force may not fail."""

@@ -30,7 +30,12 @@ from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
-from pytest_ultrapar.store.cases_file import read_cases, read_generated, suite_digest
+from pytest_ultrapar.store.cases_file import (
+    cases_digest,
+    read_cases,
+    read_generated,
+    suite_digest,
+)
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
@@ -129,6 +134,7 @@ def make_manifest(
         repeats=options.repeats.n,
         n_planned=len(cases),
         suite_digest=suite_digest(cases),
+        cases_digest=cases_digest(directory.path),
         arguments=tuple(map(redact, map(str, config.invocation_params.args))),
         effective=(*pool.effective, *effective(options)),
         versions=describe_versions(),
@@ -216,7 +222,8 @@ class Run:
         source: Where answers come from.
         regraded: Manifest of the run whose episodes are graded anew, if any.
         replayed: Manifest of the run whose answers are given again, if any.
-        notes: What did not work and harms no result, a sentence each.
+        notes: What did not work and harms no result, or what of an earlier run is left out; a
+            sentence each.
         collecting_since_s: Monotonic seconds at which pytest began to collect.
         assignment: In force; empty until it is made.
         keys: The API keys, ours alone on this host; None until they are.
@@ -282,7 +289,8 @@ class Run:
                 directory = RunDirectory.open_existing(earlier)
             try:
                 if self.options.resume is not None:
-                    finished, lost = recover(directory.path)
+                    finished, lost, damaged = recover(directory.path)
+                    self._note_unreadable(directory.path, damaged)
                     self.n_recovered, self.n_lost = len(finished), len(lost)
                     self._recovered = frozenset(finished)
                 if isinstance(source, Replay):
@@ -318,8 +326,7 @@ class Run:
             ConfigError: It cannot be replayed.
         """
         self.replayed, damaged = prepare_replay(run, directory, option)
-        if damaged:
-            self._note_unreadable(run, damaged)
+        self._note_unreadable(run, damaged)
 
     def _take_episodes(self, source: Regrade) -> RunDirectory:
         """A new directory with the episodes of an earlier run.
@@ -338,17 +345,17 @@ class Run:
                 raise
         self._recovered = frozenset(found)
         self.n_recovered = len(found)
-        if damaged:
-            self._note_unreadable(run, damaged)
+        self._note_unreadable(run, damaged)
         return directory
 
     def _note_unreadable(self, run: Path, damaged: Sequence[Damage]) -> None:
         """Say that some of an earlier run is left out."""
+        if not damaged:
+            return
         first = damaged[0]
         self.notes.append(
-            f"{counted(len(damaged), 'record')} in the journal of {run} cannot be used and "
-            f"{'is' if len(damaged) == 1 else 'are'} left out, the first in {first.segment} at "
-            f"byte {first.offset}: {first.reason}"
+            f"the journal of {run} has {counted(len(damaged), 'gap')}; what stood there is left "
+            f"out, the first in {first.segment} at byte {first.offset}: {first.reason}"
         )
 
     @property
@@ -438,12 +445,15 @@ class Run:
                 addresses(one.effective, one.pool_lanes) for one in (earlier, self.manifest)
             )
             self.notes += settings_differ(then, now)
-        if self.options.resume is not None and self.pool.has_budget:
+        if self.pool.has_budget:
             from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have one
                 begin_spending,
             )
 
-            if said := begin_spending(self.directory.path, self.manifest):
+            earlier = None
+            if self.options.resume is not None and (self.directory.path / FILE_NAME).exists():
+                earlier = read_manifest(self.directory.path)
+            if said := begin_spending(self.directory.path, self.manifest, earlier):
                 self.notes.append(said)
         write_manifest(self.directory.path, self.manifest)
         try:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.budget import SpendingFile, read_spending, spent_by_limit
+from pytest_ultrapar.broker.budget import (
+    SpendingFile,
+    look_at_spending,
+    read_spending,
+    spent_by_limit,
+)
 from pytest_ultrapar.broker.protocol import BUDGET
 from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -26,42 +31,70 @@ if TYPE_CHECKING:
 _WORTH_SAYING_S = 1.0
 
 
-def begin_spending(directory: Path, manifest: Manifest) -> str:
-    """Count what sessions without a budget have spent, by their journal and today's prices.
+def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None) -> str:
+    """Have the file of what the run spends, before its manifest says that it has a budget.
 
-    Nobody reserved anything then, so of their requests without an answer nothing is known.
+    What sessions without a budget have spent is counted by the journal and today's prices: nobody
+    reserved anything then, so of their requests without an answer nothing is known.
 
     Args:
-        directory: Of a run that is to be finished on a budget.
+        directory: Of a run that has a budget now.
         manifest: Of this session.
+        earlier: Of the one before, if there was one.
 
     Returns:
-        What to say of it; empty where earlier sessions had a budget, too.
+        What to say of it; mostly empty.
 
     Raises:
-        ConfigError: What was spent cannot be read or written.
+        ConfigError: What was spent cannot be read or written, or nobody can tell.
     """
     path = directory / SPENDING_FILE
-    if path.exists():
-        return ""
-    prices, spent = Prices(manifest), dict[str, int]()
-    n_unknown = 0
     try:
-        for _, record in GrowingJournal(directory / "journal").new():
-            for attempt in record.attempts if isinstance(record, EpisodeEnded) else ():
-                units = prices.of(attempt)
-                n_unknown += units is None
-                lane_id = f"{attempt.provider}/{attempt.instance}/{attempt.key}"
-                spent[lane_id] = spent.get(lane_id, 0) + (units or 0)
-        SpendingFile(path, spent).close()
+        found = look_at_spending(path)
+        if found is not None and found.run_id not in {"", manifest.run_id}:
+            msg = (
+                f"{path} is of run {found.run_id}, and this is run {manifest.run_id}: put back its "
+                "own"
+            )
+            raise ConfigError(msg)
+        had_budget = earlier is not None and any(
+            limit.budget is not None for limit in earlier.pool_limits
+        )
+        if earlier is None or (had_budget and found is not None):
+            SpendingFile(path, run_id=manifest.run_id).close()
+            return "" if found is None else found.trouble
+        if had_budget and earlier.regraded is None and earlier.merged is None:
+            msg = (
+                f"{path} is missing: what the run has spent of its budget cannot be known; put it "
+                "back, or ask what is missing in a new run that replays this one "
+                "(--ultrapar-replay)"
+            )
+            raise ConfigError(msg)
+        spent, n_unknown = _by_journal(directory, Prices(manifest))
+        for lane_id, units in ({} if found is None else found.spent).items():
+            spent[lane_id] = max(units, spent.get(lane_id, 0))
+        SpendingFile(path, spent, manifest.run_id).close()
     except ResultsError as error:
         raise ConfigError(str(error)) from error
     if not n_unknown:
-        return ""
+        return "" if found is None else found.trouble
     return (
-        "the run began without a budget: it counts what answers have cost since, and nothing for "
-        f"{counted(n_unknown, 'request')} whose cost is not known"
+        "the run had sessions without a budget: it counts what their answers have cost, and "
+        f"nothing for {counted(n_unknown, 'request')} whose cost is not known"
     )
+
+
+def _by_journal(directory: Path, prices: Prices) -> tuple[dict[str, int], int]:
+    """Units by lane that answers have cost, and how many requests have an unknown cost."""
+    spent: dict[str, int] = {}
+    n_unknown = 0
+    for _, record in GrowingJournal(directory / "journal").new():
+        for attempt in record.attempts if isinstance(record, EpisodeEnded) else ():
+            units = prices.of(attempt)
+            n_unknown += units is None
+            lane_id = f"{attempt.provider}/{attempt.instance}/{attempt.key}"
+            spent[lane_id] = spent.get(lane_id, 0) + (units or 0)
+    return spent, n_unknown
 
 
 def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:

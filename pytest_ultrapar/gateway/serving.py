@@ -19,7 +19,7 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.claims.day_left import days_left, run_days
+from pytest_ultrapar.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.coordinator.services import Services
@@ -49,7 +49,7 @@ from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
-from pytest_ultrapar.store.cases_file import ComingCases, suite_digest
+from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
 from pytest_ultrapar.store.manifest import (
     Manifest,
@@ -247,7 +247,8 @@ class Serving:
         else:
             services.days = self._sharing.days()
             services.shared, services.shares = self._sharing.settings(services.days)
-        days_left(pool, services.days, MonotonicClock(), claim=True)
+        for line in begun_days(days_left(pool, services.days, MonotonicClock(), claim=True)):
+            _say(line)
         found = lane_endpoints(pool, services.base_urls)
         tokens = TokenEstimates.of(pool)
         seats = pool.seats(pool.lanes)
@@ -409,6 +410,7 @@ class Serving:
             repeats=1,
             n_planned=len(cases),
             suite_digest=suite_digest(cases),
+            cases_digest=cases_digest(self._directory.path),
             arguments=tuple(map(self._redactor.text, sys.argv[1:])),
             effective=pool.effective,
             versions=describe_versions(),

@@ -43,6 +43,7 @@ from pytest_ultrapar.session.runtime import read_tables, write_tables
 from pytest_ultrapar.store.cases_file import (
     CASES_NAME,
     Shared,
+    cases_digest,
     digest_of_ids,
     iter_plan,
     read_shared,
@@ -52,6 +53,7 @@ from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME, read_stamps
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
     Damage,
+    beginning_of,
     cut_off,
     decode_record,
     frame,
@@ -60,7 +62,8 @@ from pytest_ultrapar.store.journal import (
 )
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, mark_as_run, new_run_id
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, new_run_id
+from pytest_ultrapar.store.run_lock import mark_as_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -213,7 +216,7 @@ def _make(
     (stage / JOURNAL_NAME).mkdir(mode=0o700)
     for number, source in enumerate(sources):
         writer = _PartWriter(source, stage, number, clocks, best)
-        sizes |= writer.copy()
+        sizes |= writer.copy(beginning_of(run_id))
         exceeded.append(writer.exceeded())
         n_results.append(writer.n_results)
     _join_histories(sources, stage, clocks)
@@ -233,6 +236,7 @@ def _make(
         not_compared=clocks.not_compared,
         asked_otherwise=otherwise,
     )
+    manifest = msgspec.structs.replace(manifest, cases_digest=cases_digest(stage))
     write_manifest(stage, manifest)
     del best
     summary = compact(stage)
@@ -431,15 +435,19 @@ class _PartWriter:
         self.log = RequestLog(source.part.manifest.pool_lanes)
         self._alone: set[str] = set()
 
-    def copy(self) -> dict[str, int]:
-        """Copy all segments; how large each is, or was before it lost its end, by its new name."""
+    def copy(self, beginning: bytes) -> dict[str, int]:
+        """Copy all segments, each with the first line of those of the whole.
+
+        Returns:
+            How large each is, or was before it lost its end, by its new name.
+        """
         manifest = self.source.part.manifest
         journal = self.source.directory / JOURNAL_NAME
         lost = {one.segment: one for one in cut_off(journal, manifest.segments)}
         sizes = {}
         for path in segments(journal):
             new = self._named(path.name)
-            sizes[new] = self._copy_segment(path, self.stage / JOURNAL_NAME / new)
+            sizes[new] = self._copy_segment(path, self.stage / JOURNAL_NAME / new, beginning)
         for name, damage in lost.items():
             new = self._named(name)
             sizes[new] = sizes.get(new, 0) + damage.length
@@ -464,11 +472,11 @@ class _PartWriter:
         worker, rest = (found["worker"], f"{found['pid']}-{found['n']}") if found else ("x", "0-0")
         return f"w-p{self.number + 1}_{worker}-{rest}.jsonl"
 
-    def _copy_segment(self, path: Path, target: Path) -> int:
+    def _copy_segment(self, path: Path, target: Path, beginning: bytes) -> int:
         shift = self.clocks.shift_of_segment(self.number, path.name)
         encode = msgspec.json.Encoder().encode
-        n_bytes = 0
         with open_file(path) as original, target.open("xb") as file:
+            n_bytes = file.write(beginning)
             for position, record in scan_segment(path, decode_record):
                 if isinstance(record, Damage):
                     # As it is: what is wrong with it is found again where the whole is read.

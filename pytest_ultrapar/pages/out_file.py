@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.store.run_directory import run_id_of
+from pytest_ultrapar.store.run_lock import run_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

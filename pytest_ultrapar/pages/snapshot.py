@@ -27,12 +27,14 @@ from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
+from pytest_ultrapar.store.run_lock import LOCK_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOWEST = 19
 _SMALL_FILES = (
+    LOCK_NAME,
     MANIFEST_NAME,
     CASES_NAME,
     CLAIMED_NAME,

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import NOT_THAT_JSON, open_file, read_file, read_whole, write_whole
+from pytest_ultrapar.publish import (
+    NOT_THAT_JSON,
+    is_changed,
+    open_file,
+    read_file,
+    read_whole,
+    write_whole,
+)
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.store.journal import without_surrogates
+from pytest_ultrapar.store.journal import frame, unframe, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 
+MANIFEST_NAME = "manifest.json"
 CASES_NAME = "cases.json"
 COMING_NAME = "cases.jsonl"
 """In its place while nobody knows yet which cases there will be, one a line."""
@@ -154,7 +162,7 @@ class ComingCases:
         if not new:
             return
         self._is_synced = False
-        text = msgspec.json.Encoder().encode_lines(new)
+        text = b"".join(frame(msgspec.json.encode(case)) for case in new)
         try:
             n_written = os.write(self._fd, text)
         except OSError as error:
@@ -259,21 +267,85 @@ def read_plan(directory: Path) -> list[Case]:
     path = directory / CASES_NAME
     try:
         try:
-            return msgspec.json.decode(read_file(path), type=list[Case])
+            content = read_file(path)
+            _refuse_another(directory, hashlib.sha256(content).hexdigest())
+            return msgspec.json.decode(content, type=list[Case])
         except FileNotFoundError:
             coming = directory / COMING_NAME
             if not coming.exists():
                 raise
             path = coming
             # A last line that is torn is of a process that died, before any record of that case.
-            whole, _, _ = read_file(coming).rpartition(b"\n")
-            return msgspec.json.Decoder(Case).decode_lines(whole)
+            whole, feed, _ = read_file(coming).rpartition(b"\n")
+            return _come(coming, whole + feed)
     except OSError as error:
         msg = f"cannot read the planned cases in {path}: {error.strerror}"
         raise ResultsError(msg) from error
     except NOT_THAT_JSON as error:
         msg = f"{path} does not hold the planned cases of a run: {error}"
         raise ResultsError(msg) from error
+
+
+def _come(path: Path, lines: bytes) -> list[Case]:
+    """The cases of whole lines, each once; those of earlier versions have no checksums.
+
+    Raises:
+        ResultsError: A line was changed.
+        msgspec.DecodeError: A line is no case.
+    """
+    decode = msgspec.json.Decoder(Case).decode
+    found: dict[str, Case] = {}
+    for number, line in enumerate(lines.splitlines(keepends=True), 1):
+        payload = line if line.startswith(b"{") else unframe(line)
+        if payload is None:
+            msg = f"{path} is damaged in line {number}: put back the right one"
+            raise ResultsError(msg)
+        case = decode(payload)
+        found[case.case_id] = case
+    return [*found.values()]
+
+
+def cases_digest(directory: Path) -> str:
+    """SHA-256 (hex) of the file of planned cases; empty where there is none.
+
+    Raises:
+        ResultsError: It cannot be read.
+    """
+    path = directory / CASES_NAME
+    try:
+        with open_file(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        msg = f"cannot read the planned cases in {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+class _Named(msgspec.Struct):
+    """What the manifest says of the file of planned cases; nothing in earlier versions."""
+
+    cases_digest: str = ""
+
+
+def _refuse_another(directory: Path, digest: str) -> None:
+    """Compare the file of planned cases with the one that the run's manifest names.
+
+    Raises:
+        ResultsError: It is another.
+    """
+    try:
+        text = read_file(directory / MANIFEST_NAME)
+        named = "" if is_changed(text) else msgspec.json.decode(text, type=_Named).cases_digest
+    except (OSError, *NOT_THAT_JSON):
+        # Who needs the manifest says so.
+        return
+    if named and named != digest:
+        msg = (
+            f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
+            "was changed, or one of both is of another run; put back the right one"
+        )
+        raise ResultsError(msg)
 
 
 _BLOCK = 1 << 20
@@ -292,17 +364,21 @@ def iter_plan(directory: Path) -> Iterator[Case]:
         yield from read_plan(directory)
         return
     decode = msgspec.json.Decoder(list[Case]).decode
+    digest = hashlib.sha256()
     try:
         with open_file(path) as file:
             left = b""
             while block := file.read(_BLOCK):
+                digest.update(block)
                 whole, between, rest = (left + block).rpartition(_BETWEEN)
                 if between:
                     yield from decode(whole + b"}]")
                     left = b'[{"index":' + rest
                 else:
                     left = rest
-            yield from decode(left)
+            last = decode(left)
+            _refuse_another(directory, digest.hexdigest())
+            yield from last
     except OSError as error:
         msg = f"cannot read the planned cases in {path}: {error.strerror}"
         raise ResultsError(msg) from error

@@ -5,6 +5,9 @@ ever write into one. A segment has one record per line: length and CRC-32 of the
 eight hex digits, and the text. So whatever becomes of a file, what is whole can be told from what
 is not, and a line that was damaged does not cost the next one.
 
+The first line says to which run a segment belongs: what is another run's is left out by all who
+read a journal, whoever put it there. Segments of earlier versions do not say it.
+
 A record has been handed to the system when `append` returns, which outlives the process but not a
 power cut. `sync` is called once a second and outlives that, too: an `fdatasync` per record would
 take milliseconds of each.
@@ -35,6 +38,7 @@ from pytest_ultrapar.records import (
     JournalRecord,
     TurnMessage,
 )
+from pytest_ultrapar.store.run_lock import read_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +78,7 @@ class JournalWriter:
     stay the last one, and a second fsync may succeed although the first one lost data.
 
     Args:
-        directory: The run's `journal/` directory, which exists.
+        directory: The run's `journal/` directory, which exists; the lock beside it names the run.
         worker: xdist's worker id, or any word of letters, digits and underscores.
         redact: Takes known secrets out of UTF-8 text (`Redactor.bytes`).
 
@@ -90,6 +94,7 @@ class JournalWriter:
         self._path = (directory / self.segment).absolute()
         self._redact = redact
         self._encode = msgspec.json.Encoder().encode
+        self._beginning = beginning_of(run_of(directory))
         self._offset = 0
         self._synced_offset = 0
         self._failure: str | None = None
@@ -127,9 +132,11 @@ class JournalWriter:
         return positions
 
     def _append_lines(self, lines: Sequence[bytes]) -> list[Position]:
-        text = b"".join(lines)
         with self._append_lock:
             self._refuse_after_failure()
+            # With the first record: an empty segment is of a run that never began.
+            beginning = b"" if self._offset else self._beginning
+            text = b"".join((beginning, *lines))
             try:
                 # One call for all: a process that is killed leaves each line whole or not at all,
                 # unless the disk is full.
@@ -141,6 +148,7 @@ class JournalWriter:
                 self._failure = f"wrote {written} of {len(text)} bytes: is the disk full?"
                 raise ResultsError(self._refusal())
             positions = []
+            self._offset += len(beginning)
             for line in lines:
                 positions.append(Position(self.segment, self._offset, len(line)))
                 self._offset += len(line)
@@ -306,6 +314,26 @@ decode_record = _decoder.decode
 """The record of one line's JSON; what is none, or of another version, is a `DecodeError`."""
 
 
+class _Segment(msgspec.Struct, frozen=True, tag="run"):
+    """The first line of a segment: whose it is."""
+
+    run_id: str = ""
+
+
+_OF_A_RUN = b'{"type":"run",'
+
+
+def beginning_of(run_id: str) -> bytes:
+    """The first line of a segment of a run; none where nobody knows its id."""
+    return frame(msgspec.json.encode(_Segment(run_id))) if run_id else b""
+
+
+def run_of(journal: Path) -> str:
+    """Id of the run that a journal belongs to, by the lock beside it; empty without one."""
+    holder = read_holder(journal.absolute().parent)
+    return "" if holder is None else holder.run_id
+
+
 _BROKEN = "the checksum or the form of this line is wrong"
 
 
@@ -317,13 +345,15 @@ def scan_segment(
     A last line that ends before its line feed is torn: whoever wrote it died while writing, and
     nobody was told that it is there. It is left out. Every other stretch that is no whole record
     comes as `Damage`, as does a whole record that cannot be understood (written by another version)
-    and the rest of a file that cannot be read; the line after a damaged one is found again.
+    and the rest of a file that cannot be read; the line after a damaged one is found again. What
+    follows the first line of another run's segment is one `Damage`.
 
     Args:
         path: The segment.
         decode: Makes of a line's JSON what is wanted of it, or raises `msgspec.DecodeError`.
         at: Byte at which the first line that is wanted begins.
     """
+    own = ""
     try:
         with open_file(path) as file:
             file.seek(at)
@@ -336,6 +366,13 @@ def scan_segment(
                 position = Position(path.name, at, length)
                 if payload is None:
                     yield position, position.damaged(_BROKEN)
+                elif payload.startswith(_OF_A_RUN):
+                    other = msgspec.json.decode(payload, type=_Segment).run_id
+                    own = own or run_of(path.parent) or other
+                    if other != own:
+                        rest = Position(path.name, at, file.seek(0, os.SEEK_END) - at)
+                        yield rest, rest.damaged(f"it is of run {other}, and this is run {own}")
+                        return
                 else:
                     yield position, _decoded(position, payload, decode)
                 at += length

@@ -20,16 +20,23 @@ from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, answer_setti
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
-from pytest_ultrapar.store.cases_file import Generated
+from pytest_ultrapar.publish import (
+    NOT_THAT_JSON,
+    is_changed,
+    read_file,
+    with_checksum,
+    write_whole,
+)
+from pytest_ultrapar.store.cases_file import MANIFEST_NAME, Generated
+from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder
 from pytest_ultrapar.store.timing import MeasuredPart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
-FILE_NAME = "manifest.json"
+FILE_NAME = MANIFEST_NAME
 SCHEMA = 1
 Aware = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time with its zone: without one, nobody can tell how long ago it was."""
@@ -126,6 +133,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         repeats: Repetitions of each cell.
         n_planned: Cases that were to run.
         suite_digest: `suite_digest` of the planned cases.
+        cases_digest: SHA-256 (hex) of their file, `cases.json`; empty while there is none.
         arguments: pytest's command line, secrets masked; without what configuration files add.
         effective: Each number or word in force, and where it came from.
         record: What of conversations is kept; of a run that was resumed, since then.
@@ -175,6 +183,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int
     n_planned: int
     suite_digest: str
+    cases_digest: str = ""
     schema: int = SCHEMA
     answered_by: dict[str, str] = {}
     arguments: tuple[str, ...] = ()
@@ -250,14 +259,14 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         ResultsError: It cannot be written.
     """
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-    write_whole(directory / FILE_NAME, text + b"\n")
+    write_whole(directory / FILE_NAME, with_checksum(text + b"\n"))
 
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of a run directory.
 
     Raises:
-        ResultsError: There is none, or it is of another version.
+        ResultsError: There is none, it was changed, or it is of another version or another run.
     """
     path = directory / FILE_NAME
     try:
@@ -278,8 +287,18 @@ def read_manifest(directory: Path) -> Manifest:
             f" {SCHEMA}; update pytest-ultrapar"
         )
         raise ResultsError(msg)
+    if is_changed(text):
+        msg = f"{path} is damaged: its checksum is wrong; put back the right one"
+        raise ResultsError(msg)
     if manifest is None:
         msg = f"{path}: schema must be {SCHEMA} (got {schema})"
+        raise ResultsError(msg)
+    holder = read_holder(directory)
+    if holder is not None and holder.run_id != manifest.run_id:
+        msg = (
+            f"{path} is of run {manifest.run_id}, and {LOCK_NAME} beside it of run "
+            f"{holder.run_id}; put back the files of one run"
+        )
         raise ResultsError(msg)
     return manifest
 
@@ -299,13 +318,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     differences = []
     if old.seed != new.seed:
         differences.append(f"the run seed was {old.seed} and is {new.seed} now")
-    if old.shard != new.shard:
-        differences.append(shards_differ(old.shard, new.shard))
-    elif old.suite_digest != new.suite_digest:
-        differences.append(
-            f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
-            " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
-        )
+    differences += _cases_differ(old, new)
     for name in sorted({*old.data, *new.data}):
         then, now = old.data.get(name, "none"), new.data.get(name, "none")
         if then != now:
@@ -335,6 +348,21 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
             f"the answers were {kind[old.simulated]} and would be {kind[new.simulated]} now"
         )
     return differences
+
+
+def _cases_differ(old: Manifest, new: Manifest) -> Iterator[str]:
+    if old.shard != new.shard:
+        yield shards_differ(old.shard, new.shard)
+    elif old.suite_digest != new.suite_digest:
+        yield (
+            f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
+            " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
+        )
+    elif old.cases_digest and old.cases_digest != new.cases_digest:
+        yield (
+            "the planned cases are not the same, though their ids are: their parameters, names or "
+            "marks were others"
+        )
 
 
 def shards_differ(old: str | None, new: str | None) -> str:

@@ -263,7 +263,7 @@ def _ended_at(entry: EpisodeEntry) -> int:
 FILE_NAME = "recovered.jsonl"
 
 
-def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str]]:
+def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage]]:
     """Make the index of a run that is resumed: what its journal holds now, and nothing else.
 
     What an earlier session wrote there may have been damaged or removed since. Only the
@@ -273,8 +273,8 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str]]:
         directory: The run directory.
 
     Returns:
-        Where the finished episode of a case stands, by case id; and the cases that had finished and
-        whose episodes cannot be read any more.
+        Where the finished episode of a case stands, by case id; the cases that had finished and
+        whose episodes cannot be read any more; and what of the journal is left out.
 
     Raises:
         ResultsError: The journal cannot be listed, or the index cannot be written.
@@ -292,7 +292,7 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str]]:
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory))
     write_whole(directory / FILE_NAME, _lines(finished))
-    return finished, frozenset(once - finished.keys())
+    return finished, frozenset(once - finished.keys()), history.damage
 
 
 def _last_readable(reader: JournalReader, case: CaseHistory) -> Position | None:

@@ -16,7 +16,15 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade
-from pytest_ultrapar.store.journal import Damage, Position, frame, scan_segment, segments
+from pytest_ultrapar.store.journal import (
+    Damage,
+    Position,
+    beginning_of,
+    frame,
+    run_of,
+    scan_segment,
+    segments,
+)
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import JournalHistory, RecoveredIndex, decode_head
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
@@ -76,8 +84,8 @@ def _copy_segment(
     path: Path, target: Path, history: JournalHistory, moved: dict[Position, Position]
 ) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    at = 0
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
+        at = file.write(beginning_of(run_of(target.parent)))
         for position, line in scan_segment(
             path, lambda payload: _Line(decode_head(payload), payload)
         ):

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, sweep_temporaries
-from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME
+from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME, MANIFEST_NAME
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
+from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder, run_id_of, write_holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -28,51 +30,30 @@ if TYPE_CHECKING:
 DEFAULT_PARENT = Path(".ultrapar")
 OUT_OPTION = "--ultrapar-out"
 LATEST = "latest"
-LOCK_NAME = "run.lock"
 COMPACT_LOCK_NAME = "compact.lock"
 """Held by who makes the tables: a process of its own that may outlive the run's."""
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe that has a lock's name is not waited for."""
 JOURNAL_NAME = "journal"
 SUMMARY_FILE = "summary.json"
 """Holds the `RunSummary`; written last of all tables, and as a new file each time."""
 
 
-_UNBEGUN = frozenset(
-    {
-        LOCK_NAME,
-        JOURNAL_NAME,
-        CASES_NAME,
-        COMING_NAME,
-        CLAIMED_NAME,
-        RECOVERED_NAME,
-        CLOCKS_NAME,
-    }
+_UNBEGUN = (
+    CASES_NAME,
+    COMING_NAME,
+    CLAIMED_NAME,
+    RECOVERED_NAME,
+    CLOCKS_NAME,
+    MANIFEST_NAME,
+    SPENDING_FILE,
 )
-"""What a run leaves that never got as far as its first episode."""
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""A pipe that has a lock's name is not waited for."""
-
-
-class _Holder(msgspec.Struct, frozen=True):
-    """What stands in the lock file: which run this directory belongs to, and who had it last."""
-
-    run_id: str
-    pid: int
+"""What a run leaves, beside lock and journal, that never got as far as its first episode."""
 
 
 def new_run_id(now: datetime) -> str:
     """`<UTC time>-<six hex digits>`."""
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-
-
-def mark_as_run(path: Path, run_id: str) -> None:
-    """Let a directory that holds all files of a run be known as one; the last step of making it.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with os.fdopen(os.open(path / LOCK_NAME, flags, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(_Holder(run_id, os.getpid())) + b"\n")
 
 
 class RunDirectory:
@@ -141,7 +122,8 @@ class RunDirectory:
                     " name an empty or a new directory"
                 )
                 raise ConfigError(msg)
-            others = frozenset(entry.name for entry in path.iterdir()) - _UNBEGUN
+            others = frozenset(entry.name for entry in path.iterdir())
+            others -= {LOCK_NAME, JOURNAL_NAME, *_UNBEGUN}
             lock_fd = _lock(path, option)
             try:
                 _refuse_earlier_run(path, option, can_be_finished=can_be_finished)
@@ -165,8 +147,8 @@ class RunDirectory:
                 raise ConfigError(msg)
             lock_fd = _lock(path)
             try:
-                holder = _read_holder(path)
-                run_id = holder.run_id if holder is not None else path.name
+                holder = read_holder(path)
+                run_id = holder.run_id if holder is not None else _named_by_manifest(path)
                 _prepare(path, lock_fd, run_id)
             except BaseException:
                 os.close(lock_fd)
@@ -258,15 +240,6 @@ def in_use(run: Path) -> bool:
             return False
     except ConfigError:
         return True
-
-
-def run_id_of(path: Path) -> str | None:
-    """Id of the run that a directory belongs to; None where it is none, or a symbolic link."""
-    lock = path / LOCK_NAME
-    if path.is_symlink() or lock.is_symlink():
-        return None
-    holder = _read_holder(path)
-    return None if holder is None else holder.run_id
 
 
 def remove_run(run: Path, seen_at: datetime) -> None:
@@ -437,18 +410,23 @@ def _lock(path: Path, option: str = OUT_OPTION) -> int:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock_fd)
-        holder = _read_holder(path)
+        holder = read_holder(path)
         who = "another process" if holder is None else f"the run with process id {holder.pid}"
         msg = f"{path} is in use by {who}; wait for its end or use another {option}"
         raise ConfigError(msg) from None
     return lock_fd
 
 
-def _read_holder(path: Path) -> _Holder | None:
+class _Named(msgspec.Struct):
+    run_id: str
+
+
+def _named_by_manifest(path: Path) -> str:
+    """The run's id where its lock was damaged; its directory had that for a name."""
     try:
-        return msgspec.json.decode(read_file(path / LOCK_NAME), type=_Holder)
+        return msgspec.json.decode(read_file(path / MANIFEST_NAME), type=_Named).run_id
     except (OSError, *NOT_THAT_JSON):
-        return None
+        return path.name
 
 
 def _refuse_earlier_run(path: Path, option: str, *, can_be_finished: bool) -> None:
@@ -460,7 +438,7 @@ def _refuse_earlier_run(path: Path, option: str, *, can_be_finished: bool) -> No
             f"{finish if can_be_finished else ''}"
         )
         raise ConfigError(msg)
-    for name in (CASES_NAME, COMING_NAME, CLAIMED_NAME, RECOVERED_NAME, CLOCKS_NAME):
+    for name in _UNBEGUN:
         (path / name).unlink(missing_ok=True)
 
 
@@ -468,8 +446,7 @@ def _prepare(path: Path, lock_fd: int, run_id: str) -> None:
     (path / JOURNAL_NAME).mkdir(mode=0o700, exist_ok=True)
     sweep_temporaries(path)
     sweep_temporaries(path / PARTS_NAME)
-    os.ftruncate(lock_fd, 0)
-    os.pwrite(lock_fd, msgspec.json.encode(_Holder(run_id, os.getpid())) + b"\n", 0)
+    write_holder(lock_fd, run_id)
 
 
 def _point_latest(parent: Path, path: Path) -> None:

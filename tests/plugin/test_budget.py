@@ -240,6 +240,36 @@ def test_killed_run_has_spent_what_was_in_flight(project):
     assert before <= sum(read_spending(spending).values()) <= budget * UNITS
 
 
+def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_is_sent(project):
+    """As reserved: a request that got no answer may have been billed."""
+    prompts = write(project, 8)
+    project.server.weather = lambda asked: WORDS["drop"] if asked.words.endswith(" 7") else None
+    assert project.run("-n0", "--ultrapar-budget=1", "--ultrapar-max-attempts=1").ret == 1
+    project.server.weather = lambda asked: None
+    spending = project.directory / "spending.log"
+    spent, whole = sum(read_spending(spending).values()), spending.read_text()
+    assert cost_of(prompts) < spent
+    # What is left would do if a digit of the largest reservation were believed.
+    resume = ("-n0", "-q", "--ultrapar-resume=latest", f"--ultrapar-budget={spent / UNITS:.12f}")
+    run_id = project.directory.resolve().name
+    for content, said in (
+        (None, "spending.log is missing: what the run has spent of its budget cannot be known"),
+        (whole.replace(run_id, "other", 1), "spending.log is damaged: what the run has spent"),
+        ("", "spending.log is damaged: what the run has spent of its budget cannot be known"),
+    ):
+        spending.unlink() if content is None else spending.write_text(content)
+        refused = project.run(*resume)
+        assert refused.ret == 4
+        assert said in refused.stderr.str()
+    spending.write_text(re.sub(r"(reserve 8 )\d", r"\g<1>0", whole))
+    again = project.run(*resume)
+    assert again.ret == 1
+    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: what cannot be read there*"])
+    assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
+    assert len(project.server.prompts) == 8
+    assert sum(read_spending(spending).values()) == spent
+
+
 KILLS = """
 import os, signal
 import pytest
@@ -296,7 +326,9 @@ def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     budget = f"{spent / UNITS + 0.000001:.9f}"
     again = project.run("-n0", "--ultrapar-budget", budget, "--ultrapar-resume", "latest")
     assert again.ret == 1
-    again.stdout.fnmatch_lines(["*the run began without a budget*1 request whose cost is not*"])
+    again.stdout.fnmatch_lines(
+        ["*the run had sessions without a budget*1 request whose cost is not*"]
+    )
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 10
 

@@ -352,5 +352,8 @@ def test_new_place_is_named(project, tmp_path, monkeypatch):
     project.write_pool(key=", rpd = 9")
     project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
     said = f"*no saved count in {tmp_path / 'state'}*"
-    project.run("-n0").stdout.fnmatch_lines([said])
+    project.run("-n0", "-q").stdout.fnmatch_lines([f"*WARNING: {said[1:]}"])
     project.run("-n0").stdout.no_fnmatch_line(said)
+    (counted,) = (tmp_path / "state").glob("*.day")
+    counted.unlink()
+    project.run("-n0", "-q").stdout.fnmatch_lines([said])

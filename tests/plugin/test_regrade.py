@@ -206,7 +206,7 @@ def test_records_that_cannot_be_read_are_said(project):
     segment.write_bytes(b"".join(lines))
     done = regrade(project, run)
     done.stdout.fnmatch_lines(
-        [f"*1 record in the journal of {run} cannot be used and is left out, the first in *"]
+        [f"*the journal of {run} has 1 gap; what stood there is left out, the first in *"]
     )
     assert project.outcomes()["test_it[m-say a-r0]"] == "infra"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.broker.budget import Budgets, SpendingFile, read_spending, spent_by_limit
+from pytest_ultrapar.broker.budget import (
+    ALL_LANES,
+    Budgets,
+    SpendingFile,
+    look_at_spending,
+    read_spending,
+    spent_by_limit,
+)
 from pytest_ultrapar.broker.protocol import BUDGET, Feedback
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
@@ -373,25 +381,59 @@ def begun(path: Path) -> SpendingFile:
     return file
 
 
-def test_file_cut_anywhere_says_no_less_than_was_spent_by_what_is_whole(tmp_path):
-    """A line that is cut says nothing: `settle 2 4` of `settle 2 456` would be another sum."""
+def test_file_changed_anywhere_says_no_less_than_was_spent_or_is_refused(tmp_path):
+    """Cut, and with any line missing, doubled or with another digit; a next session goes on."""
     path = tmp_path / "spending.log"
     begun(path).close()
     whole = path.read_bytes()
-    said = [{"p/a/k": 7}, {"p/a/k": 107}, {"p/a/k": 107, "q/b/k": 1000}]
-    said += [{"p/a/k": 37, "q/b/k": 1000}, {"p/a/k": 37, "q/b/k": 456}]
-    found = [{}]
-    for at in range(len(whole) + 1):
-        path.write_bytes(whole[:at])
-        again = SpendingFile(path)
-        if again.spent != found[-1]:
-            found.append(again.spent)
-        before = again.spent.get("p/a/k", 0)
+    true = {"p/a/k": 37, "q/b/k": 456}
+    assert read_spending(path) == true
+    lines = whole.split(b"\n")
+    damaged = [whole[:at] for at in range(len(whole))]
+    for at, line in enumerate(lines):
+        damaged.append(b"\n".join(lines[:at] + lines[at + 1 :]))
+        damaged.append(b"\n".join([*lines[: at + 1], *lines[at:]]))
+        damaged += [
+            b"\n".join([*lines[:at], changed, *lines[at + 1 :]])
+            for found in re.finditer(rb"\d|;", line)
+            if (changed := line[: found.start()] + b"1" + line[found.end() :]) != line
+        ]
+    n_refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            again = SpendingFile(path)
+        except ResultsError:
+            n_refused += 1
+            continue
+        spent = again.spent
+        assert spent.get(ALL_LANES, 0) >= 493 or all(spent[lane] >= n for lane, n in true.items())
         again.reserved(2, "p/a/k", 5)
         again.settled(2, 1)
         again.close()
-        assert read_spending(path).get("p/a/k") == before + 1, at
-    assert found == [{}, *said]
+        found = look_at_spending(path)
+        assert found.spent == {**spent, "p/a/k": spent.get("p/a/k", 0) + 1}
+        assert not found.trouble
+    # Those whose first line is not what it was.
+    assert n_refused <= len(lines[0]) + 40
+
+
+def test_killed_between_a_line_and_the_sum_the_file_is_whole(tmp_path, monkeypatch):
+    path = tmp_path / "spending.log"
+    file = begun(path)
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    file.reserved(3, "p/a/k", 2000)
+    found = look_at_spending(path)
+    assert (found.spent, found.trouble) == ({"p/a/k": 2037, "q/b/k": 456}, "")
+
+
+def test_file_of_an_earlier_version_goes_on_with_checksums(tmp_path):
+    path = tmp_path / "spending.log"
+    old = "\nbegin;\nreserve 1 100 p/a/k;\nsettle 1 30;\nreserve 2 5 q/b/k;\nsettle 2"
+    path.write_text(old)
+    SpendingFile(path, run_id="r1").close()
+    found = look_at_spending(path)
+    assert found == ({"p/a/k": 30, "q/b/k": 5}, "r1", "", True)
 
 
 @pytest.mark.parametrize("n_written", [0, 1, 9, 11])

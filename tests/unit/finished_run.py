@@ -13,7 +13,7 @@ from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
-from pytest_ultrapar.store.cases_file import suite_digest, write_cases
+from pytest_ultrapar.store.cases_file import cases_digest, suite_digest, write_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory
@@ -101,6 +101,7 @@ def make_run(path, cases, **fields):
         "repeats": 1,
         "n_planned": len(cases),
         "suite_digest": suite_digest(cases),
+        "cases_digest": cases_digest(run.path),
         "pool_lanes": (LANE,),
         "summary_by": ("model", "flaw"),
         **fields,

@@ -257,7 +257,6 @@ def test_compare_shows_the_cost_unless_currencies_differ(tmp_path):
             tmp_path / str(number),
             tokens_out=tokens_out,
             currency=currency,
-            run_id=f"run{number}",
             ended_at=NOW,
         )
         compact(run.path)

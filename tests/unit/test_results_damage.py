@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
 import msgspec
 import pyarrow.parquet as pq
@@ -10,8 +12,15 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.browse.run_cases import read_run_cases
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.merge.merging import merge
+from pytest_ultrapar.store.cases_file import iter_plan, read_cases
 from pytest_ultrapar.store.journal import Damage, frame, largest_sizes, segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.recovered import recover
+from pytest_ultrapar.store.regraded import take_episodes
+from pytest_ultrapar.store.run_directory import RunDirectory
 from pytest_ultrapar.store.tables import EPISODE_COLUMNS
 from tests.unit.finished_run import NOW, episode, grade, run_of_seven, write_journal
 
@@ -106,3 +115,84 @@ def test_compact_goes_on_after_an_episode_of_another_version(run):
     assert summary.statistics.n_final == 7
     assert [damage.segment for damage in summary.damage] == ["w-gw7-1-0.jsonl"]
     assert "another version" in summary.damage[0].reason
+
+
+@pytest.mark.parametrize("how", ["beside its own", "at the end of one"])
+def test_records_of_another_run_are_named_and_left_out_by_all_readers(run, tmp_path, how):
+    other = run_of_seven(tmp_path / "other")
+    write_journal(other, "gw5", episode(6, 70.0, 71.0), grade(6, "unsolved", at_s=90.0))
+    before = compact(run.path)
+    rows = rows_by_case(run)
+    own = segments(run.journal)
+    (foreign,) = other.journal.glob("w-gw5-*")
+    if how == "beside its own":
+        shutil.copy(foreign, run.journal)
+        damaged, at = run.journal / foreign.name, 0
+    else:
+        damaged, at = own[0], own[0].stat().st_size
+        with damaged.open("ab") as file:
+            file.write(foreign.read_bytes())
+    why = f"it is of run {other.run_id}, and this is run {run.run_id}"
+    gap = Damage(damaged.name, at, foreign.stat().st_size, why)
+
+    after = compact(run.path)
+    assert (after.damage, rows_by_case(run)) == ([gap], rows)
+    assert after.statistics == before.statistics
+    assert read_run_cases(run.path).damage == (gap,)
+    assert "case6" not in recover(run.path)[0]
+    assert recover(run.path)[2] == [gap]
+
+    made = merge([str(run.path)], tmp_path / "merged", NOW)
+    assert "case6" not in rows_by_case(RunDirectory(made.directory, "", -1))
+    assert [why.partition(",")[0] in one.reason for one in made.summary.damage] == [True]
+    again = RunDirectory.create(tmp_path / "again", NOW)
+    assert take_episodes(run.path, again.path)[1] == [gap]
+    assert all(again.run_id.encode() in path.read_bytes() for path in segments(again.journal)[:1])
+    again.close()
+
+
+def test_segments_that_do_not_say_their_run_are_of_an_earlier_version_and_count(run):
+    own = segments(run.journal)
+    rows = compact(run.path) and rows_by_case(run)
+    for path in own:
+        path.write_bytes(path.read_bytes().partition(b"\n")[2])
+    assert compact(run.path).damage == []
+    assert rows_by_case(run) == rows
+
+
+def test_cases_that_are_not_those_of_the_manifest_are_refused(run):
+    path = run.path / "cases.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"level":1', b'"level":7', 1))
+    for read in (read_cases, lambda run_dir: list(iter_plan(run_dir)), compact, read_run_cases):
+        with pytest.raises(ResultsError, match=r"is not the one that manifest\.json names"):
+            read(run.path)
+    path.write_bytes(whole)
+    assert len(read_cases(run.path)) == len(list(iter_plan(run.path))) == 7
+    # A session that was killed before it wrote the manifest, and one of an earlier version.
+    write_manifest(run.path, msgspec.structs.replace(read_manifest(run.path), cases_digest=""))
+    path.write_bytes(whole.replace(b'"level":1', b'"level":7', 1))
+    assert read_cases(run.path)[0].params["level"] == 7
+
+
+def test_manifest_and_summary_that_were_changed_are_refused(run, tmp_path):
+    compact(run.path)
+    for name, field in (("manifest.json", rb'"seed": \d'), ("summary.json", rb'"n_planned":\d')):
+        path = run.path / name
+        whole = path.read_bytes()
+        found = re.search(field, whole)
+        path.write_bytes(whole[: found.end() - 1] + b"9" + whole[found.end() :])
+        with pytest.raises((ConfigError, ResultsError), match=r"damaged: its checksum is wrong"):
+            find_measured_run(str(run.path))
+        path.write_bytes(whole)
+    other = run_of_seven(tmp_path / "other")
+    shutil.copy(other.path / "manifest.json", run.path)
+    with pytest.raises(ResultsError, match=f"is of run {other.run_id}, and run.lock beside it"):
+        read_manifest(run.path)
+
+
+def test_damaged_lock_costs_a_run_not_its_name(run):
+    (run.path / "run.lock").write_bytes(b"")
+    again = RunDirectory.open_existing(run.path)
+    again.close()
+    assert again.run_id == run.run_id

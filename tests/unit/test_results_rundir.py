@@ -278,6 +278,13 @@ def test_cases_that_come_are_read_while_they_come_after_a_crash_and_at_the_end(t
     with (killed / "cases.jsonl").open("ab") as file:
         file.write(b'{"index": 1, "ca')
     assert read_cases(killed) == [a]
+    path = killed / "cases.jsonl"
+    whole, _, _ = path.read_bytes().partition(b"\n")
+    path.write_bytes(whole[18:] + b"\n")
+    assert read_cases(killed) == [a], "of an earlier version"
+    path.write_bytes(whole.replace(b'"index":0', b'"index":1') + b"\n")
+    with pytest.raises(ResultsError, match="is damaged in line 1"):
+        read_cases(killed)
 
 
 def test_suite_digest_depends_on_the_cases_and_not_on_their_order():

@@ -20,7 +20,8 @@ from pytest_ultrapar.browse.run_folder import FoundRun
 from pytest_ultrapar.browse.run_lines import size
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
-from pytest_ultrapar.store.run_directory import LOCK_NAME, RunDirectory, remove_run
+from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
+from pytest_ultrapar.store.run_lock import LOCK_NAME
 from tests.unit.compared_runs import write_run
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
