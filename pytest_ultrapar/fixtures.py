@@ -31,8 +31,7 @@ def llm(model: str) -> object:
     return _OutOfReach("llm")
 
 
-@pytest.fixture
-def model(request: pytest.FixtureRequest) -> str:
+def _model(request: pytest.FixtureRequest) -> str:
     """The model's name, parametrised over the pool's models (see --ultrapar-model)."""
     param = getattr(request, "param", None)
     if not isinstance(param, str):
@@ -45,6 +44,11 @@ def model(request: pytest.FixtureRequest) -> str:
             )
         raise pytest.UsageError(msg)
     return param
+
+
+# The mark by which collection knows ours from a suite's own fixture of the same name.
+_model.__ultrapar__ = "model"  # type: ignore[attr-defined]
+model = pytest.fixture(name="model")(_model)
 
 
 @pytest.fixture
@@ -64,7 +68,3 @@ def ultrapar_repeat(request: pytest.FixtureRequest) -> int:
     """The repetition number of the case, from 0 (see --ultrapar-repeats)."""
     param = getattr(request, "param", 0)
     return param if isinstance(param, int) else 0
-
-
-# The mark by which collection knows ours from a suite's own fixture of the same name.
-model._get_wrapped_function().__ultrapar__ = "model"  # type: ignore[attr-defined]  # noqa: SLF001

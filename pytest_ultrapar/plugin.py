@@ -67,8 +67,9 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
         msg = "--ultrapar-plan needs --ultrapar-pool FILE (or ini ultrapar_pool)"
         raise pytest.UsageError(msg)
     if _has_workers(config):
-        from pytest_ultrapar.session import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
+        from pytest_ultrapar.session import relied_on, xdist_options  # noqa: PLC0415 - needed with workers only
 
+        relied_on.look_up(workers=True)
         with usage_errors():
             xdist_options.refuse(config)
         config.stash[_planned_workers_key] = xdist_options.n_workers(config)
@@ -124,10 +125,12 @@ def _coordinate(config: pytest.Config) -> None:
 
     # Before the imports below: they make enough containers for many collections.
     garbage.collect_seldom(config)
-    from pytest_ultrapar.session import internals, process, selection  # noqa: PLC0415
+    from pytest_ultrapar.session import relied_on  # noqa: PLC0415
+
+    relied_on.look_up(workers=_has_workers(config))
+    from pytest_ultrapar.session import process, selection  # noqa: PLC0415
     from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
 
-    internals.check()
     _refuse(config)
     settled, pool = process.settings(config)
     _cut(config)

@@ -1,6 +1,7 @@
-"""Every reliance on the internals of pytest, in one place; those on xdist's are in `workers/`.
+"""Every use of the internals of pytest; those of xdist are used in `workers/`.
 
-Names are those of pytest 9.2.
+`relied_on` lists their names and is asked before this module is imported. Names are those of
+pytest 9.2.
 """
 
 from __future__ import annotations
@@ -543,27 +544,6 @@ class _OutsideEpisodes(type):
 
     def __subclasscheck__(cls, category: type) -> bool:
         return is_outside_episodes() and issubclass(category, cls.meant)
-
-
-def check() -> None:
-    """Fail early and clearly where a later pytest lacks what this module relies on.
-
-    Raises:
-        pytest.UsageError: Naming what is missing and the releases that are known to work.
-    """
-    relied_on: list[tuple[Any, str]] = [
-        (pytest.Item, "listchain"),
-        (DirectParamFixtureDef, "execute"),
-        (runner, "_update_current_test_var"),
-        (marked_warnings, "parse_warning_filter"),
-    ]
-    for owner, name in relied_on:
-        if not hasattr(owner, name):
-            msg = (
-                f"pytest {pytest.__version__} has no {owner.__name__}.{name}, which "
-                "pytest-ultrapar relies on; known to work: pytest 9.2"
-            )
-            raise pytest.UsageError(msg)
 
 
 def around_open_terminal(

@@ -1,0 +1,32 @@
+"""A release of pytest or xdist without what we rely on: a sentence with a pool, nothing without."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import SUITE
+
+BREAKER = """
+import _pytest.skipping, xdist.report
+
+def pytest_configure(config):
+    for module, name in (({module}, "{name}"),):
+        delattr(module, name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "module", "name"),
+    [
+        ((), "_pytest.skipping", "evaluate_skip_marks"),
+        (("-n1",), "xdist.report", "report_collection_diff"),
+    ],
+)
+def test_missing_name_ends_a_run_and_harms_no_other(project, monkeypatch, options, module, name):
+    project.pytester.makepyfile(test_suite=SUITE + "def test_it(answer): pass\n")
+    monkeypatch.delattr(f"{module}.{name}")
+    result = project.pytester.runpytest_inprocess("--ultrapar-pool=pool.toml", *options)
+    assert result.ret == 4
+    assert f"{module}.{name}, which a run of pytest-ultrapar" in result.stderr.str()
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    assert not project.server.prompts
