@@ -8,6 +8,7 @@ the directory the old one may be back.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from typing import TYPE_CHECKING, TypeVar
@@ -176,6 +177,16 @@ def check_private(directory: Path) -> None:
     if not is_ours or found.st_mode & 0o077:
         why = "it must be a directory of yours with mode 0700, and no link"
         raise OSError(errno.EACCES, why, str(directory))
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 (hex) of a file.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_path(path: Path) -> None:

@@ -38,6 +38,7 @@ from pytest_ultrapar.analysis.statistics import (
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import (
     TEMPORARY_SUFFIX,
+    digest_of,
     sweep_temporaries,
     with_checksum,
     write_whole,
@@ -163,6 +164,7 @@ def compact(
         merged=manifest.merged,
         damage=history.damage,
         files=[*names, SUMMARY_FILE],
+        digests={one.name: digest_of(one) for one in (*paths, *histories)},
         **msgspec.structs.asdict(made),
     )
     nothing_ran = benchmark is None and manifest.resumed

@@ -11,6 +11,7 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import (
     NOT_THAT_JSON,
+    digest_of,
     is_changed,
     open_file,
     read_file,
@@ -313,8 +314,7 @@ def cases_digest(directory: Path) -> str:
     """
     path = directory / CASES_NAME
     try:
-        with open_file(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of(path)
     except FileNotFoundError:
         return ""
     except OSError as error:

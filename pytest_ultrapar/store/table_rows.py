@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import open_file
-from pytest_ultrapar.store.run_lock import read_holder
+from pytest_ultrapar.publish import NOT_THAT_JSON, digest_of, open_file, read_file
+from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.store.tables import COLUMNS, Column, Spent
 
 if TYPE_CHECKING:
@@ -37,17 +37,16 @@ def read_rows(
             None: all rows. `columns` must have `case_id`.
 
     Raises:
-        ResultsError: There is no such table, it cannot be read, or it is another run's.
+        ResultsError: There is no such table, it cannot be read, or is not as it was written.
     """
-    holder = read_holder(run_dir)
-    run_id = None if holder is None else holder.run_id
     path, lines = run_dir / f"{name}.parquet", run_dir / f"{name}.jsonl"
     try:
         if path.exists():
-            open_file(path).close()
-            return _parquet_rows(path, columns, beginning, of_cases, run_id)
+            _refuse_another(path)
+            return _parquet_rows(path, columns, beginning, of_cases)
         if lines.exists():
-            rows = _json_rows(lines, _row_type(name, columns), columns, beginning, run_id)
+            _refuse_another(lines)
+            rows = _json_rows(lines, _row_type(name, columns), columns, beginning)
             return [row for row in rows if of_cases is None or row["case_id"] in of_cases]
     except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
         # The last two are what pyarrow says of a column of a type that it cannot read.
@@ -57,19 +56,35 @@ def read_rows(
     raise ResultsError(msg)
 
 
-def _refuse_another(found: Collection[str], run_id: str | None) -> None:
-    others = {*found} - {run_id}
-    if run_id is not None and others:
-        msg = f"it is of run {others.pop()}, and this is run {run_id}"
+class _Named(msgspec.Struct):
+    """What the summary says of its tables; nothing in earlier versions."""
+
+    digests: dict[str, str] = {}
+
+
+def _refuse_another(path: Path) -> None:
+    """Compare a table with the one that the run's summary was made with.
+
+    Raises:
+        ValueError: It is another: nothing tells that of JSON, or of Parquet's last part.
+        OSError: It cannot be read.
+    """
+    try:
+        summary = read_file(path.parent / SUMMARY_FILE)
+        named = msgspec.json.decode(summary, type=_Named).digests.get(path.name)
+    except (FileNotFoundError, *NOT_THAT_JSON):
+        # Who needs the summary says so.
+        return
+    if named is not None and named != digest_of(path):
+        msg = (
+            f"{path.name} is not the one that {SUMMARY_FILE} names by its digest: it was changed, or "
+            "the run was killed as it ended; make both again (--ultrapar-resume)"
+        )
         raise ValueError(msg)
 
 
 def _parquet_rows(
-    path: Path,
-    columns: Sequence[str],
-    beginning: str | None,
-    of_cases: Collection[str] | None,
-    run_id: str | None,
+    path: Path, columns: Sequence[str], beginning: str | None, of_cases: Collection[str] | None
 ) -> list[dict[str, Any]]:
     import pyarrow as pa  # noqa: PLC0415 - heavy, and those who lead a run import this file
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -86,8 +101,7 @@ def _parquet_rows(
         # half as much memory.
         seen: dict[str, str] = {}
         rows: list[dict[str, Any]] = []
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[*names, "run_id"]):
-            _refuse_another(pc.unique(batch["run_id"]).to_pylist(), run_id)
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=names):
             kept = batch
             if wanted is not None:
                 kept = batch.filter(pc.is_in(batch["case_id"], value_set=wanted))
@@ -116,16 +130,11 @@ def _type_of(column: Column) -> Any:  # noqa: ANN401 - a type, as a struct's fie
 
 
 def _json_rows(
-    path: Path,
-    row_type: type[msgspec.Struct],
-    columns: Sequence[str],
-    beginning: str | None,
-    run_id: str | None,
+    path: Path, row_type: type[msgspec.Struct], columns: Sequence[str], beginning: str | None
 ) -> Iterator[dict[str, Any]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     with open_file(path) as file:
         for row in map(decode, file):
             msgspec.convert(row, row_type)
-            _refuse_another([row["run_id"]], run_id)
             more = {one: row[one] for one in row if beginning and one.startswith(beginning)}
             yield {one: row[one] for one in columns} | more

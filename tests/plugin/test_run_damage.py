@@ -94,7 +94,8 @@ class Judge:
         columns = [name for name in COLUMNS if name not in {"param.n", "param.prompt", "score.n"}]
         rows = read_rows(run, "results", columns, beginning="param.")
         scores = read_rows(run, "results", ["case_id"], beginning="score.")
-        return {row["case_id"]: row | score for row, score in zip(rows, scores, strict=True)}
+        by_case = {row["case_id"]: row for row in scores}
+        return {row["case_id"]: row | by_case.get(row["case_id"], {}) for row in rows}
 
     def compare(self, rows, said: str, *, asked_again: bool) -> list[str]:
         """What is wrong with rows that were made of a damaged run."""

@@ -366,7 +366,7 @@ def _damage(run: Path, what: str) -> None:
         ("no table", "base has no results"),
         ("torn table", "cannot read the results of"),
         ("flipped byte", "cannot read the results of"),
-        ("table of another run", ": it is of run "),
+        ("table of another run", "is not the one that summary.json names by its digest"),
         ("summary of another run", "holds files of different runs"),
         ("no cases", "cannot read the planned cases"),
     ],

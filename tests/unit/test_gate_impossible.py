@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar import cli
-from tests.unit.finished_run import NOW
+from tests.unit.finished_run import NOW, without_digests
 from tests.unit.two_runs import run_of
 
 PART = {
@@ -100,6 +100,7 @@ def test_impossible_time_of_a_case_is_refused(tmp_path, capsys, column, value):
     values = [value, *table[column].to_pylist()[1:]]
     at = table.column_names.index(column)
     pq.write_table(table.set_column(at, table.field(at), pa.array(values, pa.float64())), file)
+    without_digests(path)
     code, out, err = gate(capsys, path, "latency.p95<=10s")
     assert (code, out) == (4, "")
     assert f"{column} of case " in err

@@ -48,6 +48,7 @@ from tests.unit.finished_run import (
     make_run,
     run_of_repetitions,
     run_of_seven,
+    without_digests,
     write_journal,
 )
 
@@ -616,6 +617,7 @@ def test_tables_of_json_with_other_values_are_named(tmp_path, capsys, name, colu
     path = found.path / f"{name}.jsonl"
     rows = [json.loads(line) | {column: value} for line in path.read_text().splitlines()]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    without_digests(found.path)
     assert main(["report", str(found.path)]) == 4
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"ultrapar report: error: cannot read the {name} of {found.path}: ")

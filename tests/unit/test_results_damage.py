@@ -21,6 +21,7 @@ from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import recover
 from pytest_ultrapar.store.regraded import take_episodes
 from pytest_ultrapar.store.run_directory import RunDirectory
+from pytest_ultrapar.store.table_rows import read_rows as read_table
 from pytest_ultrapar.store.tables import EPISODE_COLUMNS
 from tests.unit.finished_run import NOW, episode, grade, run_of_seven, write_journal
 
@@ -79,6 +80,21 @@ def test_compact_counts_a_record_that_is_there_twice_once_and_says_so(run):
     (damage,) = twice.damage
     assert (damage.segment, damage.offset, damage.length) == ("w-gw7-1-0.jsonl", 0, len(ended))
     assert f"repeats the episode in {path.name} at byte" in damage.reason
+
+
+@pytest.mark.parametrize("storage", ["json", "parquet"])
+def test_table_that_is_not_as_it_was_written_is_refused(run, storage):
+    """Of JSON nothing else tells it, and of Parquet the last part has no checksum."""
+    manifest = msgspec.structs.replace(read_manifest(run.path), storage_format=storage)
+    write_manifest(run.path, manifest)
+    compact(run.path)
+    path = run.path / {"json": "results.jsonl", "parquet": "results.parquet"}[storage]
+    whole = path.read_bytes()
+    assert len(read_table(run.path, "results", ["outcome"])) == 6
+    for changed in (whole.replace(b"solved", b"sol3ed", 1), whole[:-12] + b"~" + whole[-11:]):
+        path.write_bytes(changed)
+        with pytest.raises(ResultsError, match=r"is not the one that summary\.json names"):
+            read_table(run.path, "results", ["outcome"])
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "shorter", "as it was", "longer"])

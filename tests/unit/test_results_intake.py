@@ -23,8 +23,8 @@ TABLES = ("results", "attempts", "transcripts")
 
 
 def made(run, begun=None):
-    """Summary and tables, whole."""
-    summary = compact(run.path, begun=begun)
+    """Summary and tables, whole; files of the same rows may differ in their groups."""
+    summary = msgspec.structs.replace(compact(run.path, begun=begun), digests={})
     return summary, {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES}
 
 
@@ -32,7 +32,7 @@ def anew(run):
     """The same of a copy, by a compaction that sees the journal for the first time."""
     copy = run.path.with_name("copy")
     shutil.copytree(run.path, copy)
-    summary = compact(copy)
+    summary = msgspec.structs.replace(compact(copy), digests={})
     tables = {name: pq.read_table(copy / f"{name}.parquet") for name in TABLES}
     shutil.rmtree(copy)
     return summary, tables
@@ -144,7 +144,7 @@ def test_process_that_follows_a_run_has_all_that_was_written_before_its_end(run)
     process.follow()
     for _ in growing(run, random.Random(1)):
         pass
-    assert process.compact() == expected[0]
+    assert msgspec.structs.replace(process.compact(), digests={}) == expected[0]
     assert {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES} == expected[1]
 
 

@@ -54,6 +54,7 @@ def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
     said = []
     sliced = compact(tmp_path / "b", lambda *at: said.append(at))
     assert known(tmp_path / "b") == known(run)
-    assert msgspec.structs.asdict(sliced) == msgspec.structs.asdict(whole)
+    # Files of the same rows in groups of other sizes.
+    assert msgspec.structs.replace(sliced, digests={}) == msgspec.structs.replace(whole, digests={})
     assert said[-1] == (sliced.statistics.n_planned,) * 2
     assert case(99).case_id in {row["case_id"] for row in known(run)[0]["attempts"]}
