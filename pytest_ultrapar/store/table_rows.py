@@ -77,8 +77,8 @@ def _refuse_another(path: Path) -> None:
         return
     if named is not None and named != digest_of(path):
         msg = (
-            f"{path.name} is not the one that {SUMMARY_FILE} names by its digest: it was changed, or "
-            "the run was killed as it ended; make both again (--ultrapar-resume)"
+            f"{path.name} is not the one that {SUMMARY_FILE} names by its digest: it was changed, "
+            "or the run was killed as it ended; make both again (--ultrapar-resume)"
         )
         raise ValueError(msg)
 
