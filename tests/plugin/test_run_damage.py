@@ -37,7 +37,7 @@ async def answer(llm, prompt, n) -> str:
     return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=100)).text
 
 @pytest.mark.parametrize(("n", "prompt"), {cases!r})
-def test_it(answer, n, grade): grade("solved", n=n)
+def test_it(answer, n, grade): grade("{outcome}", n=n)
 """
 COLUMNS = ("case_id", "suite", "model", "param.n", "param.prompt", "outcome", "score.n", "cost")
 KINDS = ("bit", "byte", "cut", "foreign", "missing", "doubled")
@@ -197,11 +197,13 @@ class Judge:
         return wrong
 
 
-def made(project, seed: int) -> Path:
+def made(project, seed: int, outcome: str = "solved") -> Path:
     """A run whose last case got no answer; what it may have cost counts."""
     draw = random.Random(seed)
     cases = [(n, f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}") for n in range(8)]
-    project.pytester.path.joinpath("test_suite.py").write_text(SUITE.format(cases=cases))
+    project.pytester.path.joinpath("test_suite.py").write_text(
+        SUITE.format(cases=cases, outcome=outcome)
+    )
     project.server.weather = lambda asked: WORDS["drop"] if asked.words.endswith(" 7") else None
     project.run(
         "-n0", "--ultrapar-budget=1", "--ultrapar-max-attempts=1", f"--ultrapar-seed={seed}"
@@ -229,8 +231,11 @@ def test_damaged_files_of_a_run(project, capfd):
     )
     # Enough for two requests more, if nothing of what was spent is forgotten.
     budget = judge.spent + 2 * PRICE.cost(60, 100)
+    # The same cases with other grades: those of its journal would count, as they are later.
+    (foreign,) = (made(project, 1, "unsolved") / "journal").iterdir()
+    suite = project.pytester.path / "test_suite.py"
+    suite.write_text(suite.read_text().replace("unsolved", "solved"))
     counts = {}
-    (foreign,) = (other / "journal").iterdir()
     for name in [*files(run), "journal/foreign"]:
         draw = random.Random(name)
         for number in range(N_DAMAGES):
