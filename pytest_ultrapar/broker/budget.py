@@ -184,6 +184,10 @@ class Cases:
         self._seen: dict[str, dict[str, tuple[High, High]]] = {}
         self._dearest: dict[str, float] = {}
 
+    def way(self, lane: Lane) -> Way:
+        """The budgets above a lane: cases of one model begin alike on all lanes below the same."""
+        return self._ways[lane.lane_id]
+
     def begin(self, case_id: str, lane: Lane) -> None:
         """A case has its first lease; an empty id is no case's."""
         if case_id:

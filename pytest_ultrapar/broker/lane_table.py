@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Group
-    from pytest_ultrapar.broker.budget import Budgets
+    from pytest_ultrapar.broker.budget import Budgets, Way
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
@@ -156,7 +156,7 @@ class LaneTable:
         episode_timeout_s: How long an episode may last.
         days: What counts units per day, by limit.
         budgets: What counts money; None where nothing does.
-        short: Models and limits of lanes on which cases wait to begin until money is free.
+        short: Models and budgets of lanes on which cases wait to begin until money is free.
         in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
         progress: How it went so far with each model.
@@ -177,7 +177,7 @@ class LaneTable:
     ) -> None:
         self._wakes = wakes
         self.budgets = budgets
-        self.short: set[tuple[str, tuple[str, ...]]] = set()
+        self.short: set[tuple[str, Way]] = set()
         purses = {} if budgets is None else budgets.purses
         self.episode_timeout_s = episode_timeout_s
         self.idle: list[LimitState] = []
@@ -354,11 +354,12 @@ class LaneTable:
         if self.budgets is None:
             return lanes
         found: list[LaneState] = []
-        rich: set[tuple[str, tuple[str, ...]]] = set()
+        cases = self.budgets.cases
+        rich: set[tuple[str, Way]] = set()
         for lane in lanes:
-            key = lane.model.name, lane.lane.limits
+            key = lane.model.name, cases.way(lane.lane)
             # What is short stays so until a request or a case is over.
-            if key in rich or (key not in self.short and self.budgets.cases.may_begin(lane.lane)):
+            if key in rich or (key not in self.short and cases.may_begin(lane.lane)):
                 rich.add(key)
                 found.append(lane)
             else:

@@ -108,6 +108,7 @@ def _demand(
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()
     dearest: Counter[str] = Counter()
+    priced: set[object] = set()
     for worker in workers:
         for held in worker.leases.values():
             busy[held.lane.model.name] += 1
@@ -122,7 +123,10 @@ def _demand(
             model = waiting.model.name
             (openings if waiting.opens else busy)[model] += 1
             largest[model] = max(largest[model], waiting.request.tokens)
-            if waiting.lane_set.is_priced:
+            # Cases that begin on the same lanes are alike.
+            alike = waiting.lane_set if waiting.opens else waiting
+            if waiting.lane_set.is_priced and alike not in priced:
+                priced.add(alike)
                 for lane in waiting.lane_set.lanes:
                     needs = table.needs(lane, waiting.request)
                     dearest[model] = max([dearest[model], *needs.values()])
