@@ -498,7 +498,7 @@ class SpendingFile:
     with its CRC-32, and has its end of line in front and a semicolon behind: so one that a crash or
     a full disk cut is known by what it lacks, and the next one does not go on with it.
 
-    The first line, `spending RUN UNITS`, is written over after each other one: what is spent and
+    The first line, `spending RUN UNITS`, is written over with each other one: what is spent and
     reserved now. Where the lines come to less, some are lost, and the sum counts in their place.
 
     Attributes:
@@ -519,29 +519,23 @@ class SpendingFile:
             ResultsError: It cannot be read or written.
         """
         self._path = path
-        found = look_at_spending(path)
-        if found is not None:
-            run_id = found.run_id or run_id
-            if earlier is None and (found.trouble or not found.is_current):
-                earlier = found.spent
-        self._run_id = run_id or _UNKNOWN_RUN
-        self._total = 0
+        found = look_at_spending(path) or Spending({}, "", "", is_current=False)
+        self._run_id = found.run_id or run_id or _UNKNOWN_RUN
+        self.spent = dict(found.spent if earlier is None else earlier)
+        self._total = sum(self.spent.values())
+        self._open: dict[int, int] = {}
         try:
-            if earlier is not None or found is None:
+            if earlier is not None or found.trouble or not found.is_current:
                 # Whole or not at all: who finds the file takes its word for what was spent.
-                earlier = earlier or {}
-                self._total = sum(earlier.values())
-                lines = (_line(f"earlier {units} {lane}") for lane, units in earlier.items())
-                replace_content(path, b"".join((self._sum(), *lines)), temporary_for(path))
+                lines = [_line(f"earlier {units} {lane}") for lane, units in self.spent.items()]
+                content = b"".join((self._sum(self._total), *lines))
+                replace_content(path, content, temporary_for(path))
             flags = os.O_RDWR | os.O_CLOEXEC
             self._fd = os.open(path, flags | os.O_APPEND)
             # Linux appends what is written by the other one, wherever it should go.
             self._sum_fd = os.open(path, flags)
         except OSError as error:
             raise self._failed(error) from error
-        self.spent = read_spending(path)
-        self._total = sum(self.spent.values())
-        self._open: dict[int, int] = {}
         self._write("begin", 0)
 
     def reserved(self, lease_id: int, lane_id: str, units: int) -> None:
@@ -568,23 +562,29 @@ class SpendingFile:
         os.close(self._sum_fd)
 
     def _write(self, words: str, more: int) -> None:
+        """Append a line that changes the sum by `more`, and write the sum.
+
+        Killed between both, the lines come to more than the sum: with less none seems to be lost.
+        """
         rest, n_written = _line(words), 1
+        total = self._total + more
         try:
+            if more < 0:
+                os.pwrite(self._sum_fd, self._sum(total), 0)
             # What is left of a short write is tried again, for the reason.
             while rest and n_written:
                 n_written = os.write(self._fd, rest)
                 rest = rest[n_written:]
-            if not rest:
-                self._total += more
-                # After the line: killed between both, the lines come to what a lease may cost more.
-                os.pwrite(self._sum_fd, self._sum(), 0)
+            if more > 0 and not rest:
+                os.pwrite(self._sum_fd, self._sum(total), 0)
         except OSError as error:
             raise self._failed(error) from error
         if rest:
             raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        self._total = total
 
-    def _sum(self) -> bytes:
-        return _line(f"spending {self._run_id} {self._total:020}")[1:]
+    def _sum(self, total: int) -> bytes:
+        return _line(f"spending {self._run_id} {total:020}")[1:]
 
     def _failed(self, error: OSError) -> ResultsError:
         return ResultsError(f"{self._path}: what is spent cannot be kept: {error.strerror}")

@@ -418,11 +418,17 @@ def test_file_changed_anywhere_says_no_less_than_was_spent_or_is_refused(tmp_pat
     assert n_refused <= len(lines[0]) + 40
 
 
-def test_killed_between_a_line_and_the_sum_the_file_is_whole(tmp_path, monkeypatch):
+@pytest.mark.parametrize("second", ["pwrite", "write"])
+def test_killed_between_a_line_and_the_sum_the_file_is_whole(tmp_path, monkeypatch, second):
     path = tmp_path / "spending.log"
     file = begun(path)
-    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
-    file.reserved(3, "p/a/k", 2000)
+    if second == "write":
+        file.reserved(3, "p/a/k", 2000)
+    monkeypatch.setattr(os, second, lambda _, data, *__: len(data))
+    if second == "write":
+        file.settled(3, 1500)
+    else:
+        file.reserved(3, "p/a/k", 2000)
     found = look_at_spending(path)
     assert (found.spent, found.trouble) == ({"p/a/k": 2037, "q/b/k": 456}, "")
 
