@@ -116,6 +116,9 @@ class MaskedEvents:
         end = max(held.rfind(blank, start) for blank in _BLANK_LINES) + len(_BLANK_LINES[0])
         if end < len(_BLANK_LINES[0]):
             return b""
+        if held[end - 1 : end + 1] == b"\r\n":
+            # No event needs it, but readers that look for whole ends of lines wait for it.
+            end += 1
         events = bytes(held[:end])
         del held[:end]
         return self._masked_whole(events)

@@ -76,7 +76,9 @@ def _make_task(
 ) -> asyncio.Task[Any]:
     if current_output.get() is None:
         return EngineTask(coroutine, loop=loop, **options)
-    return asyncio.Task(Steps(coroutine), loop=loop, **options)
+    # What is no coroutine is refused there, in asyncio's words.
+    steps = Steps(coroutine) if asyncio.iscoroutine(coroutine) else coroutine
+    return asyncio.Task(steps, loop=loop, **options)
 
 
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:

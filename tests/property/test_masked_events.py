@@ -97,6 +97,12 @@ def test_key_in_events_of_a_character_each_is_masked_with_every_api(event):
     assert left == KEY[:LONGEST_PIECE] + "*** then"
 
 
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r"])
+def test_event_that_comes_in_one_piece_goes_on_in_one(end):
+    event = chat("text", end=end)
+    assert shown([event, event]) == [event, event, b""]
+
+
 def test_events_without_a_secret_stay_as_they_are():
     stream = chat("ends like sk-Can") + chat("yon, and on ") * 400 + b"data: [DONE]\n\n"
     assert b"".join(shown([stream[at : at + 7] for at in range(0, len(stream), 7)])) == stream

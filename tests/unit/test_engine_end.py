@@ -16,6 +16,8 @@ from pytest_ultrapar.engine import engine as engine_module
 from pytest_ultrapar.engine import episode as episode_module
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
 from pytest_ultrapar.engine.episode import Work
+from pytest_ultrapar.engine.loop import new_loop
+from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded
@@ -318,3 +320,13 @@ def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch
     assert len(port.given_back) == port.n_granted == 4
     if ending == "error":
         assert f", in {hostile[0].__name__}\n" in ended["bad"].detail
+
+
+def test_task_of_an_episode_that_is_no_coroutine_is_refused_as_by_asyncio(loop_kind):
+    async def wrong():
+        current_output.set(EpisodeOutput())
+        with pytest.raises(TypeError, match="coroutine was expected"):
+            asyncio.get_running_loop().create_task(asyncio.Event())
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(wrong())
