@@ -440,7 +440,8 @@ class Run:
         self.manifest = msgspec.structs.replace(
             self.manifest, collected_s=time.monotonic() - self.collecting_since_s
         )
-        if self.options.resume is not None and (earlier := self._earlier()) is not None:
+        earlier = None if self.options.resume is None else self._earlier()
+        if earlier is not None:
             then, now = (
                 addresses(one.effective, one.pool_lanes) for one in (earlier, self.manifest)
             )
@@ -450,9 +451,6 @@ class Run:
                 begin_spending,
             )
 
-            earlier = None
-            if self.options.resume is not None and (self.directory.path / FILE_NAME).exists():
-                earlier = read_manifest(self.directory.path)
             if said := begin_spending(self.directory.path, self.manifest, earlier):
                 self.notes.append(said)
         write_manifest(self.directory.path, self.manifest)
