@@ -140,7 +140,7 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
 
 
 def open_file(path: Path | str) -> BufferedReader:
-    """Open a regular file to read it, links followed; the one way to open what somebody names.
+    """Open a regular file to read it, links followed; the one way to open a file by a given name.
 
     A pipe that has a file's name would never answer, and `/dev/zero` never end.
 
@@ -167,10 +167,10 @@ def read_file(path: Path | str) -> bytes:
 
 
 def check_private(directory: Path) -> None:
-    """Make sure that nobody but this user can put files into a directory or see their names.
+    """Make sure that only this user can put files into a directory or see their names.
 
     Raises:
-        OSError: Somebody can, it is a link, or it is not there.
+        OSError: Others can, it is a link, or it is not there.
     """
     found = directory.lstat()
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()

@@ -386,7 +386,7 @@ class LaneBroker:
     ) -> list[Action]:
         """Grant nothing from `until_s` on, until this is called again: others may have the cases.
 
-        Before the first call cases are nobody's but this host's. What is in flight goes on.
+        Before the first call all cases are this host's alone. What is in flight goes on.
 
         Args:
             until_s: Until when this host's claims hold, monotonic seconds of this host.

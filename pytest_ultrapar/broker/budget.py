@@ -13,7 +13,7 @@ spent: reservations that nothing corrected were in flight. A write is one call w
 outlives every process, and not the machine: what was written in its last seconds may go with it.
 
 **Near its end** a budget begins a case only if it covers what such a case takes, beside what the
-open ones still take (`Cases`): else answers would be paid whose cases cannot be finished.
+open ones still take (`Cases`): else it would pay for answers of cases that cannot be finished.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Cases:
     """Which cases may begin, by what cases of their model took so far, roles included; pure.
 
     A case *needs* of a purse what it uses, and beside that what is reserved for one of its requests
-    beyond what that uses. Before a first case of a model has ended, nobody knows what one needs.
+    beyond what that uses. Until a first case of a model has ended, its needs are not known.
     """
 
     def __init__(self, pool: Pool, purses: Mapping[str, Purse]) -> None:
@@ -227,7 +227,7 @@ class Cases:
             self._open.pop(case_id, None)
 
     def needs(self, lane: Lane) -> dict[str, int]:
-        """What a case may need that begins on a lane, by limit; 0 of what nobody knows."""
+        """What a case may need that begins on a lane, by limit; 0 where that is not known."""
         own = self._ways[lane.lane_id]
         takes = self._takes(lane.model)
         return dict.fromkeys(own, 0) | self._needs(takes, {lane.model: own})
@@ -469,7 +469,7 @@ def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
 
 
 ALL_LANES = "*"
-"""In the place of a lane: units of which nobody knows the lane any more, so they count for each."""
+"""In the place of a lane: units whose lane is lost, so they count for each."""
 _UNKNOWN_RUN = "-"
 
 
@@ -608,7 +608,7 @@ def look_at_spending(path: Path) -> Spending | None:
     """What a file of spending says, and what is wrong with it; None where there is none.
 
     Raises:
-        ResultsError: It cannot be read, or nobody can tell what was spent.
+        ResultsError: It cannot be read, or does not tell what was spent.
     """
     try:
         text = read_file(path).decode(errors="replace")

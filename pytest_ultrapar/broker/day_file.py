@@ -69,7 +69,7 @@ class DayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def state_directory(environ: Mapping[str, str]) -> Path:
     """`$ULTRAPAR_STATE_DIR`, else `$XDG_STATE_HOME/ultrapar`, else `~/.local/state/ultrapar`.
 
-    It need not be there; whoever writes first makes it.
+    It need not be there; the first write makes it.
 
     Raises:
         ConfigError: None of them is set, and this user has no home; or others can write there, who

@@ -74,7 +74,7 @@ _STATES = (
     ),
     (r"\bNOREPLICAS\b|enough good replicas", "has fewer replicas than its min-replicas-to-write"),
     (r"\bLOADING\b|is loading the dataset", "is loading its data from the disk"),
-    (r"^(BUSY|UNKILLABLE)\b", "is busy with a script of somebody else"),
+    (r"^(BUSY|UNKILLABLE)\b", "is busy with a script of another program"),
     (
         r"\bCLUSTERDOWN\b|The cluster is down|slot not served",
         "is a node of a cluster that is down",
@@ -392,7 +392,7 @@ class ClusterServer:
             raise ConfigError(msg) from error
 
     def _not_ours(self, keys: Sequence[str]) -> str:
-        """Which of the keys of a call somebody else made, as far as their types tell."""
+        """Which of the keys of a call another program made, as far as their types tell."""
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             end = key.rpartition(":")[2]

@@ -34,8 +34,8 @@ _WORTH_SAYING_S = 1.0
 def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None) -> str:
     """Have the file of what the run spends, before its manifest says that it has a budget.
 
-    What sessions without a budget have spent is counted by the journal and today's prices: nobody
-    reserved anything then, so of their requests without an answer nothing is known.
+    What sessions without a budget have spent is counted by the journal and today's prices. They
+    reserved nothing, so the cost of their requests without an answer is not known.
 
     Args:
         directory: Of a run that has a budget now.
@@ -46,7 +46,7 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
         What to say of it; mostly empty.
 
     Raises:
-        ConfigError: What was spent cannot be read or written, or nobody can tell.
+        ConfigError: What was spent cannot be read or written, or is not known.
     """
     path = directory / SPENDING_FILE
     try:

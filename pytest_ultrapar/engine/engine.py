@@ -449,7 +449,7 @@ class Engine:
                     continue
                 if self._settings.watch is not None:
                     self._settings.watch.episode_ended(record)
-                # What this engine interrupted as it ends, nobody waits for.
+                # Nothing waits for what this engine interrupts as it ends.
                 if record.ending != "interrupted" or record.kind == TAKEN:
                     self._tell_ended(work.case_id, work.group)
                     ended.append((work, position))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _OUR_FOLDER = str(Path(__file__).parents[1])
 _encoder = msgspec.json.Encoder()
 CLEAN_UP_S = 4.0
-"""Whoever is cancelled has so long to put its things away; the engine goes on without it then."""
+"""An episode that is cancelled has so long to clean up; then the engine goes on without it."""
 
 
 class EpisodeSkipped(Exception):  # noqa: N818 - no error
@@ -115,7 +115,7 @@ async def run_episode(
 async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) -> _End:
     """Run the suite's code as a task of its own, and wait no longer than it may take.
 
-    It may catch whatever cancels it, and go on for ever.
+    It may catch its cancellation and go on for ever.
     """
     ended: list[_End] = []
 
@@ -127,21 +127,19 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
     context.run(current_output.set, output)
     episode = EngineTask(run(), loop=asyncio.get_running_loop(), context=context)
     episode.output = output
-    cut: _End | None = None
-    try:
+    is_late = False
+    with suppress(asyncio.CancelledError):
         await asyncio.wait({episode}, timeout=timeout_s)
-        if not episode.done():
-            cut = _late(llm, timeout_s)
-    except asyncio.CancelledError:
-        cut = _End("interrupted")
-    if cut is not None:
+        is_late = True
+    if not episode.done():
+        cut = _late(llm, timeout_s) if is_late else _End("interrupted")
         episode.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.wait({episode}, timeout=CLEAN_UP_S)
+        # Also where it caught that and returned something: it was cut off.
+        return cut
     if ended:
         return ended[0]
-    if cut is not None:
-        return cut
     try:
         episode.result()
     except asyncio.CancelledError as error:

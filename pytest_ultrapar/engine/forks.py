@@ -1,6 +1,6 @@
-"""A process that code of a suite forks ends where it comes back to us.
+"""Ends a process that code of a suite forks where it leaves that code.
 
-What follows there is the run's: its loop and sockets, its journal, the next item of pytest.
+All that follows belongs to the run: its loop and sockets, its journal, the next item of pytest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def exit_code(error: BaseException | None) -> int:
-    """The code with which a process ends that raised this, as the interpreter has it."""
+    """The exit code that the interpreter gives a process that ends with this exception."""
     if error is None:
         return 0
     if not isinstance(error, SystemExit):
@@ -24,8 +24,8 @@ def exit_code(error: BaseException | None) -> int:
 class Steps(Coroutine[Any, Any, Any]):
     """Stands for a coroutine of a suite; a process that it forks ends with the step that forked.
 
-    In that process there is no other thread, and whatever the loop does next reaches into the
-    sockets of all episodes.
+    That process has no other thread, and the next step of its loop would use the sockets of all
+    episodes.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:

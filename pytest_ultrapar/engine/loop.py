@@ -1,4 +1,4 @@
-"""The loop that all episodes of a process share, and what none of them may do to it."""
+"""The loop that all episodes of a process share, protected from each of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _make_task(
 ) -> asyncio.Task[Any]:
     if current_output.get() is None:
         return EngineTask(coroutine, loop=loop, **options)
-    # What is no coroutine is refused there, in asyncio's words.
+    # asyncio itself refuses what is no coroutine.
     steps = Steps(coroutine) if asyncio.iscoroutine(coroutine) else coroutine
     return asyncio.Task(steps, loop=loop, **options)
 
@@ -84,8 +84,8 @@ def _make_task(
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, whatever tasks and callbacks of episodes raise meanwhile.
 
-    asyncio lets `SystemExit` and `KeyboardInterrupt` out of the loop, which stops it; they are
-    logged as it logs other exceptions, and the loop goes on with all that it had under way.
+    asyncio lets `SystemExit` and `KeyboardInterrupt` out of the loop, which stops it. Here they are
+    logged as other exceptions are, and the loop goes on with its tasks.
 
     Raises:
         BaseException: What the coroutine raised, or a loop that cannot run.

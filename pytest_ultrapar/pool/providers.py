@@ -488,7 +488,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
 
 
 def _check_variables(location: Location, provider: Provider) -> None:
-    # Whoever says which certificates are trusted can be any host.
+    # A pool that names its own trusted certificates can pass any server off as a host.
     urls = [each.base_url for model in provider.models for each in model.instances]
     hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
     for index, key in enumerate(provider.keys):

@@ -5,8 +5,8 @@ ever write into one. A segment has one record per line: length and CRC-32 of the
 eight hex digits, and the text. So whatever becomes of a file, what is whole can be told from what
 is not, and a line that was damaged does not cost the next one.
 
-The first line says to which run a segment belongs: what is another run's is left out by all who
-read a journal, whoever put it there. Segments of earlier versions do not say it.
+The first line says to which run a segment belongs: readers leave out the segments of other runs.
+Segments of earlier versions do not say it.
 
 A record has been handed to the system when `append` returns, which outlives the process but not a
 power cut. `sync` is called once a second and outlives that, too: an `fdatasync` per record would
@@ -324,7 +324,7 @@ _OF_A_RUN = b'{"type":"run",'
 
 
 def beginning_of(run_id: str) -> bytes:
-    """The first line of a segment of a run; none where nobody knows its id."""
+    """The first line of a segment of a run; none where its id is not known."""
     return frame(msgspec.json.encode(_Segment(run_id))) if run_id else b""
 
 

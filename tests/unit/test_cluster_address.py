@@ -179,7 +179,7 @@ def test_a_server_that_would_remove_keys_is_refused(policy):
             "NOREPLICAS Not enough good replicas to write.",
             "has fewer replicas than its min-replicas",
         ),
-        ("BUSY Valkey is busy running a script.", "is busy with a script of somebody else"),
+        ("BUSY Valkey is busy running a script.", "is busy with a script of another program"),
         ("CLUSTERDOWN Hash slot not served", "is a node of a cluster that is down"),
         (
             "MOVED 7 10.0.0.1:6379",

@@ -249,6 +249,11 @@ async def never_ends():
             await asyncio.sleep(60)
 
 
+async def answers_when_cancelled():
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(60)
+
+
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop_kind(request, monkeypatch):
     if request.param == "asyncio":
@@ -273,6 +278,7 @@ def loop_kind(request, monkeypatch):
         *(((forks, child), None) for child in (returns, yields, stops_loop)),
         ((forks_in_a_task, returns), None),
         ((never_ends,), "timeout"),
+        ((answers_when_cancelled,), "timeout"),
     ],
 )
 def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch):
@@ -304,7 +310,7 @@ def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch
         port,
         record=record,
         ended=lambda works: news.release(len(works)),
-        timeout_s=1.0 if hostile == (never_ends,) else 60.0,
+        timeout_s=1.0 if kind == "timeout" else 60.0,
     )
     engine.submit(works(bad=bad, one=good, two=good))
     for _ in range(3):
