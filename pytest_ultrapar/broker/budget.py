@@ -121,32 +121,34 @@ class OpenCase:
         ways: By model where it was asked last.
     """
 
-    __slots__ = ("model", "parts", "taken", "ways")
+    __slots__ = ("_ways", "model", "parts", "taken", "ways")
 
-    def __init__(self, model: str, way: Way) -> None:
-        self.model = model
+    def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:
+        self.model = lane.model
         self.parts: dict[str, Part] = {}
         self.taken: dict[str, int] = {}
+        self._ways = ways
         # Cases that are alike have equal ones, and so one sum of needs.
-        self.ways: tuple[tuple[str, Way], ...] = ((model, way),)
+        self.ways: tuple[tuple[str, Way], ...] = ((lane.model, ways[lane.lane_id]),)
 
-    def reserve(self, model: str, way: Way, units: int) -> None:
-        """A request to a model may cost so much."""
+    def reserve(self, lane: Lane, units: int) -> None:
+        """A request may cost so much."""
+        model, way = lane.model, self._ways[lane.lane_id]
         self.parts.setdefault(model, Part()).reserved += units
         if (model, way) not in self.ways:
             self.ways = tuple({**dict(self.ways), model: way}.items())
-        self._take(way, units)
+        self._take(lane, units)
 
-    def settle(self, model: str, way: Way, *, reserved: int, needed: int, used: int) -> None:
+    def settle(self, lane: Lane, *, reserved: int, needed: int, used: int) -> None:
         """It is over: so much was reserved for it, so much would have been enough."""
-        part = self.parts[model]
+        part = self.parts[lane.model]
         part.reserved -= reserved
         part.peak = max(part.peak, part.used + part.reserved + max(needed, used))
         part.used += used
-        self._take(way, used - reserved)
+        self._take(lane, used - reserved)
 
-    def _take(self, way: Way, units: int) -> None:
-        for name in way:
+    def _take(self, lane: Lane, units: int) -> None:
+        for name in self._ways[lane.lane_id]:
             self.taken[name] = self.taken.get(name, 0) + units
 
 
@@ -191,20 +193,11 @@ class Cases:
     def begin(self, case_id: str, lane: Lane) -> None:
         """A case has its first lease; an empty id is no case's."""
         if case_id:
-            self._open[case_id] = OpenCase(lane.model, self._ways[lane.lane_id])
+            self._open[case_id] = OpenCase(lane, self._ways)
 
     def of(self, case_id: str) -> OpenCase | None:
         """A case that is open."""
         return self._open.get(case_id)
-
-    def reserve(self, case: OpenCase, lane: Lane, units: int) -> None:
-        """A request of a case may cost so much."""
-        case.reserve(lane.model, self._ways[lane.lane_id], units)
-
-    def settle(self, case: OpenCase, lane: Lane, *, reserved: int, needed: int, used: int) -> None:
-        """It is over, for which so much was reserved, and so much would have been enough."""
-        way = self._ways[lane.lane_id]
-        case.settle(lane.model, way, reserved=reserved, needed=needed, used=used)
 
     def ended(self, case_id: str) -> None:
         """A case is over: the next ones will be alike."""

@@ -298,8 +298,8 @@ class LaneTable:
         assert held.lane.tariff is not None
         if n_guessed:
             held.bounded = held.lane.tariff.most(most_in, most_out, 0)
-        if held.case is not None and self.budgets is not None:
-            self.budgets.cases.reserve(held.case, held.lane.lane, units)
+        if held.case is not None:
+            held.case.reserve(held.lane.lane, units)
 
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
@@ -313,9 +313,7 @@ class LaneTable:
             if held.n_guessed and held.lane.tariff is not None:
                 # Not what was guessed: of that the first answers tell far too much.
                 needed += held.lane.tariff.most(0, feedback.tokens_out or 0, 0)
-            self.budgets.cases.settle(
-                held.case, held.lane.lane, reserved=held.units, needed=needed, used=used
-            )
+            held.case.settle(held.lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out and held.lane.tariff is not None:
             held.lane.tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:

@@ -72,6 +72,7 @@ class Judge:
         self.tokens: dict[int, tuple[int, int]] = {}
         self.whose: dict[int, str] = {}
         self.is_paid: set[int] = set()
+        self.begun: list[str] = []
         self.file = SpendingFile(self.path)
         self.budgets = Budgets(self.pool, self.file)
         self.play = Play(self.pool, self.granted, now_s=0.0, budgets=self.budgets)
@@ -79,7 +80,9 @@ class Judge:
     def granted(self, request_id: int) -> None:
         request, lease = self.play.requests[request_id], self.play.leases[request_id]
         self.whose[request_id], self.most[request_id] = lease.lane, 0
-        if not request.opens:
+        if request.opens:
+            self.begun.append(request.case_id)
+        else:
             self.reserve(request_id, request.most_in, request.most_out)
 
     def reserve(self, request_id: int, most_in: int, most_out: int) -> None:
@@ -235,6 +238,8 @@ class Spending(RuleBasedStateMachine):
                     self.judge.check()
                 elif play.waiting and play.next_s() < 1e8:
                     play.step()
+                elif self.judge.begun:  # while it is open, its own money is kept for it
+                    play.end(self.judge.begun.pop())
                 else:
                     break
             assert play.waiting == set()
