@@ -474,22 +474,20 @@ class Spending(NamedTuple):
             that nothing settled count in full.
         run_id: Of the run that it belongs to; empty where it does not say.
         trouble: What is wrong with it, a sentence; empty where nothing is.
-        is_current: Whether each line has a checksum, and the file the sum of all.
     """
 
     spent: dict[str, int]
     run_id: str
     trouble: str
-    is_current: bool
 
 
 class SpendingFile:
     """The reservations of a run and what became of them, a line each, appended.
 
-    `begin`, then of each lease `reserve ID UNITS LANE` and `settle ID UNITS`; `earlier UNITS LANE`
-    is what sessions before had spent. Ids are of one session, so each begins anew. Each line ends
-    with its CRC-32, and has its end of line in front and a semicolon behind: so one that a crash or
-    a full disk cut is known by what it lacks, and the next one does not go on with it.
+    `earlier UNITS LANE` is what sessions before had spent; then come of each lease of this session
+    `reserve ID UNITS LANE` and `settle ID UNITS`. Each line ends with its CRC-32, and has its end
+    of line in front and a semicolon behind: so one that a crash or a full disk cut is known by what
+    it lacks, and the next one does not go on with it.
 
     The first line, `spending RUN UNITS`, is written over with each other one: what is spent and
     reserved now. Where the lines come to less, some are lost, and the sum counts in their place.
@@ -512,24 +510,22 @@ class SpendingFile:
             ResultsError: It cannot be read or written.
         """
         self._path = path
-        found = look_at_spending(path) or Spending({}, "", "", is_current=False)
+        found = look_at_spending(path) or Spending({}, "", "")
         self._run_id = found.run_id or run_id or _UNKNOWN_RUN
         self.spent = dict(found.spent if earlier is None else earlier)
         self._total = sum(self.spent.values())
         self._open: dict[int, int] = {}
+        lines = [_line(f"earlier {units} {lane}") for lane, units in self.spent.items()]
         try:
-            if earlier is not None or found.trouble or not found.is_current:
-                # Whole or not at all: who finds the file takes its word for what was spent.
-                lines = [_line(f"earlier {units} {lane}") for lane, units in self.spent.items()]
-                content = b"".join((self._sum(self._total), *lines))
-                replace_content(path, content, temporary_for(path))
+            # Whole or not at all: who finds the file takes its word for what was spent.
+            content = b"".join((self._sum(self._total), *lines))
+            replace_content(path, content, temporary_for(path))
             flags = os.O_RDWR | os.O_CLOEXEC
             self._fd = os.open(path, flags | os.O_APPEND)
             # Linux appends what is written by the other one, wherever it should go.
             self._sum_fd = os.open(path, flags)
         except OSError as error:
             raise self._failed(error) from error
-        self._write("begin", 0)
 
     def reserved(self, lease_id: int, lane_id: str, units: int) -> None:
         """Append a reservation.
@@ -635,7 +631,7 @@ def look_at_spending(path: Path) -> Spending | None:
     if sum(spent.values()) < total:
         spent = {ALL_LANES: total}
         trouble += ", for each budget of the run"
-    return Spending(spent, "" if run_id == _UNKNOWN_RUN else run_id, trouble, is_current)
+    return Spending(spent, "" if run_id == _UNKNOWN_RUN else run_id, trouble)
 
 
 def _summed(line: str) -> str | None:
@@ -651,7 +647,7 @@ def _added_up(lines: Iterable[str]) -> tuple[dict[str, int], int]:
     n_not_understood = 0
     for line in lines:
         match line.split(" "):
-            case ["begin"]:
+            case ["begin"]:  # of a session, in files of earlier versions
                 open_leases = {}
             case ["earlier", units, lane_id] if units.isdecimal():
                 spent[lane_id] = spent.get(lane_id, 0) + int(units)

@@ -444,7 +444,8 @@ def test_file_of_an_earlier_version_goes_on_with_checksums(tmp_path):
     path.write_text(old)
     SpendingFile(path, run_id="r1").close()
     found = look_at_spending(path)
-    assert found == ({"p/a/k": 30, "q/b/k": 5}, "r1", "", True)
+    assert found == ({"p/a/k": 30, "q/b/k": 5}, "r1", "")
+    assert path.read_text().startswith("spending r1 ")
 
 
 @pytest.mark.parametrize("n_written", [0, 1, 9, 11])
