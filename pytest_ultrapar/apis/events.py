@@ -15,10 +15,22 @@ if TYPE_CHECKING:
 _BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
 """Of `CRLF CRLF` the third byte ends the event, as with `EventReader`."""
 _SAME = rb"id|item_id|model|object|role|service_tier|system_fingerprint|type"
+_BLANK = rb"(?:\s|data:)*+"
 _FIELD = re.compile(
-    rb'"(?!(?:%s)")(\w++)"\s*+:\s*+(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|(\d++))' % _SAME, re.DOTALL
+    rb'"(?!(?:%s)")(\w++)"%s:%s(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|(\d++))' % (_SAME, _BLANK, _BLANK),
+    re.DOTALL,
 )
-"""A field of JSON that may go on in the next event: its name, and its text or number."""
+"""A field of JSON that may go on in the next event: its name, and its text or number. An event of
+several lines has `data:` at the beginning of each."""
+_HEX = rb"[0-9a-fA-F]"
+_HALF_ESCAPE = re.compile(
+    rb"(?:(?<!\\)(?:\\|%%(?:25)*+5[Cc])++(?:x%(h)b?|u%(h)b{0,3}|U%(h)b{0,7})?"
+    rb"|(?:&|%%(?:25)*+26|\\++(?:u00|x)26)(?:amp;)*+(?:#[xX]?%(h)b{0,6}|[a-z]{0,4})"
+    rb"|(?:%%|\\++(?:u00|x)25)(?:25)*+%(h)b?)\Z" % {b"h": _HEX}
+)
+"""The end of a text where an escape may be cut: of JSON, of HTML, of URLs, or of one in another."""
+_HALF_BYTES = 64
+"""Looked at for one."""
 _CUT = b"..."
 """Behind the end of a text that goes on in another event: the redactor then knows a beginning."""
 _BEGINNING_BYTES = 96
@@ -96,7 +108,8 @@ class MaskedEvents:
 
     What comes is held back to the end of its event, before which no reader can use it. Texts that
     go on from event to event (the JSON fields of one name, by the last `index` before them) are
-    searched as one. Up to 7 characters of a secret are out before it is known as one.
+    searched as one. Up to 7 characters of a secret are out before it is known as one. Half an
+    escape that follows a secret at the end of a text comes with what completes it.
 
     Args:
         masked: Takes secrets out of bytes; of those without one it returns the same object.
@@ -140,7 +153,7 @@ class MaskedEvents:
                 self._index = number
         said = events
         for text in so_far.values():
-            said += b'"' + text + _CUT
+            said += b'"' + text + _CUT + b'"' + _without_half(text) + _CUT
         most = _BEGINNING_BYTES
         if self._masked(said) is not said:
             most = _SECRET_BYTES
@@ -171,11 +184,27 @@ class MaskedEvents:
     def _goes_on(self, before: bytes, texts: list[bytes]) -> list[bytes]:
         """What to show of texts behind what was shown of the same before."""
         whole = before + b"".join(texts)
-        shown, now = (self._masked(one + _CUT).removesuffix(_CUT) for one in (before, whole))
+        shown, now = map(self._shown, (before, whole))
         new = now[n_first(shown, now) :]
         alone = [self._masked(text) for text in texts]
+        if b"".join(alone) == new or (
+            alone != texts and _without_half(b"".join(alone)) == _without_half(new)
+        ):
+            return alone
         # A secret in more than one of them: all comes at once, so the first may have all of it.
-        return alone if b"".join(alone) == new else [new, *[b""] * (len(texts) - 1)]
+        return [new, *[b""] * (len(texts) - 1)]
+
+    def _shown(self, text: bytes) -> bytes:
+        """What to show of a text that goes on; half an escape behind a secret is held back."""
+        stem = _without_half(text)
+        shown = self._masked(stem + _CUT).removesuffix(_CUT)
+        is_secret = shown.rstrip()[-1:] != stem.rstrip()[-1:]
+        return shown if is_secret else shown + text[len(stem) :]
+
+
+def _without_half(text: bytes) -> bytes:
+    half = _HALF_ESCAPE.search(text, max(0, len(text) - _HALF_BYTES))
+    return text if half is None else text[: half.start()]
 
 
 class EventStream:
