@@ -24,6 +24,8 @@ from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, Pro
 from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pytest_ultrapar.broker.protocol import Lease
     from pytest_ultrapar.engine.sender import EngineParts
 
@@ -197,6 +199,15 @@ def _error(error: BaseException) -> _End:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next
+    try:
+        return _told(error, trace)
+    except BaseException as worse:  # noqa: BLE001 - its own words are code of the suite, too
+        said = f"{type(error).__name__}, and {type(worse).__name__} where it should say why"
+        lines = traceback.format_tb(trace)
+        return _End("error", type(error).__name__, f"{said}\n\n{''.join(lines)}")
+
+
+def _told(error: BaseException, trace: TracebackType | None) -> _End:
     told = traceback.TracebackException(type(error), error, trace)
     # Nor do the last ones say more, where the message says what is wrong with the suite.
     while (

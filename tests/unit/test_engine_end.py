@@ -170,6 +170,14 @@ class Own(BaseException):
     """What no `except Exception` catches."""
 
 
+class WordlessError(Exception):
+    """Its words raise what no `except Exception` catches."""
+
+    @property
+    def __notes__(self):
+        raise SystemExit
+
+
 def raises(kind):
     raise kind
 
@@ -265,7 +273,8 @@ def loop_kind(request, monkeypatch):
 @pytest.mark.parametrize(
     ("hostile", "kind"),
     [
-        *(((in_task, kind), kind.__name__) for kind in (Own, GeneratorExit, KeyboardInterrupt)),
+        *(((in_task, kind), kind.__name__) for kind in (Own, GeneratorExit, WordlessError)),
+        ((in_task, KeyboardInterrupt), "KeyboardInterrupt"),
         *(((awaits_task, kind), kind.__name__) for kind in (Own, SystemExit, KeyboardInterrupt)),
         *(((leaves_task, kind), None) for kind in (Own, SystemExit, KeyboardInterrupt)),
         *(((leaves_callback, kind), None) for kind in (Own, SystemExit, KeyboardInterrupt)),
