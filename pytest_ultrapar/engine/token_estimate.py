@@ -176,7 +176,7 @@ def _bound(pool: Pool, model: str) -> int | None:
 
                 bounds[-1] = MAX_TOKENS
     known = [bound for bound in bounds if bound is not None]
-    return max(known) if len(known) == len(bounds) else None
+    return max(known, default=None) if len(known) == len(bounds) else None
 
 
 def _size(asked: Asked) -> tuple[int, int]:

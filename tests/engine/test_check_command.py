@@ -369,9 +369,14 @@ def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypa
     assert said_of(lines, "lab/m/key0") == ("unsure", "no answer within 0.5 s (--timeout)")
 
 
-def test_simulated_provider_is_started_for_the_check(tmp_path, check):
-    text = 'schema = 1\n[[provider]]\nname = "demo"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
-    (tmp_path / "pool.toml").write_text(text + MODEL.format("m"))
+@pytest.mark.parametrize(
+    ("budget", "prices"),
+    [("", ""), ("budget = 1", "price_per_mtok_in = 1\nprice_per_mtok_out = 2\n")],
+)
+def test_simulated_provider_is_started_for_the_check(tmp_path, check, budget, prices):
+    text = '[[provider]]\nname = "demo"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
+    pool = f"schema = 1\n[pool]\n{budget}\n{text}{MODEL.format('m')}\n{prices}"
+    (tmp_path / "pool.toml").write_text(pool)
     code, lines = check()
     assert code == 0
     assert lines[0].startswith("ultrapar check: pool pool.toml, SIMULATED, 1 lane of 1 model: ")
