@@ -652,8 +652,8 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {visible(damage.reason, _MOST_SHOWN)}; --ultrapar-resume runs"
-            " again what was lost"
+            f" {damage.offset}: {visible(damage.reason, _MOST_SHOWN)}; --ultrapar-resume asks"
+            " again what is missing"
         )
 
 

@@ -371,7 +371,7 @@ def scan_segment(
                     own = own or run_of(path.parent) or other
                     if other != own:
                         rest = Position(path.name, at, file.seek(0, os.SEEK_END) - at)
-                        yield rest, rest.damaged(f"it is of run {other}, and this is run {own}")
+                        yield rest, rest.damaged(f"left out: it is of run {other}, this is {own}")
                         return
                 else:
                     yield position, _decoded(position, payload, decode)
