@@ -15,33 +15,60 @@ from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 BASE64_SHIFTS = range(3)
 """How many bytes before a secret belong to its first group: RFC 4648 makes four characters of three
 bytes, so each shift has a base64 of its own."""
+_PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
+_BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
+_FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
+"""Before the first character: a run from its beginning or, of those in URLs, the last one."""
+_MOST_IN_URL = 32
+"""Backslashes in a URL that may be too many before a secret that begins with one."""
+_PERCENT = 0x25
 _ASCII_END = 0x80
 _BYTE_END = 0x100
 _WORD_END = 0x10000
 _LETTER_OF = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a"}
+_ENTITY_OF = {'"': "quot", "<": "lt", ">": "gt", "'": "apos"}
 
 
-def _spelled(text: str) -> str:
-    """A pattern for `text`, of which each character may be escaped that `_unescaped` leaves.
+def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
+    """A pattern for `text` as it stands or as JSON, `repr`, URLs, HTML and XML escape it.
 
-    How many backslashes stand in a place does not count: that changes with each escape.
+    Args:
+        text: Not empty.
+        equals: Characters that may stand in place of others.
     """
     pieces: list[str] = []
+    after_backslashes = False
     for run in re.findall(r"\\+|[^\\]", text):
         if run[0] == "\\":
-            # From the beginning of a run only: texts full of them are searched in linear time.
-            pieces.append(r"\\*" if pieces else r"(?<!\\)\\+")
-        elif "!" <= run <= "~":
-            pieces.append(re.escape(run))
+            pieces.append(_first_run(len(run)) if not pieces else f"{_BACKSLASH}{{{len(run)},}}+")
+        elif run.isascii() and run.isalnum():
+            pieces.append(run)
         else:
-            pieces.append(f"(?:{'|'.join(_spellings(run))})")
+            other = (equals or {}).get(run)
+            also = [] if other is None else [*_spellings(other)]
+            one_or_more, any_number = f"{_BACKSLASH}++", f"{_BACKSLASH}*+"
+            if not pieces:
+                one_or_more, any_number = _FIRST_BACKSLASHES, f"{_FIRST_BACKSLASHES}?"
+            before = any_number if after_backslashes else one_or_more
+            escapes = f"{before}(?:{'|'.join(_escapes(run))})"
+            plain = f"{any_number}(?:{'|'.join([*_spellings(run), *also])})"
+            pieces.append(f"(?:{escapes}|{plain})")
+        after_backslashes = run[0] == "\\"
     return "".join(pieces)
+
+
+def _first_run(n: int) -> str:
+    """`n` backslashes or more at the beginning of a text."""
+    # A run in a URL has no beginning that a pattern can see: it is bounded, so that trying it from
+    # each place stays linear.
+    in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
+    return rf"(?:(?<!\\)\\{{{n},}}+|{in_url})(?!{_BACKSLASH})"
 
 
 def base64_core(raw: bytes, shift: int) -> str:
@@ -53,29 +80,44 @@ def base64_core(raw: bytes, shift: int) -> str:
     return text[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6]
 
 
-def _spellings(char: str) -> Iterator[str]:
-    """`char` as it stands, and as JSON, `repr`, URLs, HTML, XML and JUnit files escape it."""
-    yield re.escape(char)
-    if char == " ":
-        yield r"\+"
-    code, raw = ord(char), char.encode("utf-8", "surrogatepass")
-    yield "".join(f"%{byte:02x}" for byte in raw)
-    yield rf"&#(?:0*+{code}|x0*+{code:x});"
+def _escapes(char: str) -> Iterator[str]:
+    """What may follow a backslash to mean `char`."""
+    code = ord(char)
     if char in _LETTER_OF:
-        yield rf"\\{_LETTER_OF[char]}"
+        yield _LETTER_OF[char]
     if code >= _ASCII_END:
         # Before the number of the character, which may be that of its first byte.
-        yield "".join(rf"\\x{byte:02x}" for byte in raw)
+        raw = char.encode("utf-8", "surrogatepass")
+        yield f"{_BACKSLASH}++".join(f"x(?i:{byte:02x})" for byte in raw)
     if code < _BYTE_END:
-        yield rf"\\x{code:02x}"
+        yield f"x(?i:{code:02x})"
     if code < _WORD_END:
-        yield rf"\\u{code:04x}"
+        yield f"u(?i:{code:04x})"
     else:
         high, low = 0xD800 + ((code - _WORD_END) >> 10), 0xDC00 + (code & 0x3FF)
-        yield rf"\\U{code:08x}"
-        yield rf"\\u{high:04x}\\u{low:04x}"
+        yield f"U(?i:{code:08x})"
+        yield f"u(?i:{high:04x}){_BACKSLASH}++u(?i:{low:04x})"
+
+
+def _spellings(char: str) -> Iterator[str]:
+    """`char` as a URL, HTML, XML or pytest's JUnit file has it, and itself.
+
+    Itself comes last: `%` is also how its own escape `%25` begins.
+    """
+    code = ord(char)
+    raw = char.encode("utf-8", "surrogatepass")
+    yield "".join("%(?:25)+" if byte == _PERCENT else f"%(?:25)*+(?i:{byte:02x})" for byte in raw)
+    if char == " ":
+        yield r"\+"
+    if char == "&":
+        yield "&(?:amp;)+"
+    if char in _ENTITY_OF:
+        yield f"&(?:amp;)*+{_ENTITY_OF[char]};"
+    yield f"&(?:amp;)*+#0*+{code};"
+    yield f"&(?:amp;)*+#[xX]0*+(?i:{code:x});"
     if not char.isprintable():
-        yield f"#x{code:02x}" if code < _BYTE_END else f"#x{code:04x}"
+        yield f"#x(?i:{code:02x})" if code < _BYTE_END else f"#x(?i:{code:04x})"
+    yield re.escape(char)
 
 
 Utf8 = bytes
@@ -304,13 +346,13 @@ class _Form:
 
 
 def _forms(secret: str) -> Iterator[_Form]:
-    yield _Form(secret, _spelled(secret), coded=False)
+    yield _Form(secret, escaped(secret), coded=False)
     raw = secret.encode("utf-8", "surrogatepass")
     yield _Form(raw.hex(), raw.hex())
     for shift in BASE64_SHIFTS:
         core = base64_core(raw, shift)
         if len(core) >= MIN_SECRET_LENGTH:
-            yield _Form(core, core.replace("+", "[+-]").replace("/", "[/_]"))
+            yield _Form(core, escaped(core, {"+": "-", "/": "_"}))
 
 
 def _n_common(one: str, other: str) -> int:
