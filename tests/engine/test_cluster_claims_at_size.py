@@ -67,7 +67,7 @@ def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
             status=host.status,
         )
         claiming.join(_identity(numbered), lambda *_: None)
-        claiming.start(host.offered.extend, *(lambda *_: None,) * 3)
+        claiming.start(host.offered.extend, *(lambda *_: None,) * 4)
         try:
             _wait(lambda: len(host.offered) > MOST_UNGRADED)
             n_calls = server.n_calls

@@ -475,7 +475,7 @@ def test_it(answer, request):
 def test_pytest_without_a_definition_of_request_is_no_obstacle():
     code = (
         "from _pytest import fixtures; del fixtures.RequestFixtureDef;"
-        "from pytest_ultrapar.session import internals; internals.check()"
+        "from pytest_ultrapar.session import relied_on; relied_on.look_up(workers=False)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
