@@ -9,9 +9,6 @@ from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
-SPENDING_FILE = "spending.log"
-"""In the run's directory."""
-
 
 class SharesSettings(msgspec.Struct, frozen=True):
     """Who tells a broker its shares: loaded where the broker is, and nowhere else.

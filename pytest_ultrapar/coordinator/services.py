@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.process import CompactionProcess
-from pytest_ultrapar.broker.settings import SPENDING_FILE, BrokerSettings
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.address import running_simulator
-from pytest_ultrapar.store.run_directory import SUMMARY_FILE
+from pytest_ultrapar.store.run_directory import SPENDING_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,13 +11,13 @@ from pytest_ultrapar.broker.budget import (
     spent_by_limit,
 )
 from pytest_ultrapar.broker.protocol import BUDGET
-from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.recovered import GrowingJournal
+from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME, MANIFEST_NAME
@@ -35,6 +34,8 @@ COMPACT_LOCK_NAME = "compact.lock"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 """A pipe that has a lock's name is not waited for."""
 JOURNAL_NAME = "journal"
+SPENDING_FILE = "spending.log"
+"""In the run's directory."""
 SUMMARY_FILE = "summary.json"
 """Holds the `RunSummary`; written last of all tables, and as a new file each time."""
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.broker.settings import SPENDING_FILE
 from pytest_ultrapar.errors import InfraError
+from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from tests.engine.native_play import EVENT_STREAM, event, play
 from tests.engine.test_native_streams import Server, read
 from tests.raw_server import json_response, response
