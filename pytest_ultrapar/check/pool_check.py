@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.browse.screen import write
 from pytest_ultrapar.check.answers import first_line, lane_answer, lane_line, summary_lines
 from pytest_ultrapar.check.asking import Asking, ModelList, SmallestChat
 from pytest_ultrapar.claims.day_left import day_lines, days_left, run_days
@@ -194,10 +195,7 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
 
 
 def _say(line: str) -> None:
-    # A server may say what the terminal's encoding lacks.
-    encoding = sys.stdout.encoding or "utf-8"
-    text = visible(line).encode(encoding, "backslashreplace").decode(encoding)
-    sys.stdout.write(f"{text}\n")
+    write(f"{visible(line)}\n")
     sys.stdout.flush()
 
 

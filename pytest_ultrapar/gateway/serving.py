@@ -19,6 +19,7 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.browse.screen import write
 from pytest_ultrapar.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.clock import MonotonicClock
@@ -427,8 +428,5 @@ class Serving:
 
 
 def _say(line: str) -> None:
-    # A server may say what the terminal's encoding lacks.
-    encoding = sys.stdout.encoding or "utf-8"
-    text = visible(line).encode(encoding, "backslashreplace").decode(encoding)
-    sys.stdout.write(f"{text}\n")
+    write(f"{visible(line)}\n")
     sys.stdout.flush()

@@ -76,8 +76,7 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
 def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
     if [case.nodeid for case in then] == [case.nodeid for case in now]:
         if [case.params for case in then] == [case.params for case in now]:
-            suites = (", ".join(dict.fromkeys(case.suite for case in each)) for each in (then, now))
-            was, is_now = suites
+            was, is_now = (", ".join(dict.fromkeys(c.suite for c in each)) for each in (then, now))
             if was != is_now:
                 return f"the suite was {was} and is {is_now} now: its folder was renamed"
             return "the run seed is not the same (--ultrapar-seed)"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.publish import NOT_THAT_JSON, open_file
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,7 @@ class Holder(msgspec.Struct, frozen=True):
 def read_holder(path: Path) -> Holder | None:
     """What the lock of a run's directory says; None where there is none that can be read."""
     try:
-        with open_file(path / LOCK_NAME) as file:
-            return msgspec.json.decode(file.read(), type=Holder)
+        return msgspec.json.decode(read_file(path / LOCK_NAME), type=Holder)
     except (OSError, *NOT_THAT_JSON):
         return None
 
