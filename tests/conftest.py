@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
         if not config.getoption("hypothesis_profile", None):
             settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else FULL)
+    if config.option.markexpr == _ORDINARY:
+        config.pluginmanager.register(CpuBound())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,3 +65,70 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker("slow")
+
+
+class CpuBound:
+    """Fails a quick test that uses more than a second of CPU, its own and that of ended children.
+
+    The second is one of the machine on which this was written: a loop, timed as the session starts,
+    says how much longer it is here. `cpu_s(n)` allows a test n seconds: the one that stays quick of
+    a way of running that costs more, such as two workers.
+    """
+
+    _LOOP_S = 0.035
+    """What the loop takes on the machine on which this was written, otherwise idle."""
+
+    def __init__(self) -> None:
+        self._loop_s = self._time_loop()
+        self._began_s = 0.0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None]:
+        self._began_s = self._used_s()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None]:
+        """What several tests share is no test's own."""
+        began_s = self._used_s()
+        result = yield
+        if fixturedef.scope != "function":
+            self._began_s += self._used_s() - began_s
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None]:
+        used_s = self._used_s() - self._began_s
+        result = yield
+        # With the last test of a module ends what all of them share.
+        if nextitem and nextitem.parent is item.parent:
+            used_s = self._used_s() - self._began_s
+        mark = item.get_closest_marker("cpu_s")
+        allowed_s = mark.args[0] if mark else 1.0
+        # A machine that has become busy since takes longer for everything.
+        if used_s > allowed_s * self._loop_s / self._LOOP_S:
+            self._loop_s = max(self._loop_s, self._time_loop())
+        used_s *= self._LOOP_S / self._loop_s
+        if used_s > allowed_s:
+            pytest.fail(
+                f"this test uses {used_s:.1f} s of CPU; a quick one may use {allowed_s:g}. "
+                "Make it cheaper, or mark it with @pytest.mark.slow",
+                pytrace=False,
+            )
+        return result
+
+    @staticmethod
+    def _used_s() -> float:
+        return sum(os.times()[:4])
+
+    @staticmethod
+    def _time_loop() -> float:
+        def once() -> float:
+            began_s = time.process_time()
+            for number in range(1_000_000):
+                number & 3
+            return time.process_time() - began_s
+
+        return min(once() for _ in range(3))

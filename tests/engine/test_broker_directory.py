@@ -31,6 +31,7 @@ def left_behind(run: Path) -> list[str]:
     return sorted(path.name for path in run.iterdir())
 
 
+@pytest.mark.slow
 def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short):
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, short],

@@ -149,6 +149,7 @@ def test_half_a_frame_and_silence_hold_nobody_up(shared):
     client.close()
 
 
+@pytest.mark.slow
 def test_client_that_does_not_read_is_dropped_and_others_are_served(shared):
     client = raw(shared)
     leases = [wire.Acquire(LeaseRequest(n, "m")) for n in range(3)]

@@ -461,6 +461,7 @@ def wait_until(condition, timeout_s=120):
         pause.wait(0.02)
 
 
+@pytest.mark.slow
 def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_says_what_is_known(
     tmp_path,
 ):
@@ -522,6 +523,7 @@ async def refuse_in_chinese(peer, _):
     await peer.send(json_response({"error": {"message": "\u5bc6\u94a5"}}, status=401))
 
 
+@pytest.mark.slow
 def test_terminal_without_the_servers_letters_shows_their_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     with RawServer(refuse_in_chinese) as server:
@@ -533,6 +535,7 @@ def test_terminal_without_the_servers_letters_shows_their_numbers(tmp_path, monk
     assert said.count("was refused (401): \\u5bc6\\u94a5\n") == 2
 
 
+@pytest.mark.slow
 def test_reader_that_leaves_ends_the_check_quietly(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"

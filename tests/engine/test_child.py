@@ -35,6 +35,7 @@ signal.pause()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["broker", "simulator", "compaction"])
 def test_child_ends_with_a_killed_parent_whose_fork_holds_its_pipe(tmp_path, kind):
     parent = subprocess.Popen(

@@ -239,6 +239,7 @@ def test_host_that_is_silent_stands_first_and_is_called_so(server, kv, capsys):
     assert text.index("\n  one ") < text.index("\n  two ")
 
 
+@pytest.mark.slow
 def test_1000_hosts_fit_on_a_screen(server, capsys):
     for n in range(1000):
         join(server, f"host-{n}")
@@ -531,6 +532,7 @@ def test_days_are_not_opened_while_hosts_may_still_tell_what_they_know(server, k
     assert re.match(r"all limits are closed for \d\.\d\d s more, since the server began", text)
 
 
+@pytest.mark.cpu_s(3)
 def test_hosts_that_have_left_are_known_by_what_they_finished(server):
     """The last host merges only where it finds the directories of all of them."""
     for name, done in (("one", [0]), ("two", [1]), ("three", [])):

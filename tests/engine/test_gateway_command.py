@@ -117,6 +117,7 @@ def session(url, **more):
     return httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=60, **more)
 
 
+@pytest.mark.cpu_s(3)
 def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     async def harness(url):
         async with session(url) as client:
@@ -171,6 +172,7 @@ def _joined(journal: Path) -> bytes:
     return b"".join(segment.read_bytes() for segment in journal.iterdir())
 
 
+@pytest.mark.slow
 def test_gateway_that_is_killed_has_written_down_all_that_it_answered(tmp_path, capsys):
     async def harness(url, journal):
         async with session(url) as client:
@@ -248,6 +250,7 @@ def test_port_in_use_is_one_sentence(tmp_path, monkeypatch, capsys):
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
 
 
+@pytest.mark.slow
 def test_gateway_listens_on_the_other_loopback_too(tmp_path):
     async def harness(url):
         async with session(url) as client:
@@ -259,6 +262,7 @@ def test_gateway_listens_on_the_other_loopback_too(tmp_path):
         end()
 
 
+@pytest.mark.slow
 def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
     tmp_path, monkeypatch, capsys
 ):
@@ -294,6 +298,7 @@ def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path,
     assert "5 of 5 cases graded" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_models_take_turns_as_they_are_asked_for(tmp_path):
     async def harness(url):
         async with session(url) as client:
@@ -313,6 +318,7 @@ def test_models_take_turns_as_they_are_asked_for(tmp_path):
     assert models[:12].count("other") in range(1, 6)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")

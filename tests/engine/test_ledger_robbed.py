@@ -130,6 +130,7 @@ def test_numbers_of_the_ledger_that_are_none_are_refused(server, kv, field, numb
         one.renew()
 
 
+@pytest.mark.slow
 def test_hosts_that_have_left_a_counted_row_leave_nothing_there(server, kv):
     for n in range(20):
         host = Host(server, f"host{n}", DAY)

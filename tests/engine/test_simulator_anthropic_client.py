@@ -52,6 +52,7 @@ def client(tmp_path_factory, client_of):
         yield made
 
 
+@pytest.mark.slow
 def test_client_reads_a_message(client):
     message = client.messages.create(system="be brief", **ASKED)
     assert [(block.type, block.text) for block in message.content] == [

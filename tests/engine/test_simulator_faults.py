@@ -219,6 +219,7 @@ def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
     assert 0 < len(found[0]) < 40
 
 
+@pytest.mark.slow
 def test_tokens_run_out_for_one_key(faulty, log):
     # Each request is 2 tokens of prompt and 3 of answer.
     text = (
@@ -323,6 +324,7 @@ def test_rate_headers_are_sent_where_asked_for(faulty):
     assert not any(name.startswith("x-ratelimit") for name in silent.headers)
 
 
+@pytest.mark.slow
 def test_every_seat_comes_back_whatever_goes_wrong(faulty, log):
     pool = simulated_pool(latency=Latency("log-normal", 0.01, 0.5), per_key=Limit("", "key", 8))
     kinds = [

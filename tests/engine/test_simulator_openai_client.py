@@ -287,6 +287,7 @@ def test_client_reads_a_response(client):
     assert response.usage.input_tokens_details.cached_tokens == 0
 
 
+@pytest.mark.slow
 def test_client_reads_the_events_of_a_response(client):
     with client.responses.stream(model="gpt-x", input="what is the answer") as stream:
         events = list(stream)

@@ -157,6 +157,7 @@ def test_help_shows_an_example(capsys):
     assert "ultrapar simulate --pool pool.toml" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_simulate_fails_as_its_faults_file_says(tmp_path, pool):
     faults = tmp_path / "faults.toml"
     faults.write_text('[[fault]]\nkind = "error"\nerror = "overloaded"\nkey = "key1"\n')

@@ -41,6 +41,7 @@ def python(code, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_stop_ends_the_server_with_a_complete_log_and_may_be_called_twice(tmp_path):
     server = SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "server.log")
     child = psutil.Process(server.pid)
@@ -88,6 +89,7 @@ CONTROLLER = """
 """
 
 
+@pytest.mark.slow
 def test_server_ends_with_a_killed_controller(tmp_path):
     with python(CONTROLLER, tmp_path / "server.log", "alone") as controller:
         server = psutil.Process(int(controller.stdout.readline().split()[0]))
@@ -143,6 +145,7 @@ def slow_rows_when(server, log_path, enough):
     return rows
 
 
+@pytest.mark.slow
 def test_log_is_complete_after_the_kill_of_a_client(tmp_path):
     pool = simulated_pool(
         models={"slow": ("slow",), "quick": ("quick",)},

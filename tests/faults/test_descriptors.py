@@ -34,6 +34,7 @@ def limited(project, workers, limits):
     return result, result.stdout.str() + result.stderr.str()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_too_few_descriptors_are_refused_before_anything_starts(project, workers):
     result, output = limited(project, workers, (24, 24))
@@ -44,6 +45,7 @@ def test_too_few_descriptors_are_refused_before_anything_starts(project, workers
     assert not (project.pytester.path / ".ultrapar").exists()
 
 
+@pytest.mark.slow
 def test_soft_limit_on_descriptors_is_raised_where_that_is_allowed(project):
     result, output = limited(project, "-n0", (24, 1024))
     assert result.ret == 0, output

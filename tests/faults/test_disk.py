@@ -71,6 +71,7 @@ def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(proje
     assert len(project.server.log) == n_sent + N_CASES - len(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "number"),
     [
@@ -123,6 +124,7 @@ def pytest_sessionfinish(session):
 """
 
 
+@pytest.mark.slow
 def test_worker_whose_journal_fails_at_its_end_ends_the_run(project):
     project.write_pool()
     project.suite(SUITE.format(prompts=["say yes", "say no"]))

@@ -135,6 +135,7 @@ def effective(project) -> dict[str, tuple[object, str]]:
     return {one.name: (one.value, one.origin) for one in values if one.name.startswith("p ")}
 
 
+@pytest.mark.slow
 def test_private_authority_is_trusted_where_the_pool_names_it(project, certs, tls_server):
     assert outcome(go(project, tls_server, "")) == "infra"
     assert tls_server.requests == []
@@ -148,6 +149,7 @@ def test_authority_of_the_pool_is_the_only_one(project, certs, tls_server):
     assert tls_server.requests == []
 
 
+@pytest.mark.slow
 def test_authority_of_the_environment_counts_where_the_pool_says_so(
     project, certs, tls_server, monkeypatch
 ):
@@ -161,6 +163,7 @@ def test_authority_of_the_environment_counts_where_the_pool_says_so(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ours",
     [
@@ -231,6 +234,7 @@ def test_proxy_that_refuses_ends_the_case_and_is_named(project, tls_server, monk
     assert "wrong-canary" not in played.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("certs")
 def test_proxy_of_the_environment_counts_where_the_pool_says_so(project, tls_server, monkeypatch):
     with connect_proxy(USER_INFO) as proxy:

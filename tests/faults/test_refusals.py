@@ -138,6 +138,7 @@ def test_time_to_wait_beyond_all_patience_ends_with_the_episode(project, value):
     assert len(project.server.log) == 1
 
 
+@pytest.mark.slow
 def test_time_to_wait_beyond_all_patience_sends_the_case_elsewhere(project):
     asked_of = {"key0": b"1000000000", "key1": b"Fri, 31 Dec 9999 23:59:59 GMT"}
     limited = {key: refuse(429, b"retry-after: " + value) for key, value in asked_of.items()}
@@ -214,6 +215,7 @@ def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, fail
     assert reason in played.output
 
 
+@pytest.mark.slow
 def test_instance_that_vanishes_is_out_once_and_the_other_takes_over(project):
     gone = refuse(404)
 

@@ -25,6 +25,7 @@ def test_answer_that_does_not_come_is_tried_once_more(project, fault):
     assert played.classes(f"{fault} it") == ["timeout"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["reset_before", "server_error", "short_json"])
 def test_lane_that_always_fails_costs_no_case_while_others_work(project, fault):
     def weather(asked):
@@ -40,6 +41,7 @@ def test_lane_that_always_fails_costs_no_case_while_others_work(project, fault):
     assert {a["key"] for a in failed} == {"key0"}
 
 
+@pytest.mark.slow
 def test_key_that_may_not_use_a_model_is_out_for_that_model(project):
     forbidden = refuse(403)
     project.server.weather = lambda asked: (

@@ -35,6 +35,7 @@ def adaptive(project):
     return project
 
 
+@pytest.mark.slow
 def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, workers):
     result = adaptive.run(workers, "--ultrapar-rate-mode=adaptive")
     assert result.ret == 0
@@ -74,12 +75,14 @@ def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, 
     assert summary["audit"]
 
 
+@pytest.mark.slow
 def test_fixed_mode_has_no_history_of_limits(adaptive):
     assert adaptive.run("-n0").ret == 0
     assert not adaptive.directory.joinpath("limits.parquet").exists()
     assert read_server_log(adaptive.directory / "simulator.jsonl").count(429) == 0
 
 
+@pytest.mark.slow
 def test_json_storage_has_the_history_too(adaptive):
     result = adaptive.run(
         "-n0", "-k", "1", "--ultrapar-rate-mode=adaptive", "--ultrapar-storage=json"
@@ -171,6 +174,7 @@ name = "b"
 """
 
 
+@pytest.mark.slow
 def test_limits_that_are_looked_for_at_different_depths_bind_all_their_lanes(project, workers):
     project.pytester.path.joinpath("pool.toml").write_text(UNEVEN)
     project.suite(SUITE.replace("300", "60"))

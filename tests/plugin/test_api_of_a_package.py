@@ -77,7 +77,6 @@ def fresh_python(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_pool_of_an_installed_api_runs(fresh_python, tmp_path, workers):
     seen: list[tuple[str, str, object]] = []
 

@@ -146,6 +146,7 @@ def test_azure_run(project, api, streams):
     check_no_key(project, result)
 
 
+@pytest.mark.slow
 def test_azure_run_with_a_wrong_version_or_key_says_so(project, api, monkeypatch):
     suite(project, SUITE)
     write_pool(project, "azure-openai", api.url, 'api_version = "2020-01-01"')

@@ -223,7 +223,6 @@ def test_bad_environment_variable_is_refused(project, monkeypatch, variable):
         assert "\n" not in said
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
     project.suite(PLAIN_SUITE)
     directory = project.pytester.path / "run"
@@ -241,6 +240,7 @@ def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
     assert "cannot use" in refusal(project, workers, "--ultrapar-out=file")
 
 
+@pytest.mark.slow
 def test_earlier_run_is_not_overwritten_and_not_resumed_by_another_suite(project):
     project.suite(PLAIN_SUITE)
     first = project.run("-n0", "--ultrapar-out=run")
@@ -270,6 +270,7 @@ def test_suite_without_pool_is_refused_but_listed(project, workers):
         assert project.run(workers, "--collect-only", pool=False).ret == 0
 
 
+@pytest.mark.slow
 def test_simulator_that_does_not_answer_is_refused(project):
     project.pytester.path.joinpath("pool.toml").write_text(
         'schema = 1\n[[provider]]\nname = "sim"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
@@ -303,6 +304,7 @@ def test_it(answer): pass
     assert r"its mark's reason ('half \ud83d of it') holds half a" in refusal(project)
 
 
+@pytest.mark.slow
 def test_files_of_one_name_outside_the_project_are_both_named(project, tmp_path_factory):
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
     for folder in folders:

@@ -66,7 +66,6 @@ def bench(folder, *args):
     )
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_modes_run_on_the_same_cases_and_are_compared(folder, workers):
     done = bench(folder, "--out", "out", workers, "-q")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -190,7 +189,6 @@ def test_interrupt_ends_in_order_and_says_what_is_there(folder):
     assert (folder / "out" / "report.txt").exists()
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_runs_end_with_a_bench_that_is_killed(folder, workers):
     folder.joinpath("pool.toml").write_text(POOL.replace("LATENCY", "2"))
     running = subprocess.Popen(

@@ -66,7 +66,6 @@ def cost_of(prompts: list[str]) -> int:
     return sum(PRICE.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project, workers):
     prompts = write(project)
     whole = cost_of(prompts) / UNITS
@@ -240,6 +239,7 @@ def test_killed_run_has_spent_what_was_in_flight(project):
     assert before <= sum(read_spending(spending).values()) <= budget * UNITS
 
 
+@pytest.mark.slow
 def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_is_sent(project):
     """As reserved: a request that got no answer may have been billed."""
     prompts = write(project, 8)
@@ -314,6 +314,7 @@ def test_killed_worker_costs_what_it_had_in_flight(project):
     assert cost_of(project.server.prompts) <= sum(read_spending(spending).values()) <= more
 
 
+@pytest.mark.slow
 def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     prompts = write(project, 10)
     broken = {"on": True}
@@ -344,6 +345,7 @@ def test_requests_of_an_http_client_count_as_well(project):
     assert any(row["outcome"] == "solved" for row in rows)
 
 
+@pytest.mark.slow
 def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
     prompts = write(project)
     real, done = os.write, []
@@ -417,6 +419,7 @@ def cost_by_log(project) -> int:
     )
 
 
+@pytest.mark.slow
 def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
     project.pytester.path.joinpath("pool.toml").write_text(
         JUDGED_POOL.format(url=project.server.base_url)

@@ -109,6 +109,7 @@ def rows_of(*hosts):
     return [row for host in hosts for row in host.rows()]
 
 
+@pytest.mark.cpu_s(8)
 def test_two_hosts_run_each_case_once(project, hosts):
     project.suite(SUITE)
     one, two = hosts("one", "-n0"), hosts("two", "-n2")
@@ -130,6 +131,7 @@ def test_two_hosts_run_each_case_once(project, hosts):
     assert manifest.merged.clock_error_s < 1, manifest.merged
 
 
+@pytest.mark.slow
 def test_joining_a_run_later_finishes_what_is_left(project, hosts):
     project.suite(SUITE)
     first = hosts("one", "-n0", "-x", "--maxfail=1")
@@ -174,6 +176,7 @@ def test_not(other, grade): grade("solved")
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ENDS_EARLY)
 @pytest.mark.parametrize("args", [["-n0"], pytest.param(["-n2"], marks=pytest.mark.slow)])
 def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, why, args):
@@ -185,6 +188,7 @@ def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, wh
     assert len(host.rows()) == N + 20
 
 
+@pytest.mark.slow
 def test_a_failure_that_stops_one_host_leaves_its_cases_to_others(project, hosts):
     project.suite(SUITE.replace('grade("solved")', 'grade("solved"); assert "7" not in answer'))
     one = hosts("one", "-n0", "-x")
@@ -197,6 +201,7 @@ def test_a_failure_that_stops_one_host_leaves_its_cases_to_others(project, hosts
     assert len(finished) == N
 
 
+@pytest.mark.cpu_s(5)
 def test_another_suite_under_the_same_name_is_refused_and_sends_nothing(project, hosts):
     project.suite(SUITE)
     hosts("one", "-n0").end()
@@ -380,6 +385,7 @@ def run_together(project, hosts, server, n, *options, args=("-n0", "-n0")):
     return log
 
 
+@pytest.mark.slow
 def test_a_key_serves_one_model_after_the_other_over_all_hosts(project, hosts, lab):
     server = lab("workers = 2", 0.1, models=("m", "n"))
     log = run_together(project, hosts, server, 16, "--ultrapar-policy=exclusive")
@@ -387,12 +393,14 @@ def test_a_key_serves_one_model_after_the_other_over_all_hosts(project, hosts, l
         assert spans(log, key=key, model="m")[1] <= spans(log, key=key, model="n")[0]
 
 
+@pytest.mark.slow
 def test_a_model_begins_when_the_one_before_has_ended_on_all_hosts(project, hosts, lab):
     server = lab("workers = 2", 0.1, models=("m", "n"))
     log = run_together(project, hosts, server, 16, "--ultrapar-policy=batch:1", args=("-n0", "-n2"))
     assert spans(log, model="m")[1] <= spans(log, model="n")[0]
 
 
+@pytest.mark.slow
 def test_one_at_a_time_is_one_over_all_hosts(project, hosts, lab):
     server = lab("workers = 2", 0.05, models=("m", "n"))
     log = run_together(project, hosts, server, 8, "--ultrapar-mode=rotate", args=("-n0", "-n2"))
@@ -420,6 +428,7 @@ def pytest_ultrapar_assign(workers, lanes, cases):
 """
 
 
+@pytest.mark.slow
 def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
     """Groups of several models, a number at once, an order and a pause."""
     (project.pytester.path / "conftest.py").write_text(ASSIGN)
@@ -436,6 +445,7 @@ def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
         assert len(at_once) <= 2
 
 
+@pytest.mark.slow
 def test_other_groups_under_the_same_name_are_refused(project, hosts, lab, kv, monkeypatch, capsys):  # noqa: PLR0917
     server = lab("workers = 3", 0.01, models=("m", "n"))
     conftest = project.pytester.path / "conftest.py"
@@ -504,7 +514,6 @@ def test_second_host_of_a_name_is_told_at_once_and_does_not_wait_for_the_keys(pr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
     project, hosts, kv, lab, monkeypatch, capsys, workers
 ):
@@ -649,7 +658,6 @@ def asked(host, from_s, to_s):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts, lab, workers):
     """Neither what it had claimed, nor the next turn of what it had begun; and it has no row."""
     project.suite(talks(60))
@@ -695,7 +703,6 @@ def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 @pytest.mark.parametrize("key", ["clocks", "run:night:claims"])
 def test_what_another_writer_left_ends_the_run_with_a_sentence(  # noqa: PLR0917
     project, hosts, kv, lab, workers, key
@@ -732,6 +739,7 @@ def given_up(host, what):
     assert not host.directory.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_host_waits_for_the_server_says_so_and_leaves_no_run(project, hosts):
     project.suite(SUITE)
     host = hosts("one", "-n0", url=f"redis://127.0.0.1:{free_port()}")
@@ -797,6 +805,7 @@ def test_hosts_are_merged(project, hosts, lab):
     assert {(row["host"], row["nodeid"]) for row in rows} == of_host
 
 
+@pytest.mark.slow
 def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypatch):  # noqa: PLR0917
     """Three seats a key: divided, no shard could have more than two of them."""
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
@@ -839,6 +848,7 @@ def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypa
     assert "0 runs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_shards_of_another_whole_are_refused(project, hosts):
     project.suite(SUITE)
     assert hosts("one", "-n0", "--ultrapar-shard=1/2").end()
@@ -857,6 +867,7 @@ def test_shards_of_another_whole_are_refused(project, hosts):
     assert len(project.server.prompts) == n_sent
 
 
+@pytest.mark.slow
 def test_two_hosts_of_one_shard_claim_from_each_other(project, hosts):
     project.suite(SUITE)
     shards = {"one": "1/2", "two": "1/2", "three": "2/2"}
@@ -1085,6 +1096,7 @@ def test_a_server_whose_certificate_proves_nothing_gets_no_password(  # noqa: PL
     assert not project.server.prompts
 
 
+@pytest.mark.slow
 def test_the_password_of_the_server_is_masked(project, monkeypatch):
     with KeyValueServer.start("--requirepass", PASSWORD) as kv:
         url = f"redis://:{PASSWORD}@127.0.0.1:{kv.port}"
@@ -1109,6 +1121,7 @@ def show(grade):
         assert path.is_dir() or PASSWORD.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
     (line,) = re.findall(r"^ +(ACL SETUSER .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -1130,6 +1143,7 @@ def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch)
     assert len(project.rows()) == N
 
 
+@pytest.mark.slow
 def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
     """No host has a part of any limit then, and yet somebody has to say what becomes of them."""
     project.suite(SUITE.replace('f"say {n}"', 'f"status 401 {n}"'))
@@ -1139,6 +1153,7 @@ def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
     assert Counter(row["outcome"] for row in host.rows()) == {"infra": N}
 
 
+@pytest.mark.slow
 def test_a_host_that_is_refused_leaves_no_directory_behind(project, hosts):
     """It is no part of the run, and `ultrapar merge hosts/*` takes all that lie there."""
     project.suite(SUITE)

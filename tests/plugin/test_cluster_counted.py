@@ -45,6 +45,7 @@ def lab(project):
         yield start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("day", ["", ', day = "UTC"'])
 def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start, day):
     there = lab(f"workers = 4, rpd = 10{day}", 0.01)
@@ -107,6 +108,7 @@ def spent(there):
     )
 
 
+@pytest.mark.slow
 def test_a_budget_over_two_hosts_is_never_passed(lab, project, start):
     there = priced(lab, project, 0.001, 0.01)
     project.suite(PRICED.format(n=N))

@@ -76,6 +76,7 @@ def each_once(directory, hosts):
     assert {row["host"] for row in found} <= hosts
 
 
+@pytest.mark.slow
 def test_tasks_of_a_slurm_array_are_hosts_of_one_run(lab, project, url):
     program(lab / "bin" / "srun", 'exec "$@"')
     lab.joinpath(".ultrapar-cluster").write_text(url)
@@ -103,6 +104,7 @@ def test_tasks_of_a_slurm_array_are_hosts_of_one_run(lab, project, url):
     assert len(project.server.prompts) == N
 
 
+@pytest.mark.slow
 def test_machines_that_are_reached_by_ssh_are_hosts_of_one_run(lab, project, url):
     program(lab / "bin" / "ssh", f'cd {lab}/"$1" && shift && exec sh -c "$*"')
     for machine in ("m1", "me@m2"):

@@ -13,6 +13,7 @@ def test_it(answer): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [503, 429])
 def test_server_with_fewer_places_than_declared_costs_no_case_and_is_named(project, status):
     server = project.server

@@ -97,6 +97,7 @@ def test_told(answer, prepared):
 """
 
 
+@pytest.mark.slow
 def test_secret_in_what_a_test_tells_allure_is_masked(project):
     project.suite(ALLURE)
     project.run_apart("-n0", "-pallure_pytest.plugin", "--alluredir=allure")
@@ -194,6 +195,7 @@ def test_reference_has_what_is_shown():
         assert found[own] == [junit.partition(":")[0], *words], name
 
 
+@pytest.mark.slow
 def test_files_of_other_plugins_show_what_became_of_each_case(run, project, workers):
     root = project.pytester.path
     options = ["--junitxml=j.xml", "--html=h.html", "--json-report", "--json-report-file=r.json"]
@@ -235,6 +237,7 @@ def test_files_of_other_plugins_show_what_became_of_each_case(run, project, work
     assert rows["refused"]["test"] == "skipped"
 
 
+@pytest.mark.slow
 def test_pytest_sugar_marks_cases_that_were_not_solved(run, project, workers):
     result = run("-ppytest_sugar", "--force-sugar", "-v", "-rN", workers)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout.str())
@@ -246,6 +249,7 @@ def test_pytest_sugar_marks_cases_that_were_not_solved(run, project, workers):
         assert re.search(r"\] s +\d+%", signs[name]), name
 
 
+@pytest.mark.slow
 def test_wrong_answers_alone_end_with_zero_and_in_our_own_words(run, workers):
     only = "solved or partial or refused"
     result = run("-v", "-k", only, workers, "-x", expected=0)

@@ -142,6 +142,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
         assert days.served() == n_before + 200
 
 
+@pytest.mark.slow
 def test_tokens_per_day_are_what_the_provider_counted(project, workers):
     project.write_pool(key=", tpd = 4000")
     project.suite(
@@ -157,6 +158,7 @@ def test_tokens_per_day_are_what_the_provider_counted(project, workers):
     assert first >= 30
 
 
+@pytest.mark.slow
 def test_check_counts_its_own_requests(days):
     with days.provider("rpd = 5") as server:
         days.project.suite(SUITE.format(n=5))
@@ -180,6 +182,7 @@ def test_check_counts_its_own_requests(days):
         assert days.served() == 5
 
 
+@pytest.mark.slow
 def test_key_without_quota_left_does_not_keep_a_checked_run_from_its_other_key(project):
     project.write_pool(keys=2, key=", rpd = 2")
     project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
@@ -198,6 +201,7 @@ def test_key_without_quota_left_does_not_keep_a_checked_run_from_its_other_key(p
     assert sorted(project.outcomes().values()) == ["infra", "solved"]
 
 
+@pytest.mark.slow
 def test_run_on_its_own_simulator_begins_each_day_anew(project):
     path = project.pytester.path / "pool.toml"
     path.write_text(POOL.format(limits="rpd = 3"))
@@ -223,6 +227,7 @@ def test_run_on_its_own_simulator_begins_each_day_anew(project):
     assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("day", "more_at"),
     [
@@ -273,6 +278,7 @@ def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(
     result.stdout.no_fnmatch_line("*what counts per day*")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -324,6 +330,7 @@ def test_run_says_before_its_first_request_that_it_needs_more(project):
     assert sorted(project.outcomes().values()) == ["infra", "solved"]
 
 
+@pytest.mark.slow
 def test_run_without_anything_left_names_the_run_to_finish_instead(project):
     project.write_pool(key=", rpd = 3")
     project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
@@ -347,6 +354,7 @@ def test_run_without_anything_left_names_the_run_to_finish_instead(project):
     plan.stdout.fnmatch_lines(["WARNING: nothing can be sent now: *"])
 
 
+@pytest.mark.slow
 def test_new_place_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")

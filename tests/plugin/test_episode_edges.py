@@ -102,7 +102,7 @@ def test_it(answer, prompt, grade):
     assert list(project.outcomes().values()) == ["solved"] * 5
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_groups_that_wait_for_many_cases_behind_them_are_carried_out(project, workers):
     project.pytester.makeconftest(
         """
@@ -128,7 +128,6 @@ def test_it(answer): pass
     assert min(order[:20]) >= 60
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_assignment_with_a_number_that_makes_no_sense_is_refused(project, workers):
     project.pytester.makeconftest(
         """
@@ -145,6 +144,7 @@ def pytest_ultrapar_assign(cases):
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_resume_by_a_larger_suite_is_refused(project, workers):
     suite = """
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(N)])
@@ -164,7 +164,6 @@ def test_it(answer): pass
     assert len(project.rows()) == 4
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_full_disk_stops_the_run_with_one_sentence(project, workers):
     project.pytester.makeconftest(
         """

@@ -45,6 +45,7 @@ def test_episode_prints_appear_with_their_item_when_nothing_is_captured(project)
         )
 
 
+@pytest.mark.slow
 def test_quiet_run_says_nothing_of_ours(project):
     project.suite(SPEAKING)
     only_a = ("--deselect", "test_suite.py::test_it[m-say b-r0]")

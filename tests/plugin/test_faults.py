@@ -43,6 +43,7 @@ def simulated(project):
     return project
 
 
+@pytest.mark.slow
 def test_run_meets_the_faults_of_its_file_and_says_so(simulated, workers):
     result = simulated.run(workers, "--ultrapar-faults", "faults.toml")
     assert result.ret == 0
@@ -55,6 +56,7 @@ def test_run_meets_the_faults_of_its_file_and_says_so(simulated, workers):
     assert read_manifest(simulated.directory).faults == sha256(FAULTS.encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_fault_that_took_no_request_is_said_at_the_end(simulated):
     never = '[[fault]]\nname = "storm"\nkind = "hang"\nafter_requests = 1000\n'
     simulated.pytester.path.joinpath("faults.toml").write_text(FAULTS + never)
@@ -64,6 +66,7 @@ def test_fault_that_took_no_request_is_said_at_the_end(simulated):
     assert said == ['the simulated provider: fault "storm" matched no request']
 
 
+@pytest.mark.slow
 def test_run_without_a_file_has_none_in_its_manifest(simulated):
     assert simulated.run("-n0").ret == 0
     assert read_manifest(simulated.directory).faults is None

@@ -51,6 +51,7 @@ def test_gate_that_a_run_keeps_shows_its_table(project, workers, outcome):
     assert CANARY not in said + result.stderr.str()
 
 
+@pytest.mark.slow
 def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, workers, outcome):
     project.suite(SUITE)
     outcome("unsolved")
@@ -64,6 +65,7 @@ def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, workers, o
     assert result.parseoutcomes()["unsolved"] == N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "code"), [("pass", 0), ("fail", 1)])
 def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, word, code):
     project.suite(SUITE)
@@ -77,6 +79,7 @@ def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, w
     assert (failed in said) is bool(code)
 
 
+@pytest.mark.slow
 def test_failed_gate_is_said_at_every_verbosity(project, outcome):
     project.suite(SUITE)
     outcome("unsolved")
@@ -85,6 +88,7 @@ def test_failed_gate_is_said_at_every_verbosity(project, outcome):
     assert "FAILED: gate: 1 rule failed: " in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_run_is_compared_with_the_one_before(project, workers, outcome):
     project.suite(SUITE)
     assert project.run(workers).ret == 0
@@ -233,6 +237,7 @@ def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outco
     assert says in refusal(project, "-n0", *options)
 
 
+@pytest.mark.cpu_s(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -246,6 +251,7 @@ def test_gate_is_refused_with_workers_too(project, outcome, name):
     assert says in refusal(project, "-n2", *options, in_process=name not in NEED_CASES)
 
 
+@pytest.mark.slow
 def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outcome, monkeypatch):
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-out=first").ret == 0

@@ -94,6 +94,7 @@ def judge(folder: Path, done: subprocess.CompletedProcess[str], n_requests: int)
     assert CANARY not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_example_of_the_page_runs(tmp_path):
     page = (ROOT / "docs" / "how-to" / "gateway.md").read_text(encoding="utf-8")
     example = page.split("```python\n")[1].split("```")[0]
@@ -130,6 +131,7 @@ def test_it(said):
 """
 
 
+@pytest.mark.slow
 def test_what_was_wrong_with_another_processs_request_is_what_the_case_ends_with(tmp_path):
     run(tmp_path, WRONG)
     (row,) = results(tmp_path)
@@ -184,6 +186,7 @@ def test_it(said):
 """
 
 
+@pytest.mark.slow
 def test_request_of_another_process_ends_with_its_episode(tmp_path):
     slow = re.sub("latency = .*", 'latency = { kind = "fixed", median_s = 500 }', POOL)
     run(tmp_path, LEFT, slow)

@@ -41,7 +41,6 @@ def pytest_ultrapar_finish(run):
     assert seen[-1] == "finish 12 ()"
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_conftest_assigns_groups_that_scheduler_and_broker_carry_out(project, workers):
     project.write_pool(keys=2)
     project.suite(CASES)
@@ -88,6 +87,7 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
     assert not project.server.prompts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["serial", "rotate"])
 def test_modes_that_run_one_at_a_time_ask_no_assignment_and_blame_none(project, mode):
     project.suite(CASES)
@@ -135,6 +135,7 @@ def _cases(project, numbers) -> set[str]:
     return {row["case_id"] for row in project.rows() if row["param.prompt"] in wanted}
 
 
+@pytest.mark.slow
 def test_session_that_runs_nothing_leaves_latest_and_no_directory(project):
     project.suite(CASES)
     assert project.run("-n0").ret == 0

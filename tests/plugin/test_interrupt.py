@@ -140,7 +140,6 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert 7 <= len(project.server.prompts) <= len(finished) + len(interrupted)
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project, workers):
     project.suite(
         """
@@ -235,6 +234,7 @@ def pytest_sessionfinish():
 """
 
 
+@pytest.mark.cpu_s(2)
 def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project, start, workers):
     project.suite(
         """
@@ -273,6 +273,7 @@ CompactionProcess.compact = compact
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_right_after_the_tables_names_the_report_not_a_resume(project, start, workers):
     project.suite(
         """

@@ -170,7 +170,6 @@ def holder_of(lock: Path) -> int | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
     host.hold("first")
     first = host.start("first", 40, workers)
@@ -193,7 +192,6 @@ def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers):
     host.hold("first")
     first = host.start("first", 300, workers)
@@ -223,7 +221,6 @@ def test_run_that_shall_not_wait_fails_and_names_who_has_the_key(host):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_waiting_ends_at_an_interrupt(host, workers):
     host.hold("first")
     host.start("first", 100, "-n0")

@@ -117,6 +117,7 @@ def test_failure_that_may_pass_refuses_no_run(project):
     assert set(project.outcomes().values()) == {"solved"}
 
 
+@pytest.mark.slow
 def test_only_lanes_that_cases_need_are_asked(project):
     project.write_pool(models=("m", "gone", "skipped"))
     project.server.weather = refusing(404, "gone", "skipped")
@@ -213,6 +214,7 @@ def test_interrupt_tells_what_is_known(project, monkeypatch):
     assert cases_sent(project) == []
 
 
+@pytest.mark.slow
 def test_interrupt_ends_the_check_and_the_run(project):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         project.write_pool(base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")

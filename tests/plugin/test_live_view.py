@@ -58,6 +58,7 @@ def is_view(lines):
     return bool(heads(lines)) and any("ETA" in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "n"), [("-n0", 40), pytest.param("-n2", 120, marks=pytest.mark.slow)]
 )
@@ -76,6 +77,7 @@ def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal
     assert re.search(rf"^=+ .*{n - 1} solved.* in .*=$", last, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_output_of_a_test_is_its_own(terminal):
     shown = terminal("-n0", columns=120, lines=100)
     text = "\n".join(shown.end())
@@ -83,6 +85,7 @@ def test_output_of_a_test_is_its_own(terminal):
     assert printed == "printed slow 0.3 yes 3 printed"
 
 
+@pytest.mark.slow
 def test_test_that_switches_capture_off_has_the_terminal_for_itself(terminal, project):
     shown = terminal("-n0", columns=70, lines=60, n_cases=8, suite=UNCAPTURED)
     text = "\n".join(shown.end())
@@ -175,6 +178,7 @@ def test_ctrl_c_leaves_the_terminal_to_the_shell(terminal):
     assert "go on with" in last
 
 
+@pytest.mark.slow
 def test_file_holds_lines_alone(project):
     project.suite(SUITE)
     text = project.run_apart("-n0", "--color=yes").stdout.str()

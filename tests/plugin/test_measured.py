@@ -79,6 +79,7 @@ keys = ["key1"]
 """
 
 
+@pytest.mark.slow
 def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts(
     project, monkeypatch, capsys
 ):
@@ -104,6 +105,7 @@ def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts
     assert float(published_s) >= 0.94 * float(proven_s) - 1e-3
 
 
+@pytest.mark.slow
 def test_a_client_that_cannot_keep_up_is_called_so(project, workers):
     project.suite(BUSY)
     result = project.run(workers)

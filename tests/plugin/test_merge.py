@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow.parquet as pq
+import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.store.cases_file import read_cases
@@ -33,6 +34,7 @@ def outcomes(directory):
     return {row["nodeid"]: (row["case_id"], row["seed"], row["outcome"]) for row in rows(directory)}
 
 
+@pytest.mark.cpu_s(3)
 def test_three_parts_are_the_run_that_asked_all(project, capsys):
     project.suite(BODY)
     whole = part(project, "all")
@@ -62,6 +64,7 @@ def test_three_parts_are_the_run_that_asked_all(project, capsys):
     assert len(rows(project.pytester.path / "replayed")) == 5
 
 
+@pytest.mark.slow
 def test_an_interrupted_part_is_merged_resumed_and_merged_again(project):
     project.suite(BODY)
     first = part(project, "a", "-k", "say", "-x")
@@ -95,6 +98,7 @@ def as_host(project, name, n):
     return str(directory)
 
 
+@pytest.mark.slow
 def test_the_whole_of_a_cluster_run_can_be_resumed(project):
     """Its hosts planned the same cases; what neither of them asked is asked now."""
     project.suite(BODY)
@@ -111,6 +115,7 @@ def test_the_whole_of_a_cluster_run_can_be_resumed(project):
     ]
 
 
+@pytest.mark.slow
 def test_runs_of_other_seeds_are_refused(project, capsys):
     project.suite(BODY)
     first = part(project, "a", "-k", "filter")

@@ -130,7 +130,7 @@ def test_wrong_type(wrong_type): pass
 """
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.cpu_s(3)
 def test_outcome_table_holds_in_every_row(project, workers):
     project.suite(ALL)
     # Two tries, not three: what fails every time would wait for seconds, and say the same.
@@ -338,7 +338,7 @@ def test_junit_file_says_what_became_of_each_case(project, workers):
     }
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_reason_of_a_grade_is_kept_without_secrets(project, workers):
     project.suite(f"""
 class Verdict:

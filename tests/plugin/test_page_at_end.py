@@ -13,7 +13,7 @@ def test_it(answer, prompt): pass
 PAGE = "--ultrapar-report=html"
 
 
-@pytest.mark.parametrize("n", ["-n0", "-n2"])
+@pytest.mark.parametrize("n", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_run_ends_with_a_page(project, n):
     project.suite(SUITE)
     result = project.run(n, PAGE)
@@ -32,6 +32,7 @@ def test_page_can_be_left_out(project):
     assert not (project.directory / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_resumed_run_makes_its_page_anew(project):
     project.suite(SUITE)
     project.run("-n0", PAGE)
@@ -41,6 +42,7 @@ def test_resumed_run_makes_its_page_anew(project):
     assert page.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_page_that_cannot_be_written_fails_nothing(project):
     project.suite(SUITE)
     # A folder cannot be replaced by a file.

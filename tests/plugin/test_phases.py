@@ -254,7 +254,6 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
@@ -393,6 +392,7 @@ def test_plan_of_phase_53_is_the_documents_sum(monkeypatch, pool, qps, seats):
     assert f"seats of ideallab: {seats}: " in done.stdout
 
 
+@pytest.mark.slow
 def test_plan_of_the_readmes_first_command_finds_no_worker_idle():
     done = run_pytest(
         "bench_suites/phase53", "-n15", "--ultrapar-pool", "pool.toml", "--ultrapar-plan"

@@ -149,7 +149,6 @@ def test_plan_is_the_same_in_a_process_of_its_own(project, workers):
     assert project.server.prompts == []
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_inconsistent_pool_is_refused_with_the_sum(project, workers):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
@@ -215,6 +214,7 @@ def warned(said, prefix):
     return [line.removeprefix(prefix) for line in said.splitlines() if line.startswith(prefix)]
 
 
+@pytest.mark.slow
 def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=2, model=TWO_S)
@@ -253,6 +253,7 @@ def test_mode_that_holds_one_seat_wastes_nothing(project, planned, mode):
     assert "WARNING" not in project.run_here(*chosen).stdout.str()
 
 
+@pytest.mark.slow
 def test_header_and_plan_warn_of_workers_in_the_same_words(project, planned):
     project.suite(SUITE_OF_20)
     said = "2 workers for 1 request in flight at most; -n 1 would be as fast and start sooner"
@@ -336,7 +337,6 @@ def test_option_that_a_plan_cannot_take_is_refused(project, option):
     assert REFUSED[option] in refusal(project, "--ultrapar-plan", workers, option)
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_plan_without_a_pool_is_refused(project, workers):
     project.suite(SUITE_OF_20)
     result = project.run_here("--ultrapar-plan", workers, pool=False)

@@ -97,6 +97,7 @@ def test_conftest_carries_out_the_policy_that_it_offers(project, workers):
     assert manifest["policy"] == "cut:1"
 
 
+@pytest.mark.slow
 def test_argument_of_an_offered_policy_is_refused_by_who_offers_it(project):
     project.suite(CASES)
     project.pytester.makeconftest(OFFER)
@@ -157,6 +158,7 @@ def test_scale_of_staggered_starts_is_a_number(project, factor):
     assert result.ret == 4
 
 
+@pytest.mark.slow
 def test_gated_cases_do_not_keep_the_first_group_from_asking(project, workers):
     # Twice four seats and sixteen: no more than 24 cases ask or are open in one process.
     project.suite(

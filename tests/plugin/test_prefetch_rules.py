@@ -327,6 +327,7 @@ def test_fault_of_a_suite_is_named(project, name):
         assert len(said.splitlines()) == 1
 
 
+@pytest.mark.cpu_s(3)
 def test_faults_are_named_under_xdist_too(project):
     names = ("function fixture", "no annotation", "method", "mark")
     for number, name in enumerate(names):

@@ -44,6 +44,7 @@ def test_every_step_of_a_run_has_its_line(project):
     assert CANARY not in said
 
 
+@pytest.mark.slow
 def test_collection_says_how_long_it_took_before(project):
     project.suite(SUITE)
     assert "so far, the run before" not in project.run_here().stdout.str()
@@ -62,6 +63,7 @@ def test_run_without_cases_shows_no_progress_of_its_collection(project):
     assert not re.search(r"test_plain.py[^=]*collecting:", said)
 
 
+@pytest.mark.slow
 def test_resumed_run_has_to_ask_what_is_left(project, monkeypatch):
     given = []
     asking = LiveProgress.asking

@@ -253,6 +253,7 @@ def test_plain(): pass
 """
 
 
+@pytest.mark.slow
 def test_selection_sends_only_what_is_selected(project):
     project.pytester.makeini("[pytest]\nmarkers = nightly: by night\n")
     project.suite(SELECTABLE)
@@ -273,6 +274,7 @@ def test_selection_sends_only_what_is_selected(project):
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_listing_sends_nothing_and_starts_nothing(project):
     project.suite(SELECTABLE.replace("@pytest.mark.nightly", ""))
     listed = [
@@ -319,7 +321,6 @@ def test_it(answer): assert answer == "never"
     result.stdout.no_fnmatch_line("FAILED: *")
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_failed_subtest_fails_its_case(project, workers):
     project.suite(
         """
@@ -512,6 +513,7 @@ def pytest_sessionfinish():
 """
 
 
+@pytest.mark.slow
 def test_asserts_of_suites_are_rewritten_and_those_of_this_package_are_not(project):
     project.pytester.makeconftest(LOADERS)
     project.suite("""
@@ -530,6 +532,7 @@ def test_one(answer):
     )
 
 
+@pytest.mark.slow
 def test_finders_of_modules_are_as_before_when_pytest_has_ended(project):
     script = (
         "import sys; before = [*sys.meta_path]; import pytest;"
@@ -541,6 +544,7 @@ def test_finders_of_modules_are_as_before_when_pytest_has_ended(project):
     assert done.ret == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [["--no-such-option"], ["--ultrapar-pool=no_such_file.toml"]])
 def test_finders_of_modules_are_as_before_after_a_usage_error(project, wrong):
     script = (
@@ -552,6 +556,7 @@ def test_finders_of_modules_are_as_before_after_a_usage_error(project, wrong):
     assert done.ret == 0
 
 
+@pytest.mark.slow
 def test_a_run_within_a_run_leaves_the_finders_of_the_outer_one(project):
     project.pytester.makepyfile(
         test_nested="""

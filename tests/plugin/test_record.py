@@ -68,6 +68,7 @@ def test_run_keeps_what_was_sent_and_what_came(project, workers):
     assert json.loads(answered["usage"])["prompt_tokens"] > 0
 
 
+@pytest.mark.slow
 def test_full_and_text_say_the_same(project):
     project.suite(TALK)
     found = {}
@@ -80,6 +81,7 @@ def test_full_and_text_say_the_same(project):
     assert [one.exchanges for one in episodes(project.directory)] == [[], []]
 
 
+@pytest.mark.slow
 def test_none_keeps_values_and_is_resumed(project):
     project.suite(TALK)
     assert project.run("-n0", "--ultrapar-record=none").ret == 0
@@ -94,6 +96,7 @@ def test_none_keeps_values_and_is_resumed(project):
     assert [row["outcome"] for row in project.rows()] == ["solved"] * 2
 
 
+@pytest.mark.slow
 def test_pool_file_says_what_is_kept_and_the_command_line_overrides_it(project):
     project.suite(TALK)
     path = project.pytester.path / "pool.toml"
@@ -109,6 +112,7 @@ def test_pool_file_says_what_is_kept_and_the_command_line_overrides_it(project):
     refused.stderr.fnmatch_lines(['*pool.record must be "full" or "text" or "none" (got "some")*'])
 
 
+@pytest.mark.slow
 def test_resume_with_another_setting_says_so_and_goes_on(project):
     project.suite(TALK)
     assert project.run("-n0", "--ultrapar-record=text", "--maxfail=1").ret == 0
@@ -223,6 +227,7 @@ def test_seen(seen, n): pass
 """
 
 
+@pytest.mark.slow
 def test_image_is_kept_once_per_run_and_named_in_transcripts(project):
     project.suite(IMAGE)
     assert project.run_apart("-n2", "--ultrapar-record=full").ret == 0

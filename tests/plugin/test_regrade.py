@@ -85,6 +85,7 @@ def test_grades_that_an_edited_test_changes_are_exactly_those(project, workers, 
     assert (manifest.regraded, manifest.mode) == (run.name, read_manifest(run).mode)
 
 
+@pytest.mark.slow
 def test_times_and_requests_are_said_to_be_the_other_run_s(project):
     write(project, '!= "b"')
     run = first_run(project)
@@ -92,6 +93,7 @@ def test_times_and_requests_are_said_to_be_the_other_run_s(project):
     done.stdout.fnmatch_lines([f"*of run {run.name}*in flight at most*"])
 
 
+@pytest.mark.slow
 def test_compare_shows_which_grades_changed(project, capsys):
     write(project, '!= "b"')
     run = first_run(project)
@@ -103,6 +105,7 @@ def test_compare_shows_which_grades_changed(project, capsys):
     assert "changed" in said
 
 
+@pytest.mark.slow
 def test_seed_and_repetitions_are_those_of_the_run(project):
     write(project, '!= "b"')
     run = first_run(project, "--ultrapar-seed=7", "--ultrapar-repeats=2")
@@ -115,6 +118,7 @@ def test_seed_and_repetitions_are_those_of_the_run(project):
     refused.stderr.fnmatch_lines(["*has seed 7, and command line --ultrapar-seed says 8*"])
 
 
+@pytest.mark.slow
 def test_cases_that_the_run_does_not_have_are_listed_and_left_out(project):
     write(project, '!= "b"')
     run = first_run(project)
@@ -128,6 +132,7 @@ def test_cases_that_the_run_does_not_have_are_listed_and_left_out(project):
     project.report.fnmatch_lines(["*infra/not_in_run*", "*test_new*has no episode of this case*"])
 
 
+@pytest.mark.slow
 def test_value_that_no_longer_fits_is_an_error(project):
     write(project, '!= "b"')
     run = first_run(project)
@@ -137,6 +142,7 @@ def test_value_that_no_longer_fits_is_an_error(project):
     assert project.outcomes()["test_it[m-say a-r0]"] == "error"
 
 
+@pytest.mark.slow
 def test_run_is_graded_anew_from_one_that_was_graded_anew(project):
     write(project, '!= "b"')
     run = first_run(project)
@@ -147,6 +153,7 @@ def test_run_is_graded_anew_from_one_that_was_graded_anew(project):
     assert len(project.rows("attempts")) == 5
 
 
+@pytest.mark.slow
 def test_run_without_conversations_is_graded_anew(project):
     write(project, '!= "b"')
     run = first_run(project, "--ultrapar-record=none")
@@ -154,6 +161,7 @@ def test_run_without_conversations_is_graded_anew(project):
     assert [row["outcome"] for row in project.rows()][:2] == ["solved", "unsolved"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -175,6 +183,7 @@ def test_what_makes_no_sense_is_refused(project, options, said):
         assert said in done.stderr.str()
 
 
+@pytest.mark.slow
 def test_run_of_another_suite_or_in_use_is_refused(project):
     write(project, '!= "b"')
     run = first_run(project)
@@ -196,6 +205,7 @@ def test_run_of_another_suite_or_in_use_is_refused(project):
     refused.stderr.fnmatch_lines(["*no run found at nowhere*"])
 
 
+@pytest.mark.slow
 def test_records_that_cannot_be_read_are_said(project):
     write(project, '!= "b"')
     run = first_run(project)
@@ -211,6 +221,7 @@ def test_records_that_cannot_be_read_are_said(project):
     assert project.outcomes()["test_it[m-say a-r0]"] == "infra"
 
 
+@pytest.mark.slow
 def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
     write(project, '!= "b"')
     run = first_run(project)
@@ -227,6 +238,7 @@ def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
     assert tried == [run]
 
 
+@pytest.mark.slow
 def test_grading_that_was_stopped_is_done_again_and_not_resumed(project):
     write(project, '!= "b"')
     run = first_run(project)

@@ -89,6 +89,7 @@ def test_replay_has_the_same_grades_and_sends_nothing(project, workers, gone):
     assert CANARY not in done.stdout.str()
 
 
+@pytest.mark.slow
 def test_moved_test_takes_answers_and_seeds_of_the_case_that_it_was(project, gone):
     project.suite(BODY)
     run = first_run(project)
@@ -103,6 +104,7 @@ def test_moved_test_takes_answers_and_seeds_of_the_case_that_it_was(project, gon
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_changed_prompt_misses_in_its_cases_alone(project, gone):
     project.suite(BODY)
     run = first_run(project)
@@ -141,6 +143,7 @@ def test_it(judged, grade): grade(judged.endswith(("a", "b")))
 """
 
 
+@pytest.mark.slow
 def test_new_prompt_of_a_judge_costs_the_judge_alone(project, workers):
     project.suite(JUDGED)
     run = first_run(project)
@@ -174,6 +177,7 @@ def test_it(judged): pass
 """
 
 
+@pytest.mark.slow
 def test_answers_of_a_role_are_its_own_and_only_what_is_sent_is_counted(project):
     """Both ask the same words, and each gets what its own model said."""
     project.write_pool(models=("m", "grader"))
@@ -228,6 +232,7 @@ def numbered(project):
     project.server.faults["number"] = number
 
 
+@pytest.mark.slow
 def test_repeated_requests_get_each_answer_once_and_in_order(project):
     project.suite(REPEATED.replace("{n}", "3"))
     numbered(project)
@@ -282,6 +287,7 @@ def test_it(streamed, prompt, grade):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", ["True", "False"])
 def test_answers_to_sdks_are_served_again_as_they_came(project, stream):
     project.pytester.path.joinpath("pool.toml").write_text(SIMULATED)
@@ -321,6 +327,7 @@ def test_what_makes_no_sense_is_refused(project, options, said):
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_keys_are_named_where_something_may_be_sent(project):
     project.suite(BODY)
     run = first_run(project)
@@ -336,6 +343,7 @@ def test_misses_without_a_run_are_refused(project):
     assert "needs a run to replay" in done.stderr.str()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("misses", ["fail", "ask"])
 def test_run_that_cannot_be_replayed_is_refused(project, misses):
     how = f"--ultrapar-replay-misses={misses}"
@@ -362,6 +370,7 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_case_that_the_run_does_not_have_is_a_miss(project):
     project.suite(BODY)
     run = first_run(project)
@@ -373,6 +382,7 @@ def test_case_that_the_run_does_not_have_is_a_miss(project):
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     project.suite(BODY.replace("grade(talk != ", "assert (talk != "))
     run = first_run(project)
@@ -387,6 +397,7 @@ def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_compare_says_that_a_run_is_a_replay(project, capsys):
     project.suite(BODY)
     run = first_run(project)
@@ -396,6 +407,7 @@ def test_compare_says_that_a_run_is_a_replay(project, capsys):
     assert f"is a replay of {run.name}, so its speed is unknown" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_replay_that_is_graded_anew_says_who_sent_its_requests(project):
     project.suite(BODY)
     run = first_run(project)

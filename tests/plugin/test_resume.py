@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.store.journal import segments
 
@@ -20,6 +22,7 @@ def _clean(result) -> str:
     return output
 
 
+@pytest.mark.slow
 def test_run_is_resumed_after_its_folder_was_moved_away(project):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
@@ -33,6 +36,7 @@ def test_run_is_resumed_after_its_folder_was_moved_away(project):
     assert len(project.server.prompts) == n_sent
 
 
+@pytest.mark.slow
 def test_run_is_resumed_from_another_directory(project, monkeypatch, tmp_path):
     project.suite(SUITE)
     root = project.pytester.path
@@ -51,6 +55,7 @@ def test_run_is_resumed_from_another_directory(project, monkeypatch, tmp_path):
     assert (here / ".ultrapar" / "latest").resolve() == project.directory.resolve()
 
 
+@pytest.mark.slow
 def test_resume_that_finds_other_names_of_the_same_tests_says_how_they_come_about(project):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
@@ -65,6 +70,7 @@ def test_resume_that_finds_other_names_of_the_same_tests_says_how_they_come_abou
     assert "from the same directory or with the same --rootdir" in output
 
 
+@pytest.mark.slow
 def test_run_elsewhere_needs_no_folder_of_runs(project):
     project.suite(SUITE)
     blocked = project.pytester.path / ".ultrapar"
@@ -90,6 +96,7 @@ def test_default_place_that_cannot_be_written_is_named(project):
     assert len(project.server.prompts) == 0
 
 
+@pytest.mark.slow
 def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
@@ -109,6 +116,7 @@ def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
     assert len(project.server.prompts) == 12
 
 
+@pytest.mark.slow
 def test_resume_of_a_copied_run(project):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
@@ -120,6 +128,7 @@ def test_resume_of_a_copied_run(project):
     assert len(project.server.prompts) == 6
 
 
+@pytest.mark.slow
 def test_segment_that_a_finished_run_lost_is_reported(project):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0

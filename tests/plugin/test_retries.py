@@ -75,6 +75,7 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project, worker
     assert "lane p/m/key0" not in text
 
 
+@pytest.mark.slow
 def test_random_failures_are_retried_within_the_budget(project, workers):
     project.server.weather = lambda asked: refuse(500) if asked.number % 20 == 7 else None
     project.suite(SAY.format(n=80))
@@ -187,6 +188,7 @@ def test_it(answer): pass
     assert "asked for 500 s" in paused[0].reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "kind", "said"),
     [

@@ -68,7 +68,6 @@ def seen(project):
     return Counter(one.model for one in project.server.log.requests)
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_subject_and_judge_share_a_key_of_one_seat(project, workers):
     write(project, cases(N))
     assert project.run(workers).ret == 0
@@ -163,6 +162,7 @@ def test_it(verdict): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["by_chat", "by_sdk"])
 def test_case_whose_judge_fails_for_good_says_who_live_and_replayed(project, way):
     write(project, VERDICTS.replace("WAY", way), workers=4)
@@ -279,6 +279,7 @@ def test_model_of_a_role_is_none_to_select(project):
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_plan_counts_what_cases_ask_of_roles(project):
     j = "latency_hint_s = 0.2"
     write(project, cases(4, "use 100 10 {n}"), workers=4, m="latency_hint_s = 0.2", j=j)
@@ -299,6 +300,7 @@ def test_plan_counts_what_cases_ask_of_roles(project):
     assert seen(project) == {"m": 4, "j": 4}
 
 
+@pytest.mark.slow
 def test_plan_from_a_run_whose_pool_had_no_such_role_supposes_one_request(project):
     suite = """
 @prefetch

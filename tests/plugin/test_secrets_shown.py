@@ -77,6 +77,7 @@ def test_plain(plain):
 """
 
 
+@pytest.mark.slow
 def test_key_as_the_name_of_a_test_is_masked_everywhere(project, workers):
     project.write_pool(keys=2)
     project.suite(NAMED)
@@ -157,6 +158,7 @@ def test_case(answer): warnings.warn("a title \\x1b]0;mine\\x07 and \\x1b[8mhidd
     assert "\x07" not in output
 
 
+@pytest.mark.slow
 def test_key_with_blanks_around_it_is_masked_as_it_is_sent(project, monkeypatch):
     # `$(cat file)` and files of variables leave such things.
     monkeypatch.setenv("TEST_KEY_0", f"  {CANARY}\n")
@@ -189,6 +191,7 @@ def pytest_terminal_summary(terminalreporter):
 """
 
 
+@pytest.mark.slow
 def test_key_in_the_reason_of_an_exit_is_masked(project):
     project.suite(EXITS)
     result = project.run("-n0", "--junitxml=junit.xml")

@@ -53,6 +53,7 @@ def assert_sample_ran_first_and_alone(project, n=SAMPLE):
     return sample
 
 
+@pytest.mark.slow
 def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers):
     result = simulated.run(workers, f"--ultrapar-baseline={SAMPLE}")
     assert result.ret == 0, result.stdout.str()
@@ -89,6 +90,7 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     ] == [{"name": "baseline", "value": SAMPLE, "origin": "command line --ultrapar-baseline"}]
 
 
+@pytest.mark.slow
 def test_groups_of_a_policy_wait_for_the_sample(simulated, workers):
     simulated.pytester.makeconftest(
         """
@@ -134,6 +136,7 @@ def test_it(answer, grade):
     assert (extra["n"], extra["basis"]) == (6 - n, "sampled")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "says"),
     [
@@ -171,6 +174,7 @@ def test_it(answer, number): pass
     assert ultra["extra_info"]["n"] == serial["extra_info"]["n"] == 7
 
 
+@pytest.mark.slow
 def test_interrupted_sample_is_kept_apart_when_the_run_is_finished(project, workers):
     project.suite(
         """

@@ -27,7 +27,6 @@ def first_lines(result):
     return [line for line in result.outlines if line.startswith("ultrapar: ")]
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_variable_that_is_not_allowed_is_refused_by_name(project, monkeypatch, variable, workers):
     value, message = VARIABLES[variable]
@@ -40,7 +39,6 @@ def test_variable_that_is_not_allowed_is_refused_by_name(project, monkeypatch, v
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_key_variable_that_is_not_set_is_refused_by_name(project, monkeypatch, workers):
     project.suite(PLAIN_SUITE)
     monkeypatch.setenv("TEST_KEY_0", " ")

@@ -147,7 +147,6 @@ def test_suite_that_does_not_say_what_it_counts_is_refused(project, monkeypatch)
     assert result.ret == 0
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -201,7 +200,6 @@ def test_it(answer): pass
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_case_of_a_parameter_without_values_is_deselected_and_others_are_skipped(project, workers):
     plain = '\n@pytest.mark.parametrize("word", [])\ndef test_plain(word): pass\n'
     project.suite(EMPTY + plain)

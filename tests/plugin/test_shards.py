@@ -130,6 +130,7 @@ def test_parameter_given_twice_is_pytests_own_error(project):
     assert said[0] == said[1] != []
 
 
+@pytest.mark.slow
 def test_results_of_shards_are_all_cases_once(project, workers):
     project.suite(
         'P = [f"echo {n}" for n in range(12)]\n'
@@ -165,6 +166,7 @@ def test_results_of_shards_are_all_cases_once(project, workers):
     assert sorted(ids) == sorted(row["case_id"] for row in project.rows())
 
 
+@pytest.mark.slow
 def test_first_values_are_those_of_all_shards(project):
     project.suite(
         'pytestmark = pytest.mark.ultrapar(repeats_over="word")\n'
@@ -177,6 +179,7 @@ def test_first_values_are_those_of_all_shards(project):
     assert sorted(name for own in shards for name in own) == sorted(_collected(project, repeats))
 
 
+@pytest.mark.slow
 def test_shard_without_any_case_ends_as_a_selection_of_nothing(project):
     project.suite('@pytest.mark.parametrize("prompt", ["a"])\ndef test_it(answer, prompt): pass')
     codes = {project.run_here("-n0", f"--ultrapar-shard={k}/4").ret for k in range(1, 5)}
@@ -242,6 +245,7 @@ def test_suite_that_takes_answers_of_another_one_is_refused(project):
     assert "suite two takes answers from suite one (taken_from)" in result.stderr.str()
 
 
+@pytest.mark.slow
 def test_shard_is_resumed_as_itself_only(project, server):
     project.suite(
         '@pytest.mark.parametrize("prompt", [f"echo {n}" for n in range(8)])\n'
@@ -260,6 +264,7 @@ def test_shard_is_resumed_as_itself_only(project, server):
     assert not server.requests
 
 
+@pytest.mark.slow
 def test_shard_is_graded_again_and_replayed_as_itself(project, server):
     project.suite(ONE)
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
@@ -391,7 +396,6 @@ def shards(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_four_shards_at_once_keep_the_undivided_limits(shards, workers):
     names = [f"{k}/4" for k in range(1, 5)]
     running = [shards.start(name, workers) for name in names]
@@ -425,6 +429,7 @@ def test_shards_of_one_host_count_a_day_together_and_each_its_own(shards):
     assert len(log.requests) == 40
 
 
+@pytest.mark.slow
 def test_same_shard_twice_and_a_shard_of_another_set_do_not_share_a_key(shards):
     running = [shards.start("2/4", "-n0")]
     for line in running[0].stdout:

@@ -50,7 +50,6 @@ def asked(project: Project) -> Counter[str]:
     return Counter(project.server.prompts)
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_common_cells_are_asked_once(two, workers):
     result = two.run(workers, "--ultrapar-repeats=2")
     assert result.ret == 0

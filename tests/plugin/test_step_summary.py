@@ -19,6 +19,7 @@ def test_it(answer, prompt): pass
 """
 
 
+@pytest.mark.slow
 def test_report_follows_what_is_there(project, monkeypatch):
     step = project.pytester.path / "step.md"
     step.write_text("# before\n")

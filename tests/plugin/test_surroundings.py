@@ -69,6 +69,7 @@ def test_it(looking):
     assert dict(os.environ) == before
 
 
+@pytest.mark.slow
 def test_warning_filters_of_a_test_do_not_reach_an_episode_beside_it(project):
     project.suite(
         BESIDE
@@ -142,7 +143,6 @@ def test_it(served_answer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_thousand_episodes_look_at_the_environment(project, workers):
     project.write_pool(keys=3)
     project.suite(

@@ -92,7 +92,7 @@ def facts(span):
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, workers):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
@@ -135,6 +135,7 @@ def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, w
     assert CANARY.encode() not in b"".join(collector.bodies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["--ultrapar-resume=latest", "--ultrapar-regrade=latest"])
 def test_requests_of_an_earlier_session_are_not_told_again(project, collector, again):
     project.suite(SUITE.replace("garbage", "no").replace("status 500 x1", "maybe"))
@@ -146,6 +147,7 @@ def test_requests_of_an_earlier_session_are_not_told_again(project, collector, a
     assert not collector.points("gen_ai.client.operation.duration")
 
 
+@pytest.mark.slow
 def test_requests_after_a_resume_stand_at_the_time_when_they_were_sent(project, collector):
     project.suite(SUITE)
     project.run_apart("-n0", "--ultrapar-otel", "-k", "yes")
@@ -162,6 +164,7 @@ def test_requests_after_a_resume_stand_at_the_time_when_they_were_sent(project, 
         assert case.end_time_unix_nano <= time.time_ns()
 
 
+@pytest.mark.slow
 def test_case_ends_after_its_requests_though_the_clock_was_set_back(project, collector):
     project.pytester.makeconftest("""
 import time
@@ -183,6 +186,7 @@ def pytest_ultrapar_attempt(record):
     assert request.end_time_unix_nano <= case.end_time_unix_nano
 
 
+@pytest.mark.slow
 def test_providers_of_the_user_still_work_after_a_run(project, collector):
     project.pytester.makeconftest("""
 import atexit
@@ -238,6 +242,7 @@ def test_what_cannot_be_sent_is_said_before_the_run(project, monkeypatch, variab
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
@@ -257,6 +262,7 @@ def test_settings_that_opentelemetry_refuses_are_named(project, monkeypatch, var
     assert project.server.prompts == []
 
 
+@pytest.mark.slow
 def test_keys_in_what_the_environment_adds_are_not_sent(project, collector, monkeypatch):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
@@ -292,6 +298,7 @@ def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
     )
 
 
+@pytest.mark.slow
 def test_variable_that_is_empty_is_as_good_as_unset(project, collector, monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "")
@@ -300,6 +307,7 @@ def test_variable_that_is_empty_is_as_good_as_unset(project, collector, monkeypa
     assert {span.name for span in collector.spans} == {"case m", "chat m"}
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_loaded_unless_asked_for():
     loaded = modules_loaded_by("pytest_ultrapar.workers.worker, pytest_ultrapar.workers.local")
     assert not [name for name in loaded if name.startswith("opentelemetry")]

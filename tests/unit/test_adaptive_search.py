@@ -32,12 +32,14 @@ def test_adaptive_mode_finds_what_a_provider_bears(name):
     assert found.aims_met, "\n".join(search_lines([found]))
 
 
+@pytest.mark.slow
 def test_adaptive_mode_stays_at_a_ceiling_below_the_limit():
     found = search(BY_NAME["ceiling of 40 below 400"], seeds=1)
     assert found.seats == 40
     assert found.used[1] > 0.97
 
 
+@pytest.mark.slow
 def test_server_that_queues_is_not_flooded():
     scenario = BY_NAME["queues beyond 64"]
     play = LimitPlay(scenario.provider, ceiling=scenario.ceiling, seed=1)

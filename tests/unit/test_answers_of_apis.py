@@ -323,6 +323,7 @@ shapes = st.recursive(
 )
 
 
+@pytest.mark.slow
 @over_apis
 @given(bodies=st.lists(st.dictionaries(st.sampled_from(FIELDS), shapes), min_size=1, max_size=4))
 def test_any_fields_of_any_kind_have_a_result(name, bodies):

@@ -96,6 +96,7 @@ def test_what_binds_one_case_at_a_time_is_that(tmp_path):
     assert "longest episode" not in text
 
 
+@pytest.mark.slow
 def test_compare_has_a_group_for_each_suite_and_model(tmp_path):
     fields = {"suites": ("phase51", "phase53")}
     runs = [serial_run(tmp_path / "serial", **fields), ultra_run(tmp_path / "ultra", **fields)]
@@ -261,6 +262,7 @@ def test_merged_file_has_what_readers_of_pytest_benchmarks_files_read(tmp_path):
         assert len(stats["data"]) == stats["rounds"] == n
 
 
+@pytest.mark.slow
 def test_pytest_benchmark_compares_two_merged_files(tmp_path):
     for name in ("one", "two"):
         runs = [serial_run(tmp_path / name / "serial"), ultra_run(tmp_path / name / "ultra")]

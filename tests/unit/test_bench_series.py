@@ -87,6 +87,7 @@ def test_every_statistic_of_a_series_gives_the_speedup_that_stands_beside_it(tmp
     assert n_seen == 3 * 3 * len(suites)
 
 
+@pytest.mark.slow
 def test_pytest_benchmark_compare_shows_the_speedups_of_the_file(tmp_path):
     runs = bench_of(tmp_path, suites=("phase51", "phase53"))
     (tmp_path / "merged.json").write_bytes(msgspec.json.encode(merged_benchmark(runs)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def test_clocks_that_differ_by_less_than_is_allowed_are_never_in_trouble(said, r
     assert not any(looks(rate, said))
 
 
+@pytest.mark.slow
 @given(calls, st.lists(st.one_of(st.just(0.0), st.floats(-900, 900)), max_size=120))
 def test_a_server_that_is_set_again_and_again_is_no_clock_that_goes_wrong(said, steps_s):
     large = [0.0 if abs(step_s) < STEP_S + 0.8 else step_s for step_s in steps_s]

@@ -132,6 +132,7 @@ def test_fault_of_ours_is_no_failed_rule_and_no_traceback(failing):
     assert "\x1b" not in line
 
 
+@pytest.mark.slow
 def test_results_that_cannot_be_made_anew_are_no_failed_rule(tmp_path):
     compact = "pytest_ultrapar.analysis.compact"
     done = subprocess.run(

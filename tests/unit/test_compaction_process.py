@@ -52,6 +52,7 @@ def test_compactor_shares_the_cpu_of_our_session_but_not_our_ctrl_c(run):
         compaction.stop()
 
 
+@pytest.mark.slow
 def test_compactor_says_how_far_it_is(run):
     said = []
     compaction = CompactionProcess.start(run.path)
@@ -60,6 +61,7 @@ def test_compactor_says_how_far_it_is(run):
     assert all(0 <= done <= total == 7 for done, total in said)
 
 
+@pytest.mark.slow
 def test_compactor_says_why_it_failed_and_how_to_try_again(tmp_path):
     with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
         CompactionProcess.start(tmp_path).compact()
@@ -79,12 +81,14 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     assert sorted(run.path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_compactor_whose_process_was_killed_starts_another(run):
     compaction = CompactionProcess.start(run.path)
     compaction.stop()
     assert compaction.compact().run_id == run.run_id
 
 
+@pytest.mark.slow
 def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
     run = run_of_seven(tmp_path / "run")
     child = subprocess.run(
@@ -154,6 +158,7 @@ def later(tmp_path, monkeypatch, body):
     return ["later"]
 
 
+@pytest.mark.slow
 def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, monkeypatch):
     go_on = tmp_path / "go-on"
     then = later(
@@ -171,6 +176,7 @@ def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, 
     assert not psutil.pid_exists(compaction.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -221,6 +227,7 @@ def test_stillness_does_not_count_while_the_one_who_looks_was_stopped_itself():
     assert still.look("a", 1001.0) == (1.0, False)
 
 
+@pytest.mark.slow
 def test_compactor_loads_at_our_priority_since_only_the_privileged_raise_one_again(run):
     compaction = CompactionProcess.start(run.path)
     try:
@@ -351,6 +358,7 @@ def test_what_was_read_ahead_is_there_when_somebody_waits(run):
         assert (begun.priority, os.getpriority(os.PRIO_PROCESS, 0)) == (19, own)
 
 
+@pytest.mark.slow
 def test_reading_ahead_in_a_process_goes_wrong_nowhere(run):
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest_ultrapar.analysis.beside", run.path],

@@ -77,6 +77,7 @@ def row(output: str, *names: str) -> list[str]:
     return found[0].replace("|", " ").split()
 
 
+@pytest.mark.slow
 def test_compare_of_equal_runs_shows_no_change(ultrapar):
     code, said, _ = ultrapar("compare", "base", "again", "--all")
     assert code == 0

@@ -382,6 +382,7 @@ def left_now(directory, amount):
     return DayLedger(amount, HostDayClock(), 0.0, memory=memory).left(0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amount", [200, 5000])
 def test_killed_process_has_sent_no_more_than_is_counted(tmp_path, amount):
     sent = 0

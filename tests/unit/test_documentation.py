@@ -293,6 +293,7 @@ def test_every_page_is_reached_from_the_first():
     assert names == set(re.findall(r"\]\(([^)]+)\)", index))
 
 
+@pytest.mark.slow
 def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
@@ -324,6 +325,7 @@ def test_first_suite_of_the_readme_is_written_into_an_empty_folder(tmp_path):
     assert shown.split() == [str(clone / ".venv"), str(tmp_path / "words")]
 
 
+@pytest.mark.slow
 def test_plan_of_the_tutorial_is_what_its_suite_is_told(pytester):
     tutorial = page("tutorial.md")
     pytester.path.joinpath("pool.toml").write_text(blocks(tutorial, "toml")[0])

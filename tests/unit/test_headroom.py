@@ -220,6 +220,7 @@ def test_refusal_at_the_start_asks_for_more_than_the_first_headroom_for_a_while(
     assert play.status("p/i/k0").widened == ()
 
 
+@pytest.mark.slow
 def test_what_was_refused_twice_falls_back_to_five_per_cent():
     play = one_key(rpm=600)
     send(play, 0.001, "rate")

@@ -245,6 +245,7 @@ print(n)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_race_for_a_key_meet_only_their_own_group(tmp_path):
     (tmp_path / "inside").mkdir()
     names = ["alone", "alone", "a-1", "a-1", "a-2", "a-3", "b-1", "b-2"]

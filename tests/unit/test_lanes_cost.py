@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
@@ -52,6 +54,7 @@ def calls_of_a_hundred_leases(play: Play) -> int:
     return n_calls(run)
 
 
+@pytest.mark.slow
 def test_cost_of_a_lease_is_the_same_with_100_and_20000_waiting():
     few, many = calls_of_a_hundred_leases(busy(100)), calls_of_a_hundred_leases(busy(20_000))
     assert many <= 1.2 * few
@@ -64,6 +67,7 @@ def test_cost_of_a_lease_is_the_same_with_20000_waiting_for_a_group():
     assert many <= 1.2 * few
 
 
+@pytest.mark.slow
 def test_cost_of_withdrawing_does_not_grow_with_the_queue():
     def withdraw_all(play: Play) -> int:
         waiting = [n for n in play.whose if n not in play.leases]

@@ -114,6 +114,7 @@ def test_map_of_the_code_shows_the_levels_in_their_order():
     assert tuple(rows) == LEVELS
 
 
+@pytest.mark.cpu_s(3)
 def test_core_knows_neither_pytest_nor_xdist():
     for part in CORE:
         for path in of_part(part):
@@ -179,6 +180,7 @@ def test_worker_imports_nothing_that_only_the_controller_needs():
     assert loaded & unused == set()
 
 
+@pytest.mark.slow
 def test_controller_imports_nothing_that_only_workers_need():
     loaded = loaded_by(
         "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.controller"

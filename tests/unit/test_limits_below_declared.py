@@ -61,6 +61,7 @@ def test_storm_of_refusals_is_soon_left_behind(begins_s):
     assert found.end_s <= 60.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
 def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rate_mode):
     # It counts what it refuses: whoever comes back with all requests at once is refused for them.
@@ -75,6 +76,7 @@ def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rat
         assert found.end_s <= 1.5 * known.end_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
 def test_provider_that_takes_no_two_requests_at_once_is_not_taken_for_one_seat(rate_mode):
     # Two seats would do, if they were used apart; one gives half of what is allowed.
@@ -89,6 +91,7 @@ def test_provider_that_takes_no_two_requests_at_once_is_not_taken_for_one_seat(r
         assert found.end_s <= 1.5 * known.end_s
 
 
+@pytest.mark.slow
 def test_storm_that_names_a_time_to_come_back_says_nothing_about_a_rate():
     storm = Bears(refuses=True)
     provider = Provider((storm, Bears(3.0)), typical_s=0.01, sigma=0.1, retry_after_s=1.0)
@@ -98,6 +101,7 @@ def test_storm_that_names_a_time_to_come_back_says_nothing_about_a_rate():
     assert found.end_s <= 20.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.25])
 def test_refusals_that_have_nothing_to_do_with_load_lower_nothing_for_long(share):
     found = play(Provider(errors=share, typical_s=0.2, refusal="overload"), n_requests=2000)
@@ -105,6 +109,7 @@ def test_refusals_that_have_nothing_to_do_with_load_lower_nothing_for_long(share
     assert found.end_s <= 600.0
 
 
+@pytest.mark.slow
 def test_pool_that_is_right_is_used_to_the_full():
     found = play(Provider((Bears(seats=DECLARED),), typical_s=0.2))
     assert (found.attempts, found.peak) == (N, DECLARED)
@@ -120,6 +125,7 @@ def test_provider_that_answers_nothing_gets_its_budget_and_few_probes():
     assert 60.0 <= found.end_s <= 75.0
 
 
+@pytest.mark.slow
 def test_three_keys_of_few_seats_cost_one_try_each():
     """1,000 requests are 13 s: a pause of a second, which the provider asks for, must not come
     twice. The keys share the seats, or each has its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def test_what_goes_in_comes_out(measures):
     assert plain(with_serial_times(columns)) == plain(with_serial_times(measures))
 
 
+@pytest.mark.slow
 @given(MEASURES)
 def test_statistics_are_the_same(measures):
     columns = MeasureColumns()

@@ -267,6 +267,7 @@ def test_compare_shows_the_cost_unless_currencies_differ(tmp_path):
     assert "cost" not in elsewhere.figures
 
 
+@pytest.mark.slow
 def test_run_without_a_budget_imports_and_sends_nothing_for_it():
     program = (
         "import sys, pytest_ultrapar.broker.host, pytest_ultrapar.engine.engine\n"

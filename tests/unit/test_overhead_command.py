@@ -155,6 +155,7 @@ def test_comparison_with_a_plain_session_shows_and_judges_it():
     assert "| - " in raw
 
 
+@pytest.mark.slow
 def test_workers_are_judged_only_where_they_have_cores():
     rounds = [{"-n 0": measured(), "-n 2": measured(of_n0=0.7), "raw": measured()}]
     assert goals(*workload_lines(MANY, rounds, Options(HERE))) == {

@@ -116,6 +116,7 @@ def test_limits_of_one_number_on_one_lane_bound_as_one_does(amounts):
     assert lower_bound(lanes, limits, requests).seconds == pytest.approx(alone.seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tens", range(10))
 def test_prices_prove_the_optimum_where_many_limits_have_one_number(tens):
     for seed in range(10 * tens, 10 * tens + 10):

@@ -108,6 +108,7 @@ def mixed(*parts):
     return cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_slow_key_decides_while_fast_models_end_early(pool, seed):
     found = pool(
@@ -131,6 +132,7 @@ def test_seats_decide(pool):
     assert_true(estimates(found, cases), "narrow/key0 (workers)")
 
 
+@pytest.mark.slow
 def test_all_seats_are_taken_by_few_rounds(pool):
     found = pool(provider("p", "per_key = { workers = 60 }", "m"))
     assert_true(estimates(found, courses("m", 600, 6, 2.0)), "p/key0 (workers)")
@@ -218,6 +220,7 @@ def shapes(pool, seed):
         yield pool(provider("p", f"per_key = {{ {limit} }}", "m")), cases, held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])
 def test_at_half_time_the_estimate_is_near_and_its_interval_holds_the_end(pool, seed):
     errors, n_held = [], 0
@@ -313,6 +316,7 @@ def test_rough_bound_is_nearly_the_linear_programs_and_never_above(seed):
     assert certify(lanes, limits, requests, found.prices) == pytest.approx(found.seconds)
 
 
+@pytest.mark.slow
 def test_judges_that_decide_are_counted(pool):
     two = pool(
         provider("p", "per_key = { workers = 20 }", "m")

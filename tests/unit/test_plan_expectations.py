@@ -107,6 +107,7 @@ def test_one_earlier_case_may_differ_by_its_own_size():
     assert found.low == pytest.approx(2 * 2 / found.high)
 
 
+@pytest.mark.slow
 def test_interval_holds_the_next_runs_sum_95_times_in_100():
     draw = random.Random(7)
 

@@ -56,6 +56,7 @@ def test_no_run_at_all_is_said(sim):
         find_history("nowhere", sim(), {})
 
 
+@pytest.mark.slow
 def test_run_of_the_same_pool_counts_whole(sim, tmp_path):
     run = finished(tmp_path, sim(), data={"tasks": "abc"})
     found = find_history(str(run), sim(), {"tasks": "abc"})
@@ -65,6 +66,7 @@ def test_run_of_the_same_pool_counts_whole(sim, tmp_path):
     assert other.notes[1:] == ("its tasks was different, so its turns and tokens may differ",)
 
 
+@pytest.mark.slow
 def test_models_with_another_latency_or_answerer_are_left_out(sim, tmp_path):
     run = finished(tmp_path, sim())
     slower = find_history(str(run), sim(LATENCY.replace("0.25", "0.5")), {})
@@ -93,6 +95,7 @@ def test_run_that_is_not_used_is_said_not_to_be(pool, sim, tmp_path, monkeypatch
     assert note.endswith(": its answers were simulated, here they are real")
 
 
+@pytest.mark.slow
 def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
     with pytest.raises(ConfigError, match="has no graded case of these models"):
@@ -115,6 +118,7 @@ def graded_run(path, pool, n_planned, n_graded, *, age_s, name="test"):
     return cases
 
 
+@pytest.mark.slow
 def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
     parent = tmp_path / ".ultrapar"
     cases = graded_run(parent / "oldest", sim(), 8, 8, age_s=40)

@@ -125,6 +125,7 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(load, m
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
 
 
+@pytest.mark.slow
 def test_many_cases_on_as_many_seats_take_as_many_waves_as_they_need(load):
     wide = POOL.replace("workers = 5, qps = 10", "workers = 1250")
     pool = load(wide)
@@ -134,6 +135,7 @@ def test_many_cases_on_as_many_seats_take_as_many_waves_as_they_need(load):
     assert plan.bound.seconds == pytest.approx(16.0)
 
 
+@pytest.mark.slow
 def test_every_case_of_many_counts_with_its_own_time(load):
     """Every sixth case is the long one, as with an inner parameter of six values."""
     pool = load(POOL.replace(", qps = 10", ""))

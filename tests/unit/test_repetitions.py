@@ -198,6 +198,7 @@ def test_draws_of_a_marked_suite_say_how_sure_small_k_is():
     assert change.interval.low < change.new - change.base < change.interval.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", ["pass@2", "pass^2"])
 def test_interval_of_draws_holds_the_truth(figure):
     """Two questions of five kinds each, eight tasks of each kind: 300 runs, 2 ms each."""
@@ -332,6 +333,7 @@ def test_intervals_over_clusters_are_those_of_rows():
     assert cell_share("pass@3", found).interval == pytest.approx(clustered(values, 5))
 
 
+@pytest.mark.slow
 def test_change_of_cells_holds_the_truth_and_is_paired():
     """Two runs of 30 cells of which 3 in 10 get worse; 400 draws, for each takes a millisecond."""
     draw, n_held, widths = np.random.default_rng(19), 0, []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def test_names_in_a_report_link_nowhere():
     assert note == "- see #\u200b12 of &amp;lt;b&amp;gt; \\~\\~x\\~\\~"
 
 
+@pytest.mark.slow
 def test_many_sentences_do_not_take_a_table_with_them():
     rows = tuple((f"m{n}",) for n in range(3000))
     long = Section("t", ("name",), rows, notes=("x" * 100,) * 2000)

@@ -111,6 +111,7 @@ def test_benchmark_json_serial_run_is_its_own_measure(run):
     assert (extra["basis"], extra["speedup"]) == ("full", 1.0)
 
 
+@pytest.mark.slow
 def test_benchmark_json_is_read_by_pytest_benchmark_compare(benchmark_file, tmp_path):
     done = subprocess.run(
         [

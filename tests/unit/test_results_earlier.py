@@ -58,6 +58,7 @@ def test_run_of_json_lines_says_the_same(seven, tmp_path):
     assert earlier(run.path) == earlier(seven.path)
 
 
+@pytest.mark.slow
 def test_another_process_reads_the_same(seven):
     assert earlier_in_subprocess(seven.path) == earlier(seven.path)
 

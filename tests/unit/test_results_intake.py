@@ -138,6 +138,7 @@ def test_conversation_that_is_gone_when_it_is_read_again_is_left_out(tmp_path, m
     assert tables["results"]["n_attempts"].to_pylist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_process_that_follows_a_run_has_all_that_was_written_before_its_end(run):
     expected = anew(run)
     process = CompactionProcess.start(run.path)

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests import warm
 
 CHILD = """
@@ -31,6 +33,7 @@ class Cycle:
         os.close(self.number)
 
 
+@pytest.mark.slow
 def test_garbage_of_the_parent_closes_no_descriptor_of_the_child(tmp_path, monkeypatch):
     tmp_path.joinpath("warm_child.py").write_text(CHILD)
     monkeypatch.syspath_prepend(tmp_path)

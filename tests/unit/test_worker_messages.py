@@ -250,6 +250,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(PLAIN)
 def test_plain_values_come_out_with_their_types(value):
     wire = Wire()

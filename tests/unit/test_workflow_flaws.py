@@ -150,6 +150,7 @@ def test_sequence_disorder_keeps_the_steps_and_changes_their_order():
             assert sum(a != b for a, b in zip(light.tools, task.required, strict=True)) == 2
 
 
+@pytest.mark.slow
 def test_tool_misuse_replaces_tools_and_keeps_purposes():
     for task in ALL:
         spoilt = severe("tool_misuse", task)
@@ -236,6 +237,7 @@ def test_logical_inconsistency_lets_earlier_steps_need_later_ones():
         assert f"take {handed}" not in spoilt.steps[index + 1].purpose
 
 
+@pytest.mark.slow
 def test_semantic_drift_begins_after_the_first_step_and_ends_elsewhere():
     for task in ALL:
         spoilt = severe("semantic_drift", task)

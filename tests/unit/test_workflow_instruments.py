@@ -43,6 +43,7 @@ def outcomes(instrument):
     return Counter(graded(instrument, task).outcome for task in ALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "instrument",
     [
@@ -58,6 +59,7 @@ def test_who_does_all_that_the_task_asks_for_solves_it(instrument):
     assert outcomes(instrument) == {"solved": len(ALL)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "instrument", [instruments.example_sender, instruments.guesser, instruments.claimer]
 )
@@ -76,6 +78,7 @@ def test_claim_changes_no_verdict_and_is_counted():
         assert (quiet.scores["false_claim"], boasting.scores["false_claim"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():
     for task in ALL:
         is_forced = any(step.needs for step in task.plan.steps)
@@ -84,12 +87,14 @@ def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():
         assert verdict.kind == ("sequence_order" if is_forced else None)
 
 
+@pytest.mark.slow
 def test_needless_calls_beyond_the_first_cost_the_full_grade():
     verdicts = [graded(instruments.busy(2), task) for task in ALL]
     assert {(one.outcome, one.kind) for one in verdicts} == {("partial", "needless_calls")}
     assert {one.scores["needless"] for one in verdicts} == {2.0}
 
 
+@pytest.mark.slow
 def test_half_of_the_steps_without_a_claim_is_partial():
     verdicts = [graded(instruments.quitter, task) for task in ALL]
     assert {one.outcome for one in verdicts} == {"partial"}

@@ -27,6 +27,7 @@ RANK = {"unsolved": 0, "partial": 1, "solved": 2}
 DRAWN = [(TASKS.draw(kind, repeat, 0), repeat) for kind in TASK_TYPES for repeat in range(20)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instrument", [instruments.flawless, instruments.reverser])
 def test_lower_rate_only_turns_successes_into_failures(instrument):
     for task, repeat in DRAWN:
@@ -41,6 +42,7 @@ def test_lower_rate_only_turns_successes_into_failures(instrument):
         assert reachable[-1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persona", [obedient, repairing, sloppy])
 def test_lower_rate_only_takes_from_models_without_slips(persona):
     arms = [run_arm(persona, skill=1.0, rate=rate, repeats=20) for rate in RATES[:-1]]
@@ -62,6 +64,7 @@ def test_nobody_solves_what_cannot_be_reached(instrument):
     assert n_missed <= 0.2 * len(DRAWN)
 
 
+@pytest.mark.slow
 def test_reachable_is_what_some_order_of_the_calls_reaches():
     """By trying all of them with the episode's own bookkeeping, on tasks of three steps."""
     found = set()

@@ -48,12 +48,14 @@ def test_persona_is_found_by_its_name(name):
     assert persona_by_name(name) is PERSONAS[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONAS)
 def test_competent_persona_solves_sound_plans_in_five_to_seven_turns(sound, name):
     assert share(sound[name], "solved") > 0.85
     assert 5 <= mean(sound[name], "turns") <= 7
 
 
+@pytest.mark.slow
 def test_obedient_does_worst_on_missing_steps_and_misused_tools(flawed):
     by_flaw = {flaw: weighted(flawed["obedient", flaw]) for flaw in workflow.flaw_set("core")}
     assert set(sorted(by_flaw, key=by_flaw.__getitem__)[:2]) == {"missing_step", "tool_misuse"}
@@ -63,12 +65,14 @@ def test_obedient_does_worst_on_missing_steps_and_misused_tools(flawed):
     assert sorted(by_flaw, key=by_flaw.__getitem__)[2] == "sequence_disorder"
 
 
+@pytest.mark.slow
 def test_repairing_hardly_suffers_from_any_flaw(flawed, sound):
     base = weighted(sound["repairing"])
     for flaw in workflow.flaw_set("core"):
         assert weighted(flawed["repairing", flaw]) > base - 0.1, flaw
 
 
+@pytest.mark.slow
 def test_obeying_and_repairing_are_told_apart_by_first_calls(flawed):
     for flaw in workflow.flaw_set("core"):
         obeying, mending = flawed["obedient", flaw], flawed["repairing", flaw]
@@ -76,6 +80,7 @@ def test_obeying_and_repairing_are_told_apart_by_first_calls(flawed):
         assert mean(mending, "repaired") > mean(mending, "obeyed") + 0.4, flaw
 
 
+@pytest.mark.slow
 def test_obeying_and_repairing_are_told_apart_by_both_adherences(flawed):
     for flaw in ("missing_step", "tool_misuse", "semantic_drift"):
         obeying, mending = flawed["obedient", flaw], flawed["repairing", flaw]
@@ -85,12 +90,14 @@ def test_obeying_and_repairing_are_told_apart_by_both_adherences(flawed):
         assert obeys > 0.1 > mends, flaw
 
 
+@pytest.mark.slow
 def test_obedient_reaches_every_flaw_of_the_documents_too():
     base = weighted(run_arm(obedient))
     for flaw in ("incomplete_description", "insufficient_detail", "parameter_issues"):
         assert weighted(run_arm(obedient, flaw=flaw)) < base, flaw
 
 
+@pytest.mark.slow
 def test_success_falls_and_partial_rises_as_tools_fail_more():
     for persona in (obedient, repairing):
         arms = [run_arm(persona, rate=rate) for rate in (0.9, 0.7, 0.5)]
@@ -100,6 +107,7 @@ def test_success_falls_and_partial_rises_as_tools_fail_more():
         assert partial[0] <= partial[1] < partial[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["obedient", "repairing"])
 def test_plan_lifts_full_success_over_no_plan(sound, name):
     skill = 0.85
@@ -123,6 +131,7 @@ def test_repairing_asks_about_a_tool_now_and_then_at_no_cost(sound):
     assert mean(sound["obedient"], "infos") == 0
 
 
+@pytest.mark.slow
 def test_thinking_aloud_is_answered_and_costs_turns():
     baseline = run_arm(obedient, skill=0.6, prompt_type="baseline")
     cot = run_arm(obedient, skill=0.6, prompt_type="cot")
@@ -138,6 +147,7 @@ def test_sloppy_loses_nothing_by_its_open_tags(sound):
     assert abs(mean(sound["sloppy"], "final") - mean(sound["obedient"], "final")) < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONAS)
 def test_success_grows_with_skill(name):
     arms = [run_arm(PERSONAS[name], skill=skill) for skill in (0.2, 0.6, 1.0)]
@@ -146,6 +156,7 @@ def test_success_grows_with_skill(name):
     assert solved[2] > 0.9
 
 
+@pytest.mark.slow
 def test_slips_cover_the_kinds_of_errors():
     kinds = Counter()
     for flaw in (None, "missing_step", "sequence_disorder", "insufficient_detail"):

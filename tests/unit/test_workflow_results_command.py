@@ -197,6 +197,7 @@ def test_phase_without_its_parameters_is_refused(tmp_path, capsys):
     assert "test_x.py::test[0] has no parameter task_type, prompt_type, difficulty, tool" in line
 
 
+@pytest.mark.slow
 def test_command_has_a_help_and_refuses_an_unknown_phase():
     def command(*arguments):
         return subprocess.run(
