@@ -131,7 +131,7 @@ def events(project) -> dict[str, list[str]]:
     return {path.name: path.read_text().splitlines() for path in sorted(folder.iterdir())}
 
 
-@pytest.fixture(params=["-n0", "-n2"])
+@pytest.fixture(params=["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def mixed(project, request):
     """A run of the mixed suite: the project, the result, whether it had workers."""
     project.pytester.makeconftest(CONFTEST)
