@@ -23,8 +23,7 @@ _ORDINARY = "not slow and not browser"
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run folders of tests on every core, as if `-n logical --dist worksteal` were given.
 
-    Slow ones, too, though they wait half of their time: with three workers on two cores, those that
-    start fifteen of their own judge the machine.
+    Slow ones on twice as many workers, since they wait for two thirds of their time.
     Tests by name, a debugger and `-s` want one process, and a word of the user's goes before. This
     is no `addopts`, which would reach the suites in `bench_suites` too, whose workers and limits
     are their user's to choose.
@@ -37,7 +36,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     watched = option.usepdb or option.trace or option.capture == "no" or option.collectonly
     measured = config.getoption("benchmark_only", default=False)
     if folders and not (told or watched or measured or hasattr(config, "workerinput")):
-        option.numprocesses, option.dist = "logical", "worksteal"
+        option.dist = "worksteal"
+        is_slow = option.markexpr == "slow"
+        option.numprocesses = 2 * (os.cpu_count() or 1) if is_slow else "logical"
 
 
 def pytest_configure(config: pytest.Config) -> None:

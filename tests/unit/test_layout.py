@@ -7,7 +7,6 @@ import functools
 import re
 import subprocess
 import sys
-import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -277,15 +276,3 @@ def test_files_are_opened_in_one_way_that_refuses_pipes():
 def test_no_module_is_a_drawer():
     names = {path: {path.stem.removeprefix("test_"), path.parent.name} for path in all_sources()}
     assert [str(path) for path, own in names.items() if own & FORBIDDEN_NAMES] == []
-
-
-def test_lowest_versions_tested_are_the_lowest_declared():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    bounds = dict(one.split(";")[0].strip().split(",")[0].split(">=") for one in declared)
-    section = (ROOT / "tox.ini").read_text(encoding="utf-8").split("[testenv:py311-lowest]")[1]
-    lines = section.split("[testenv")[0].splitlines()
-    pinned = dict(line.strip().split("==") for line in lines if "==" in line)
-    assert set(pinned) == set(bounds)
-    for name, version in pinned.items():
-        assert version.removesuffix(".0") == bounds[name], name
