@@ -152,7 +152,7 @@ HEADER = st.one_of(
 )
 
 
-@examples(400)
+@examples(100)
 @given(HEADER, HEADER, st.floats(-1e12, 1e12))
 def test_retry_after_never_fails_and_stays_bounded(seconds, millis, epoch_s):
     for headers in (

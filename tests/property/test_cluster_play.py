@@ -17,6 +17,7 @@ def test_several_hosts_lose_little_against_one(story, n_hosts):
         assert run.provider.most_in_flight(key) <= amounts["workers"]
 
 
+@pytest.mark.cpu_s(3)
 def test_requests_that_need_much_of_a_limit_are_sent_though_many_hosts_want_it():
     suite = Suite(["m"], 30, 0, turns=(1, 1), median_s=2.0, tokens=8_000)
     what = keys_of(1, ["m"], tpm=100_000)

@@ -88,7 +88,7 @@ class LatePlay(Play):
         self.sent_late("gw0", self.leases[request_id].lease_id, late_s)
 
 
-@examples(150)
+@examples(70)
 @given(
     word=st.sampled_from(["qps", "rpm"]),
     rate=st.integers(1, 40),

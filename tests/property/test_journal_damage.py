@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def test_journal_truncated_at_every_byte_keeps_every_whole_record(tmp_path):
         assert len(found) == n_whole, size
 
 
+@pytest.mark.cpu_s(2)
 def test_journal_with_any_byte_flipped_loses_one_record_and_says_so(tmp_path):
     written = list(records(2))
     path, positions = write(tmp_path, written)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.cluster.ledger import Renewal, RowUse
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from tests.examples import examples
 from tests.ledger_servers import Scripted, binary, server
 from tests.ledger_world import LANES, ROWS, World
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.cpu_s(3)
+@examples(60)
 @given(seed=st.integers(0, 2**31))
 def test_no_limit_is_exceeded_whatever_goes_wrong(seed):
     World(seed).play(300)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.cpu_s(3)
+@examples(200)
 @given(seed=st.integers(0, 2**31), hosts=st.integers(1, 6))
 def test_hosts_that_want_the_same_settle_and_leave_no_lane_unused(seed, hosts):
     """Without trouble nothing moves any more, and of each lane some row is all given out."""
@@ -70,7 +73,7 @@ def agrees(kind: str, seeds: range, operations: int) -> None:
 
 
 def test_the_script_answers_as_the_model_on_valkey():
-    agrees("valkey", range(5), 400)
+    agrees("valkey", range(2), 300)
 
 
 @pytest.mark.slow

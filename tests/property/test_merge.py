@@ -13,6 +13,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.merge.merging import merge
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
+from tests.examples import examples
 from tests.unit.finished_run import NOW, make_run, run_of_seven, write_journal
 
 OF_THE_RUN = {"run_id": None}
@@ -34,6 +35,7 @@ def by_case(run):
     return found
 
 
+@examples(50)
 @given(st.lists(st.integers(0, N_PARTS - 1), min_size=7, max_size=7), st.booleans())
 def test_cases_spread_over_parts_are_the_run(places, whole_plan):
     """Shards plan their own cases, hosts of a cluster run all of them."""
@@ -62,6 +64,7 @@ def test_cases_spread_over_parts_are_the_run(places, whole_plan):
         )
 
 
+@examples(50)
 @given(st.lists(st.integers(0, N_PARTS - 1), min_size=20, max_size=20))
 def test_records_that_several_parts_have_lose_no_case(places):
     """Records of one case in several parts, as of a claim that expired: each case keeps a row."""

@@ -86,7 +86,7 @@ def test_forecast_is_never_below_the_lower_bound(pool, run):
     assert sum(load.requests for load in found.lanes.values()) == sum(map(len, own.values()))
 
 
-@examples(60)
+@examples(30)
 @given(pools(), runs(), st.sampled_from([None, 1, 2]), st.sampled_from([0.0, 0.1]))
 def test_one_episode_at_a_time_is_what_the_broker_makes_of_it(pool, run, n_lanes, between_s):
     """A second, empty group has the broker play what is summed up otherwise."""
