@@ -11,6 +11,9 @@ from pytest_ultrapar.pool.model import Latency, Limit
 from tests.engine.structured import Tree
 from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
 
+# The client is seconds of imports; that of OpenAI is looked at in every run.
+pytestmark = pytest.mark.slow
+
 MESSAGES = [{"role": "user", "content": "what is the answer"}]
 ASKED = {"model": "claude-x", "max_tokens": 1000, "messages": MESSAGES}
 TOOL = {
@@ -52,7 +55,6 @@ def client(tmp_path_factory, client_of):
         yield made
 
 
-@pytest.mark.slow
 def test_client_reads_a_message(client):
     message = client.messages.create(system="be brief", **ASKED)
     assert [(block.type, block.text) for block in message.content] == [

@@ -12,6 +12,9 @@ import pytest
 from tests.engine.structured import Flat, Tree
 from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
 
+# The client is seconds of imports; that of OpenAI is looked at in every run.
+pytestmark = pytest.mark.slow
+
 ASKED = {"model": "gemini-x", "contents": "what is the answer"}
 DECLARED = {
     "name": "look_up",

@@ -10,6 +10,9 @@ import pytest
 from tests.engine.structured import Tree
 from tests.simulated_pool import PROVIDER, running, simulated_pool
 
+# The client is seconds of imports; that of OpenAI is looked at in every run.
+pytestmark = pytest.mark.slow
+
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "what is the answer"}]}
 TOOL = {
     "type": "function",

@@ -188,6 +188,7 @@ def test_requests_go_through_the_proxy_that_the_pool_names(project, tls_server, 
     assert effective(project)["p proxy"] == (proxy.url, "pool.toml")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("certs")
 def test_password_of_a_proxy_reaches_the_proxy_and_nobody_else(project, tls_server, monkeypatch):
     suite = """

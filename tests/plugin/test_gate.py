@@ -237,11 +237,10 @@ def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outco
     assert says in refusal(project, "-n0", *options)
 
 
-@pytest.mark.cpu_s(2)
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in NEED_CASES - {"model"} else [])
+        pytest.param(name, marks=[pytest.mark.slow] if name in NEED_CASES else [])
         for name in BAD_RULES
     ],
 )

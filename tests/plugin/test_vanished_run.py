@@ -32,6 +32,7 @@ def _move(directory: Path) -> None:
     directory.rename(directory.with_name("moved"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vanish", [_remove, _move])
 def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, workers, vanish):
     pool = project.pytester.path / "pool.toml"

@@ -502,7 +502,9 @@ def test_spending_of_lanes_that_are_gone_counts_for_their_provider_and_key():
     }
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 20))]
+)
 def test_random_run_in_virtual_time_spends_no_more_than_its_budget_and_is_finished_with_more(
     seed, tmp_path
 ):

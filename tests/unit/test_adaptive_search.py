@@ -14,6 +14,7 @@ from bench_suites.adaptive.search import search, search_lines
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -39,6 +39,7 @@ def jain(amounts: Sequence[float]) -> float:
     return sum(amounts) ** 2 / (len(amounts) * sum(n * n for n in amounts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a", "a", "b")])
 @pytest.mark.parametrize(
     ("workers", "qps", "over_s", "least"),

@@ -100,7 +100,9 @@ def assert_optimal(lanes, limits, requests):
     assert sum(price.share for price in found.prices) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("tens", range(20))
+@pytest.mark.parametrize(
+    "tens", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
+)
 def test_prices_prove_the_optimum_of_200_random_pools(tens):
     for seed in range(10 * tens, 10 * tens + 10):
         assert_optimal(*random_pool(seed))

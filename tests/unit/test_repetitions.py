@@ -286,6 +286,7 @@ def unclustered(values, n_repeats):
     return wilson_interval(sum(values) / len(values) * n, n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.2, 0.5])
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
 @pytest.mark.parametrize("n_cells", [50, 100])
@@ -297,6 +298,7 @@ def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, corr
     assert held(*given_, unclustered) < 0.88
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.01, 0.3, 0.8])
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.95])
 @pytest.mark.parametrize("n_cells", [10, 20])
@@ -306,6 +308,7 @@ def test_interval_holds_with_few_cells_and_at_the_ends(n_cells, share, correlati
     assert held(counts, 10, share, lambda counts: counts / 10, clustered) >= 0.935
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "n_repeats"), [(2, 3), (3, 5), (5, 5), (3, 10)])
 @pytest.mark.parametrize("share", [0.3, 0.5])
 @pytest.mark.parametrize("n_cells", [20, 50])

@@ -83,6 +83,7 @@ def missed(draw, mean, n, ends, rounds=1000):
     return sum(not low <= mean <= high for low, high in found) / rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 10, 30, 60, 100, 300])
 def test_mean_interval_of_rare_failures_holds_the_mean_as_often_as_it_says(n):
     drops = missed(lambda rng: -float(rng.random() < 0.03), -0.03, n, (-1.0, 1.0))

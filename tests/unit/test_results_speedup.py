@@ -87,6 +87,7 @@ def test_few_equal_cases_are_no_proof_of_equal_cases(n, least_width):
     assert high / low > least_width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4, 5, 7])
 @pytest.mark.parametrize("are_paired", [True, False])
 @pytest.mark.parametrize("spread", [0.3, 0.6, 1.0])

@@ -85,6 +85,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", FLAWS)
 def test_flaw_changes_what_is_done_in_every_task_or_the_task_is_not_used(name, severity):
