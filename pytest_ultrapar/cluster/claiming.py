@@ -434,9 +434,9 @@ class Claiming:
                     self._noted.add(sentence)
                     self._troubled(sentence)
         assert self.said is not None
-        counts = self._counts
+        counts, n_open = self._counts, self._n_open()
         wants = self._appetite.wants(
-            counts.claimed, counts.begun(), self.said.unclaimed, counts.room
+            counts.claimed, counts.begun(n_open), self.said.unclaimed, counts.room
         )
         return ClaimCall(
             host=self._host,
@@ -444,7 +444,7 @@ class Claiming:
             seq=self._seq,
             done=self._done[:AT_ONCE],
             failed=self._failed[:AT_ONCE],
-            open=self._n_open(),
+            open=n_open,
             open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
             wants=[] if self._is_over or self._is_behind() else wants,

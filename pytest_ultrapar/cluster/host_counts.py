@@ -34,6 +34,7 @@ class HostCounts:
         self.claimed = [0] * n
         self.room = [NO_PART] * n
         self.n_ended = 0
+        self._n_open_episodes = 0
         self._begun = [0] * n
         self._ended = [0] * n
         self._reported = [0] * n
@@ -59,6 +60,7 @@ class HostCounts:
     def hear(self, status: BrokerStatus) -> None:
         """Take over what the broker says now."""
         self.n_ended = status.ended_episodes
+        self._n_open_episodes = status.open_episodes
         lines, place = self._cases.lines, self._place
         of_group = {one.name: one for one in status.groups}
         in_groups: Counter[str] = Counter()
@@ -76,15 +78,27 @@ class HostCounts:
             if line.group is None:
                 self.room[at] = room.get(line.model, NO_PART)
 
-    def begun(self) -> list[int]:
+    def begun(self, n_open: int) -> list[int]:
         """Cases of each line whose episodes have begun.
 
         Some end without a request: those that a test or a fixture skips, and whose fixtures fail.
+        The broker does not say of which line they are, and a worker may keep them for long. So no
+        line has more to begin than all lines have together: a host whose workers keep all that is
+        ahead would else claim nothing, for ever.
+
+        Args:
+            n_open: Claimed cases whose episodes have not ended; see `n_open`.
         """
+        n_to_begin = max(0, n_open - self._n_open_episodes)
         return [
-            max(begun + (skipped if line.group is None else 0), reported)
-            for line, begun, skipped, reported in zip(
-                self._cases.lines, self._begun, self._skipped, self._reported, strict=True
+            max(begun + (skipped if line.group is None else 0), reported, claimed - n_to_begin)
+            for line, begun, skipped, reported, claimed in zip(
+                self._cases.lines,
+                self._begun,
+                self._skipped,
+                self._reported,
+                self.claimed,
+                strict=True,
             )
         ]
 

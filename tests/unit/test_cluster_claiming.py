@@ -227,7 +227,7 @@ def test_an_episode_that_has_ended_is_not_open_although_nobody_reported_it():
     assert counts.open_of() == [(0, 3)]
     counts.hear(status(ended_episodes=1, groups=[GroupProgress("x", begun=2, ended=1, room=5)]))
     assert counts.open_of() == [(0, 2)]
-    assert counts.begun()[0] == 2
+    assert counts.begun(counts.n_open())[0] == 2
     assert counts.room[0] == 5
     assert counts.n_open() == 2
 
@@ -237,7 +237,7 @@ def test_what_was_reported_is_over_although_the_broker_was_told_nothing():
     counts.claim(0)
     counts.report(0, "infra")
     assert counts.open_of() == []
-    assert counts.begun()[0] == 1
+    assert counts.begun(counts.n_open())[0] == 1
 
 
 def test_free_cases_are_counted_apart_from_those_of_groups():
@@ -248,6 +248,22 @@ def test_free_cases_are_counted_apart_from_those_of_groups():
     progress = GroupProgress("x", begun=2, ended=1, room=NO_PART)
     counts.hear(status(ended_episodes=2, models=[model], groups=[progress], room={"a": 3}))
     assert counts.claimed[:2] == [2, 2]
-    assert counts.begun()[:2] == [2, 1]
+    assert counts.begun(counts.n_open())[:2] == [2, 1]
     assert counts.room[:2] == [NO_PART, 3]
     assert counts.n_open() == 2
+
+
+@pytest.mark.parametrize(("n_open_episodes", "n_ended", "begun"), [(0, 4, 4), (1, 2, 3), (0, 1, 2)])
+def test_what_ended_without_a_request_is_not_ahead_although_workers_keep_it(
+    n_open_episodes, n_ended, begun
+):
+    """A worker keeps its last item until it has another one: what it keeps is reported late."""
+    counts = HostCounts(grouped(()))
+    for number in range(4):
+        counts.claim(number)
+    for number in range(2):
+        counts.report(number, "error")
+    counts.hear(status(open_episodes=n_open_episodes, ended_episodes=n_ended))
+    assert counts.begun(counts.n_open())[0] == begun
+    # Nothing has been under way for a while: whatever was counted, nothing is ahead.
+    assert counts.begun(0)[0] == 4
