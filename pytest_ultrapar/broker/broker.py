@@ -137,7 +137,6 @@ class LaneBroker:
         self._scheduler = Scheduler(self._table, self._groups, self._episodes, self._rotation)
         self._now_s = -math.inf
         self._n_requests = 0
-        self._claims_until_s = math.inf
         self._taken: set[str] = set()
         self.trouble = ""
         self.shares: list[ShareStatus] = []
@@ -187,7 +186,7 @@ class LaneBroker:
             return self._finish(now_s)
         group = waiting.group
         is_gated = waiting.opens and group is not None and not group.admits
-        is_settled = not (is_gated or self._table.changed) and now_s < self._claims_until_s
+        is_settled = not (is_gated or self._table.changed) and now_s < self._table.claims_until_s
         if is_settled and self._scheduler.serve_at_once(waiting, now_s):
             return self._finish(now_s)
         self._scheduler.enqueue(waiting)
@@ -361,7 +360,8 @@ class LaneBroker:
         """Use so many whole units of the shared rows from now on, and nothing from `until_s` on.
 
         A row that is not named, and one with 0, is closed: nothing is granted on it, what is in
-        flight goes on, and who waits waits. Lowering takes nothing back. Shares are of rows in
+        flight goes on, and who waits waits. Lowering takes nothing back, but what is not sent by
+        `until_s` is not sent any more (`Lease.ends_s`). Shares are of rows in
         whole units (`shares.declared_row`); of counted rows (`rpd`, `tpd`, `budget`) they are what
         may still be spent from this call on. Whoever divides goes by what was spent when it was
         asked: what `Holding.spent` has grown by since then is to be subtracted before this call.
@@ -386,7 +386,8 @@ class LaneBroker:
     ) -> list[Action]:
         """Grant nothing from `until_s` on, until this is called again: others may have the cases.
 
-        Before the first call all cases are this host's alone. What is in flight goes on.
+        Before the first call all cases are this host's alone. What is in flight goes on; what was
+        granted and is not sent by then is not sent any more (`Lease.ends_s`).
 
         Args:
             until_s: Until when this host's claims hold, monotonic seconds of this host.
@@ -395,7 +396,7 @@ class LaneBroker:
             now_s: As everywhere.
         """
         now_s = self._advance(now_s)
-        self._claims_until_s = until_s
+        self._table.claims_until_s = until_s
         self._taken.difference_update(again)
         self._taken.update(taken)
         for worker in self._workers.values() if taken else ():
@@ -564,7 +565,7 @@ class LaneBroker:
         # Until nothing is left: a grant or refusal that ends a reservation of tokens puts the lanes
         # that were reserved into `changed` again. Where claims hold no more, what has changed
         # stands there until they do.
-        holds = now_s < self._claims_until_s
+        holds = now_s < self._table.claims_until_s
         while self._table.idle or (holds and self._table.changed):
             if holds:
                 self._scheduler.serve(now_s)

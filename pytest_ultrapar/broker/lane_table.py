@@ -185,6 +185,7 @@ class LaneTable:
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
         self.progress = Progress()
+        self.claims_until_s = math.inf
         self.shared = tuple(Row(*row) for row in shared)
         words: dict[str, set[str]] = {}
         for row in self.shared:
@@ -386,6 +387,11 @@ class LaneTable:
         """Return the seats of a lease."""
         self.in_flight -= 1
         self._free_seat(lane)
+
+    def part_ends_s(self, lane: LaneState) -> float:
+        """Until when this host's claims, and its parts of a lane's limits, hold."""
+        is_shared = any(one.shares is not None for one in lane.path)
+        return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
     def begin_term(
         self, lane: LaneState, lease_id: int, worker: WorkerState, send_by_s: float

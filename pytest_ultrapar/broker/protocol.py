@@ -144,6 +144,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
             may take more must not be sent on it.
         is_answering: Whether the lane's instance has answered something lately: a wordless refusal
             is then `congestion`.
+        ends_s: Where hosts share limits or cases: until when this host's part of them holds, not
+            before `send_by_s`. Nothing is sent later, whatever it waited for.
     """
 
     lease_id: int
@@ -156,6 +158,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     tokens: int = 0
     is_answering: bool = False
     late_after_s: float = math.inf
+    ends_s: float = math.inf
 
 
 class EstimatedLimit(msgspec.Struct, frozen=True):

@@ -282,7 +282,9 @@ class Scheduler:
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane, tokens, now_s)
-        send_by_s = lane.send_by_s(now_s - behind_s)
+        # A host that slept has leases of before, and others may have by now what they stand on.
+        ends_s = table.part_ends_s(lane)
+        send_by_s = min(lane.send_by_s(now_s - behind_s), ends_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
             table.begin_probe(lane, now_s, send_by_s)
@@ -299,6 +301,7 @@ class Scheduler:
             tokens,
             lane.instance.is_answering(now_s),
             lane.late_after_s(now_s - behind_s),
+            ends_s,
         )
         self.actions.append(Grant(worker.name, request.request_id, lease))
         if waiting.opens:

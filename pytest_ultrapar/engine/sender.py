@@ -488,7 +488,7 @@ class Sender:
 
         Raises:
             TooLateError: The lease had grown too old to send on. A patient request goes as soon as
-                it has a connection, however long that took.
+                it has a connection, however long that took, if this host's part still holds.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()
@@ -506,7 +506,7 @@ class Sender:
             nonlocal late_s
             now_s = parts.clock.now_s()
             late_s = now_s - lease.granted_s
-            if now_s > lease.send_by_s and not is_patient:
+            if now_s > (lease.ends_s if is_patient else lease.send_by_s):
                 return False
             say_late(parts.port, lease, now_s)
             return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane, LeaseRequest
+from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -458,6 +459,17 @@ def test_nothing_is_granted_while_claims_hold_no_more(limits):
     play.wait(5)
     assert late in play.granted
     assert set(waiting) & play.waiting == ({waiting[1]} if "workers" in limits else set())
+
+
+@pytest.mark.parametrize(("claims_s", "shares_s"), [(105.0, 102.0), (105.0, 110.0)])
+def test_what_was_granted_is_sent_while_claims_and_shares_hold(claims_s, shares_s):
+    """A host that slept has leases of before, and others may have by now what they stand on."""
+    row = Row("k0", "workers")
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=4)), shared=[row])
+    play.book(play.broker.share({row: 4}, shares_s, play.now_s))
+    held(play, claims_s)
+    lease = play.leases[play.ask()]
+    assert lease.send_by_s == lease.ends_s == min(claims_s, shares_s)
 
 
 def test_requests_of_cases_that_others_have_are_refused_until_they_are_ours_again():

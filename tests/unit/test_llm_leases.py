@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 
 import httpx
 import pytest
@@ -35,8 +36,10 @@ class HandClock:
 class Ledger:
     """A broker that grants at once, and notes what it was asked for and given back."""
 
-    def __init__(self, clock: HandClock, *, too_old: tuple[int, ...] = ()) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: HandClock, *, too_old: tuple[int, ...] = (), ends_s: float = math.inf
+    ) -> None:
+        self._clock, self._ends_s = clock, ends_s
         self._too_old = too_old
         self.asked: list[LeaseRequest] = []
         self.given_back: list[str] = []
@@ -46,7 +49,8 @@ class Ledger:
     def lease(self, number: int) -> Lease:
         now_s = self._clock.now_s()
         send_by_s = now_s - 1 if number in self._too_old else now_s + 60
-        return Lease(number, LANE, now_s, send_by_s, 0.0, 0.0, 1, late_after_s=now_s + 30)
+        late_after_s, ends_s = now_s + 30, now_s + self._ends_s
+        return Lease(number, LANE, now_s, send_by_s, 0.0, 0.0, 1, 0, False, late_after_s, ends_s)
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         self.asked.append(request)
@@ -148,19 +152,21 @@ class Connecting(Answers):
 
 
 @pytest.mark.parametrize(
-    ("connect_s", "given_back", "said_s"),
+    ("connect_s", "ends_s", "given_back", "said_s"),
     [
-        ([10.0], ["ok"], []),
-        ([40.0], ["ok"], [40.0]),
-        ([70.0, 0.0], ["unsent", "ok"], []),
+        ([10.0], math.inf, ["ok"], []),
+        ([40.0], math.inf, ["ok"], [40.0]),
+        ([70.0, 0.0], math.inf, ["unsent", "ok"], []),
         # Where each takes too long the second is waited for: else nothing would ever be sent.
-        ([70.0, 80.0], ["unsent", "ok"], [80.0]),
+        ([70.0, 80.0], math.inf, ["unsent", "ok"], [80.0]),
+        # But not for longer than the host's part of what hosts share holds.
+        ([70.0, 80.0, 79.0], 79.0, ["unsent", "unsent", "ok"], [79.0]),
     ],
 )
-def test_request_is_as_late_as_its_connection(connect_s, given_back, said_s):
+def test_request_is_as_late_as_its_connection(connect_s, ends_s, given_back, said_s):
     async def play() -> tuple[Ledger, Connecting, Llm]:
         clock = HandClock()
-        ledger = Ledger(clock)
+        ledger = Ledger(clock, ends_s=ends_s)
         server = Connecting(clock, [*connect_s], fine())
         llm = client(ledger, server, clock, until_s=1e6)
         assert (await llm.chat(MESSAGES)).text == "fine"
