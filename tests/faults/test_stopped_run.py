@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from tests.family import workers_of
 from tests.faults.byte_faults import after
 from tests.faults.played import SEATS, SUITE
 from tests.plugin.conftest import CANARY
@@ -29,9 +30,9 @@ def suite(project, timeout_s: float = 5) -> None:
     project.suite(SUITE.format(prompts=[f"work {number}" for number in range(N_CASES)]))
 
 
-def workers_of(running) -> list[psutil.Process]:
+def first_worker(running) -> psutil.Process:
     running.note_family()
-    return [one for one in running.family if "sys.stdin.readline" in " ".join(one.cmdline())]
+    return workers_of(running.family[0].pid)[0]
 
 
 def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(project, start):
@@ -39,7 +40,7 @@ def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(pr
     suite(project, timeout_s=1)
     running = start("-n3")
     assert project.server.log.wait_for(30)
-    victim = workers_of(running)[0]
+    victim = first_worker(running)
     victim.send_signal(signal.SIGSTOP)
     timer = threading.Timer(4.0, victim.send_signal, [signal.SIGCONT])
     timer.start()
@@ -59,7 +60,7 @@ def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, st
     suite(project)
     running = start("-n3")
     assert project.server.log.wait_for(30)
-    victim = workers_of(running)[0]
+    victim = first_worker(running)
     victim.send_signal(signal.SIGSTOP)
     # The others finish what they can.
     deadline_s = time.monotonic() + 120

@@ -27,6 +27,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
+from tests.family import family_of, signal_all
 from tests.key_value_server import KeyValueServer, free_port
 from tests.light import LIGHT
 from tests.plugin.conftest import CANARY, OPTIONS
@@ -182,7 +183,7 @@ def test_not(other, grade): grade("solved")
 def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, why, args):
     project.suite(ENDS_EARLY[why] + SUITE)
     host = hosts("one", *args)
-    output = host.end(60)
+    output = host.end()
     assert host.code == (1 if why == "failing fixture" else 0), output
     assert Counter(row["outcome"] for row in host.rows())["solved"] == N
     assert len(host.rows()) == N + 20
@@ -358,12 +359,6 @@ def each_once(n, *hosts, at_most=1):
     assert len(found) == n
     assert max(found.values()) <= at_most
     return found
-
-
-def family_of(pid):
-    """A process and all that it started."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in found for each in family_of(int(child)))]
 
 
 def spans(log, **names):
@@ -667,13 +662,11 @@ def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts,
     two = hosts("two", "-n0", server.option)
     server.wait_for(60)
     family = family_of(one.process.pid)
-    for pid in family:
-        os.kill(pid, signal.SIGSTOP)
+    signal_all(family, signal.SIGSTOP)
     wait_until(lambda: "host one has been silent for 15 s" in two.output)
     time.sleep(8)
     woke_s = boot_s()
-    for pid in family:
-        os.kill(pid, signal.SIGCONT)
+    signal_all(family, signal.SIGCONT)
     outputs = [one.end(), two.end()]
     assert [one.code, two.code] == [0, 0], outputs
     assert " of this host went to others while it was silent" in outputs[0]

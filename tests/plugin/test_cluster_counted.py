@@ -152,7 +152,10 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
         outputs = [host.end(120) for host in hosts[1:]]
     for key in ("key0", "key1"):
         assert 225 <= len([one for one in there.log.requests if one.key == key]) <= 250, outputs
-    assert [host.code for host in hosts[1:]] == [1, 1], outputs
+    for host in hosts[1:]:
+        # Each judges its own cases: one may have asked all that found no quota.
+        graded = [row["outcome"] == "solved" for row in host.rows()]
+        assert host.code == (0 if sum(graded) >= 0.98 * len(graded) else 1), outputs
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
+from tests.family import workers_of
 from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
@@ -111,19 +112,11 @@ def _wait_for_requests(folder: Path, n: int) -> None:
     pytest.fail(f"the server did not see {n} requests")
 
 
-def _workers(controller: int) -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process(controller).children()
-        if "sys.stdin.readline" in " ".join(child.cmdline())
-    ]
-
-
 def test_killed_worker_costs_no_case_and_no_seat(folder):
     _write(folder, n=120, turns=4)
     process = _start(folder, "-n3")
     _wait_for_requests(folder, 60)
-    victim = _workers(process.pid)[0]
+    victim = workers_of(process.pid)[0]
     killed_s = time.monotonic()
     victim.send_signal(signal.SIGKILL)
     code, output = _finish(process, folder)
@@ -189,7 +182,7 @@ def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(fo
     _write(folder, n=24, turns=4)
     process = _start(folder, "-n2")
     _wait_for_requests(folder, 16)
-    _workers(process.pid)[0].send_signal(signal.SIGKILL)
+    workers_of(process.pid)[0].send_signal(signal.SIGKILL)
     code, output = _finish(process, folder)
     assert code == 0, output
     assert output.count("node down") == 2

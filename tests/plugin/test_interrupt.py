@@ -15,6 +15,7 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.recovered import find_finished
+from tests.family import family_of, signal_all
 from tests.journals import scan_journal
 from tests.light import PYTEST
 
@@ -49,8 +50,7 @@ class RunningPytest:
             self._output = stdout.read()
 
     def note_family(self) -> None:
-        itself = psutil.Process(self._process.pid)
-        self.family = [itself, *itself.children(recursive=True)]
+        self.family = family_of(self._process.pid)
 
     def interrupt(self, whom: str) -> None:
         send = os.killpg if whom == "group" else os.kill
@@ -66,9 +66,8 @@ class RunningPytest:
         return psutil.wait_procs(self.family, timeout=60)[1]
 
     def end(self) -> None:
-        for process in self.family or [psutil.Process(self._process.pid)]:
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                process.kill()
+        signal_all(self.family, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
         self._reader.join()
 

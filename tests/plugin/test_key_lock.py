@@ -22,6 +22,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
+from tests.family import family_of, named, signal_all
 from tests.light import PYTEST
 from tests.plugin.conftest import CANARY
 
@@ -132,11 +133,8 @@ class Host:
         family = []
         for process in self._started:
             if process.poll() is None:
-                itself = psutil.Process(process.pid)
-                family += [itself, *itself.children(recursive=True)]
-        for one in family:
-            if one.is_running():
-                one.kill()
+                family += family_of(process.pid)
+        signal_all(family, signal.SIGKILL)
         for process in self._started:
             process.wait()
         self.server.stop()
@@ -230,7 +228,7 @@ def test_waiting_ends_at_an_interrupt(host, workers):
     family = psutil.Process(second.pid).children(recursive=True)
     # It has collected, and nobody is there yet who could grant a lease.
     assert len(list((host.folder / "second").glob(".ultrapar/2*/cases.json"))) == 1
-    assert not [one for one in family if SERVER_MODULE in one.cmdline()]
+    assert not named(family, SERVER_MODULE)
     second.send_signal(signal.SIGINT)
     assert second.wait(300) == 2
     assert psutil.wait_procs(family, timeout=60)[1] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.family import family_of, signal_all
 from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
@@ -28,11 +30,9 @@ def pytest_runtest_logstart():
 
 def _kill(process: subprocess.Popen) -> None:
     """All processes of a run at once, before any of them notices that another one is gone."""
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for one in family:
-        one.suspend()
-    for one in family:
-        one.kill()
+    family = family_of(process.pid)
+    signal_all(family, signal.SIGSTOP)
+    signal_all(family, signal.SIGKILL)
     process.wait()
     psutil.wait_procs(family, timeout=60)
 

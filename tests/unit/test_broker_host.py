@@ -55,12 +55,22 @@ def fail(*_):
     raise ZeroDivisionError
 
 
+class StandingClock:
+    """By it the second request waits for its turn, however late this process asks for it."""
+
+    def __init__(self):
+        self._s = MonotonicClock().now_s()
+
+    def now_s(self):
+        return self._s
+
+
 async def see_it_fail(settings):
     """A broker that fails while somebody waits for it."""
     loop = asyncio.get_running_loop()
     said = []
     loop.set_exception_handler(lambda _, context: said.append(context["exception"]))
-    broker = LocalBroker(settings, MonotonicClock(), loop)
+    broker = LocalBroker(settings, StandingClock(), loop)
     lease = await broker.acquire(LeaseRequest(1, "m"))
     with pytest.raises(ConnectionError, match="the broker failed: ZeroDivisionError"):
         await asyncio.wait_for(broker.acquire(LeaseRequest(2, "m")), 120)
