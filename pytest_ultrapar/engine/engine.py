@@ -24,15 +24,22 @@ from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
 from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.loop import EngineTask, new_loop, run_to_end
+from pytest_ultrapar.engine.loop import EngineTask, engine_context, new_loop, run_to_end
+from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.engine.replay import ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch, WatchedPort
-from pytest_ultrapar.errors import InfraError
+from pytest_ultrapar.errors import InfraError, UltraparError
 from pytest_ultrapar.pool.model import LaneId
-from pytest_ultrapar.records import EngineSpent, EpisodeEnded, EpisodeStarted, JournalRecord
+from pytest_ultrapar.records import (
+    Ending,
+    EngineSpent,
+    EpisodeEnded,
+    EpisodeStarted,
+    JournalRecord,
+)
 
 HEARTBEAT_S = 0.005
 """The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):
@@ -99,6 +106,8 @@ SPARE_CONNECTIONS = 8
 _SYNC_S = 1.0
 """A process that is killed loses nothing of what it wrote; a power failure, at most this."""
 _STOP_S = CLEAN_UP_S + 1.0
+_MOST_RESTARTS = 4
+"""As many as xdist has for each of its workers: each asks again what was under way, for money."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,8 +155,12 @@ class Engine:
     """Runs episodes in a thread; every public method may be called from any thread.
 
     `record` appends to the journal and `ended` announces finished episodes; both are called on the
-    engine's thread. An episode is announced only after its record was written. `lost` is called
-    once if the engine ends before it was told to, with the reason.
+    engine's thread. An episode is announced only after its record was written.
+
+    What ends it in the middle of its work costs one case, that of the open ones whose code ran
+    last: its record says so, and the others are asked again, on the same connection to the broker.
+    Where that has happened four times, or the disk or the broker is at fault, the engine is lost,
+    and `lost` is called with the reason.
     """
 
     def __init__(
@@ -176,18 +189,28 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runs = threading.Event()
         self._connected = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="ultrapar-engine", daemon=True)
-        self._admission: Admission[Work] = Admission(settings.most_open)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
+        self._thread = threading.Thread(
+            target=engine_context().run, args=(self._main,), name="ultrapar-engine", daemon=True
+        )
         self._syncing = ThreadPoolExecutor(1, "ultrapar-sync")
-        self._stop: asyncio.Event | None = None
-        self._stopping = False
         self._request_ids = itertools.count(1)
+        self._http: HttpClient | None = None
         self._port: BrokerPort | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
-        self.n_open = 0
+        # Cases that are lined up and not yet announced, by id; and those of them that have begun.
+        self._asked: dict[str, Work] = {}
+        self._outputs: dict[str, EpisodeOutput] = {}
+        self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
+        self._is_told_to_stop = False
+        # Anew whenever it starts again.
+        self._admission: Admission[Work] = Admission(settings.most_open)
+        self._asking: set[asyncio.Future[Lease]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop: asyncio.Event = asyncio.Event()
+        self._stopping = False
+        self._fault: BaseException | None = None
+        self._at_fault = ""
 
     def start(self) -> None:
         """Start the thread and wait until its loop runs."""
@@ -200,8 +223,7 @@ class Engine:
         Waits for the broker's port.
         """
         self._connected.wait()
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._line_up, works)
+        self._call(self._line_up, works)
 
     def note_skipped(self, case_id: str, group: str) -> None:
         """Tell the broker of a case that needs no episode, so that groups that wait can start.
@@ -209,8 +231,16 @@ class Engine:
         Waits for the broker's port.
         """
         self._connected.wait()
+        self._call(self._tell_ended, case_id, group)
+
+    def _call(self, callback: Callable[..., object], *given: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell_ended, case_id, group)
+            self._loop.call_soon_threadsafe(callback, *given, context=engine_context())
+
+    @property
+    def n_open(self) -> int:
+        """How many episodes are open."""
+        return len(self._tasks)
 
     @property
     def lag_s(self) -> float:
@@ -219,9 +249,8 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
-        loop, stop = self._loop, self._stop
-        if loop is not None and stop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
+        self._is_told_to_stop = True
+        self._call(self._note_stop)
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
@@ -230,70 +259,75 @@ class Engine:
     def _main(self) -> None:
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                run_to_end(runner.get_loop(), self._live())
-        except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
+                try:
+                    self._live_on(runner.get_loop())
+                except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
+                    self._lost(error)
+                run_to_end(runner.get_loop(), self._end())
+        except BaseException as error:  # noqa: BLE001 - as above
             self._lost(error)
         finally:
             self._runs.set()
             self._connected.set()
 
-    async def _live(self) -> None:
+    def _live_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Live until the engine is stopped; again where something has ended a life.
+
+        Loop and broker's port stay: in one process they are also where limits are held.
+        """
+        run_to_end(loop, self._begin())
+        if self._parts is None:
+            return
+        blamed: Work | None = None
+        why = ""
+        for n_left in reversed(range(_MOST_RESTARTS + 1)):
+            try:
+                run_to_end(loop, self._live(blamed, why))
+            except (UltraparError, OSError):
+                # The disk, or the broker: it would end the next life as well.
+                raise
+            except BaseException as error:
+                if not n_left or self._is_told_to_stop:
+                    raise
+                ran_last = max(self._outputs, key=lambda one: self._outputs[one].ran_s, default="")
+                blamed = self._asked.get(self._at_fault or ran_last)
+                why = f"{type(error).__name__}: {error}"
+            else:
+                return
+
+    def _note_stop(self) -> None:
+        self._stop.set()
+
+    async def _begin(self) -> None:
         settings = self._settings
         self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
         self._runs.set()
-        http = HttpClient(
+        self._http = HttpClient(
             settings.endpoints.values(),
             max_connections=settings.most_open + SPARE_CONNECTIONS,
             unheard_s=settings.unheard_s,
         )
-        try:
-            self._port = await self._connect(self._stop)
-            if self._port is None:
-                return
-            if settings.watch is not None:
-                self._port = WatchedPort(self._port, settings.watch, settings.clock)
-            self._parts = EngineParts(
-                port=self._port,
-                exchange=http,
-                endpoints=settings.endpoints,
-                retry=settings.retry,
-                clock=settings.clock,
-                next_request_id=self._request_ids.__next__,
-                watch=settings.watch,
-                tokens=settings.tokens,
-                shown=settings.shown,
-                masked=settings.masked,
-                conversation=settings.conversation,
-                replay=settings.replay,
-                roles=settings.roles,
-                gateway=settings.gateway,
-            )
-            self._connected.set()
-            beat = asyncio.ensure_future(self._beat())
-            sync = asyncio.ensure_future(self._sync_always())
-            stopped = asyncio.ensure_future(self._stop.wait())
-            done, _ = await asyncio.wait({beat, sync, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            for task in {beat, sync, stopped} - done:
-                task.cancel()
-            for task in done - {stopped}:
-                task.result()
-            self._record([self._loop_lag.spent(settings.worker)])
-        finally:
-            self._stopping = True
-            # A task that is cancelled before its first step never takes one: each gets here the
-            # chance to give its lease back.
-            await asyncio.sleep(0)
-            for episode in list(self._tasks):
-                episode.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=_STOP_S)
-            self._write()
-            await settings.gateway.close()
-            if self._port is not None:
-                await self._port.close()
-            await http.close()
-            self._syncing.shutdown(wait=False)
+        self._port = await self._connect(self._stop)
+        if self._port is None:
+            return
+        if settings.watch is not None:
+            self._port = WatchedPort(self._port, settings.watch, settings.clock)
+        self._parts = EngineParts(
+            port=self._port,
+            exchange=self._http,
+            endpoints=settings.endpoints,
+            retry=settings.retry,
+            clock=settings.clock,
+            next_request_id=self._request_ids.__next__,
+            watch=settings.watch,
+            tokens=settings.tokens,
+            shown=settings.shown,
+            masked=settings.masked,
+            conversation=settings.conversation,
+            replay=settings.replay,
+            roles=settings.roles,
+            gateway=settings.gateway,
+        )
 
     async def _connect(self, stop: asyncio.Event) -> BrokerPort | None:
         """The broker's port; None when the engine is stopped before there is one."""
@@ -305,6 +339,64 @@ class Engine:
             return connecting.result()
         connecting.cancel()
         return None
+
+    async def _live(self, blamed: Work | None, why: str) -> None:
+        """Run what is lined up until the engine is stopped.
+
+        Args:
+            blamed: The case whose code ran last when the life before this one ended.
+            why: What ended that.
+        """
+        await self._clear()
+        if blamed is not None:
+            detail = f"the engine ended, and started again without this case, which ran last: {why}"
+            self._note(self._unasked(blamed, "infra", "engine", detail), blamed)
+        self._admission = Admission(self._settings.most_open)
+        self._asking, self._tasks, self._outputs = set(), set(), {}
+        self._stop, self._stopping = asyncio.Event(), False
+        self._fault, self._at_fault = None, ""
+        if self._is_told_to_stop:
+            return
+        self._line_up([work for work in self._asked.values() if work is not blamed])
+        self._connected.set()
+        own = [asyncio.ensure_future(one) for one in (self._beat(), self._sync_always())]
+        own.append(asyncio.ensure_future(self._stopped()))
+        try:
+            done, _ = await asyncio.wait(own, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in own:
+                task.cancel()
+        for task in done:
+            task.result()
+        self._record([self._loop_lag.spent(self._settings.worker)])
+
+    async def _stopped(self) -> None:
+        await self._stop.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    async def _clear(self) -> None:
+        """End what a life has left under way."""
+        self._stopping = True
+        for asking in list(self._asking):
+            asking.cancel()
+        # What was granted meanwhile is given back. And a task that is cancelled before its first
+        # step never takes one: each gets here the chance to give its lease back.
+        await asyncio.sleep(0)
+        for episode in list(self._tasks):
+            episode.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_STOP_S)
+        self._write()
+
+    async def _end(self) -> None:
+        await self._clear()
+        await self._settings.gateway.close()
+        if self._port is not None:
+            await self._port.close()
+        if self._http is not None:
+            await self._http.close()
+        self._syncing.shutdown(wait=False)
 
     async def _beat(self) -> None:
         while True:
@@ -320,15 +412,14 @@ class Engine:
             await loop.run_in_executor(self._syncing, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
+        self._asked.update((work.case_id, work) for work in works)
         for line in dict.fromkeys([self._admission.add(work) for work in works]):
             self._ask(line)
 
     def _ask(self, line: Line) -> None:
-        while (work := self._admission.next_to_ask(line)) is not None:
+        while not self._stopping and (work := self._admission.next_to_ask(line)) is not None:
             if self._settings.replay is None:
                 self._ask_for(work, line)
-            elif self._stopping:
-                self._admission.refused(line)
             else:
                 self._open(work, line, None)
 
@@ -344,6 +435,8 @@ class Engine:
             tokens=0 if estimates is None else estimates.of_first(work.model),
         )
         future = self._port.acquire(request)
+        self._asking.add(future)
+        future.add_done_callback(self._asking.discard)
         future.add_done_callback(lambda done: self._answered(work, line, done))
 
     def _answered(self, work: Work, line: Line, future: asyncio.Future[Lease]) -> None:
@@ -379,23 +472,28 @@ class Engine:
             # Only a lost broker comes here: without it nothing more may be sent.
             self._end_early(error)
             return
+        ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
+        self._note(self._unasked(work, ending, error.kind, str(error)), work)
+        self._ask(line)
+
+    def _unasked(self, work: Work, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
+        """The record of a case that is not asked."""
         now_us = utc_now_us()
-        ended = EpisodeEnded(
+        return EpisodeEnded(
             case_id=work.case_id,
             worker=self._settings.worker,
-            ending="interrupted" if error.kind == TAKEN else "infra",
+            ending=ending,
             started_at_us=now_us,
             ended_at_us=now_us,
             duration_s=0.0,
-            kind=error.kind,
-            detail=str(error),
+            kind=kind,
+            detail=detail,
         )
-        self._note(ended, work)
-        self._ask(line)
 
     async def _run(self, work: Work, lease: Lease | None) -> None:
         assert self._parts is not None
-        self.n_open += 1
+        admission = self._admission
+        output = self._outputs[work.case_id] = EpisodeOutput()
         try:
             if self._stopping:
                 if lease is not None:
@@ -407,24 +505,24 @@ class Engine:
                 work,
                 lease,
                 self._parts,
+                output,
                 timeout_s=self._settings.episode_timeout_s,
                 worker=self._settings.worker,
             )
             self._note(ended, work)
         except BaseException as error:
-            self._end_early(error)
+            self._end_early(error, work.case_id)
             if not isinstance(error, Exception):
                 raise
         finally:
-            self.n_open -= 1
-            self._admission.closed()
+            admission.closed()
             for line in self._admission.lines():
                 self._ask(line)
 
-    def _end_early(self, error: BaseException) -> None:
-        if not self._stopping and self._stop is not None:
+    def _end_early(self, error: BaseException, case_id: str = "") -> None:
+        if not self._stopping:
             self._stopping = True
-            self._lost(error)
+            self._fault, self._at_fault = error, case_id
             self._stop.set()
 
     def _note(self, record: EpisodeStarted | EpisodeEnded, work: Work) -> None:
@@ -442,19 +540,27 @@ class Engine:
         if not noted:
             return
         try:
-            ended = []
             positions = self._record([record for record, _ in noted])
-            for (record, work), position in zip(noted, positions, strict=True):
-                if isinstance(record, EpisodeStarted):
-                    continue
-                if self._settings.watch is not None:
+            ends = [
+                (record, work, position)
+                for (record, work), position in zip(noted, positions, strict=True)
+                if isinstance(record, EpisodeEnded)
+            ]
+            # Nothing waits for what this engine interrupts.
+            told = [
+                (work, position)
+                for record, work, position in ends
+                if record.ending != "interrupted" or record.kind == TAKEN
+            ]
+            if told:
+                self._announce(told)
+            for work, _ in told:
+                self._asked.pop(work.case_id, None)
+                self._outputs.pop(work.case_id, None)
+                self._tell_ended(work.case_id, work.group)
+            if self._settings.watch is not None:
+                for record, _, _ in ends:
                     self._settings.watch.episode_ended(record)
-                # Nothing waits for what this engine interrupts as it ends.
-                if record.ending != "interrupted" or record.kind == TAKEN:
-                    self._tell_ended(work.case_id, work.group)
-                    ended.append((work, position))
-            if ended:
-                self._announce(ended)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
 

@@ -6,7 +6,6 @@ import asyncio
 import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,8 @@ import msgspec
 
 from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.clock import utc_now_us
-from pytest_ultrapar.engine.forks import Steps
 from pytest_ultrapar.engine.llm import Llm
-from pytest_ultrapar.engine.loop import EngineTask
-from pytest_ultrapar.engine.output import EpisodeOutput, current_output
+from pytest_ultrapar.engine.loop import Steps, episode_task
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pytest_ultrapar.broker.protocol import Lease
+    from pytest_ultrapar.engine.output import EpisodeOutput
     from pytest_ultrapar.engine.sender import EngineParts
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
@@ -64,7 +62,13 @@ class _End(msgspec.Struct, frozen=True):
 
 
 async def run_episode(
-    work: Work, lease: Lease | None, parts: EngineParts, *, timeout_s: float, worker: str
+    work: Work,
+    lease: Lease | None,
+    parts: EngineParts,
+    output: EpisodeOutput,
+    *,
+    timeout_s: float,
+    worker: str,
 ) -> EpisodeEnded:
     """Run an episode to its end, whatever happens inside it, and return its record.
 
@@ -72,6 +76,7 @@ async def run_episode(
         work: What to run.
         lease: Its first lease; None in a replay, where requests may need none.
         parts: What the clients of the engine share.
+        output: Takes what it prints and logs.
         timeout_s: Deadline of the whole episode in seconds, waiting included.
         worker: Name of the process, for the record.
     """
@@ -87,9 +92,12 @@ async def run_episode(
         until_s=started_s + timeout_s,
     )
     llm = Llm(sender)
-    output = EpisodeOutput()
-    end = await _ended(work, llm, output, timeout_s)
-    await llm.close()
+    try:
+        end = await _ended(work, llm, output, timeout_s)
+        await Llm.close(llm)
+    except Exception as error:  # noqa: BLE001 - the suite may have made anything of its client
+        end = _raised(error, llm)
+        await sender.close()
     duration_s = parts.clock.now_s() - started_s
     conversation = sender.conversation
     return EpisodeEnded(
@@ -125,10 +133,7 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
         # Kept here, as asyncio gives no result of a task that cancels itself in its last step.
         ended.append(await _outcome(work, llm))
 
-    context = copy_context()
-    context.run(current_output.set, output)
-    episode = EngineTask(run(), loop=asyncio.get_running_loop(), context=context)
-    episode.output = output
+    episode = episode_task(run(), output)
     is_late = False
     with suppress(asyncio.CancelledError):
         await asyncio.wait({episode}, timeout=timeout_s)
@@ -159,7 +164,7 @@ def _late(llm: Llm, timeout_s: float) -> _End:
 
 async def _outcome(work: Work, llm: Llm) -> _End:
     try:
-        value = await Steps(work.start(llm))
+        value = await Steps(work.start(llm), asyncio.get_running_loop())
         # An infrastructure failure is no answer, even if the episode caught it and went on.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:
@@ -167,11 +172,23 @@ async def _outcome(work: Work, llm: Llm) -> _End:
     # Whatever a suite raises is its record.
     except BaseException as error:
         task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        is_cancelled = issubclass(type(error), asyncio.CancelledError)
+        if is_cancelled and task is not None and task.cancelling():
             raise
         # Otherwise something was cancelled that the episode waited for.
+        return _raised(error, llm)
+
+
+def _raised(error: BaseException, llm: Llm) -> _End:
+    """What became of an episode that raised; all that is asked of the exception may raise, too."""
+    try:
         wrong = fault_behind(error) or llm.refused
         return _failed(llm.conversation.failure) or _failed(wrong) or _error(error)
+    except BaseException as worse:  # noqa: BLE001 - what it says of itself is code of the suite
+        name, why = _name(error), _name(worse)
+        lines = traceback.format_tb(_theirs(error))
+        said = f"{name}, and {why} where it should say why\n\n{''.join(lines)}"
+        return _End("error", name, said)
 
 
 def _failed(failure: BaseException | None) -> _End | None:
@@ -195,21 +212,8 @@ def _stored(value: object) -> _End:
 
 
 def _error(error: BaseException) -> _End:
-    # The first frames are ours; people want to see theirs, and first of all what it was.
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
-        trace = trace.tb_next
-    try:
-        return _told(error, trace)
-    except BaseException as worse:  # noqa: BLE001 - its own words are code of the suite, too
-        said = f"{type(error).__name__}, and {type(worse).__name__} where it should say why"
-        lines = traceback.format_tb(trace)
-        return _End("error", type(error).__name__, f"{said}\n\n{''.join(lines)}")
-
-
-def _told(error: BaseException, trace: TracebackType | None) -> _End:
-    told = traceback.TracebackException(type(error), error, trace)
-    # Nor do the last ones say more, where the message says what is wrong with the suite.
+    told = traceback.TracebackException(type(error), error, _theirs(error))
+    # Nor do the last frames say more, where the message says what is wrong with the suite.
     while (
         isinstance(error, ConfigError)
         and told.stack
@@ -217,4 +221,18 @@ def _told(error: BaseException, trace: TracebackType | None) -> _End:
     ):
         told.stack.pop()
     said = list(told.format_exception_only())[-1].strip()
-    return _End("error", type(error).__name__, f"{said}\n\n{''.join(told.format())}")
+    return _End("error", _name(error), f"{said}\n\n{''.join(told.format())}")
+
+
+def _theirs(error: BaseException) -> TracebackType | None:
+    """Its frames from the suite's first one on: the first are ours, and people want theirs."""
+    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
+        trace = trace.tb_next
+    return trace
+
+
+def _name(error: BaseException) -> str:
+    """Its class's name, whatever the class makes of that."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from pytest_ultrapar.apis.refusal import refusal, refusal_event
 from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
+from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.engine.native_request import NativeRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
@@ -256,7 +257,8 @@ class Gateway:
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]
             self._address = f"http://{in_url(host)}:{port}"
-            self._starting = loop.create_task(self._serve(listening))
+            # Not in the episode that happens to ask first: it serves all of them.
+            self._starting = engine_context().run(loop.create_task, self._serve(listening))
             # Nobody would take what connects: better refused than left waiting.
             self._starting.add_done_callback(
                 lambda done: listening.close() if done.cancelled() or done.exception() else None

@@ -135,6 +135,9 @@ class Everyone:
 
 async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
     """The episode of one request: ask, hand the answer over, stay until it is read."""
+    if came.done():
+        # It is asked again, and its client was told of the interruption.
+        raise EpisodeSkipped(_LEFT)
     asking = asyncio.ensure_future(llm.native().answer(asked))
     # A client that leaves ends its request, not its episode: that has to be written down.
     came.add_done_callback(lambda done: asking.cancel() if done.cancelled() else None)

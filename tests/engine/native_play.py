@@ -20,6 +20,7 @@ from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Llm
+from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -153,4 +154,4 @@ def play(
             await broker.close()
 
     with RawServer(answer) as server:
-        return asyncio.run(go(server))
+        return engine_context().run(asyncio.run, go(server))

@@ -399,3 +399,48 @@ def test_of_3000_cases_26_hostile_ones_spoil_no_other(folder):
     found = {row["param.number"]: (row["outcome"], row["kind"]) for row in rows}
     assert {hostile: found.pop(number) for number, hostile in places.items()} == HOSTILE
     assert set(found.values()) == {("solved", None)}
+
+
+ENGINE_ENDS = """
+import asyncio, threading
+
+from pytest_ultrapar.engine.engine import Engine
+
+beat, faults = Engine._beat, [ValueError("injected")]
+
+async def break_down(self):
+    beating = asyncio.ensure_future(beat(self))
+    while faults and self.n_answered < 10:
+        await asyncio.sleep(0.001)
+    if faults:
+        beating.cancel()
+        raise faults.pop()
+    await beating
+
+def note(self, record, work, write=Engine._note):
+    self.n_answered += hasattr(record, "ending")
+    write(self, record, work)
+
+Engine._beat, Engine._note, Engine.n_answered = break_down, note, 0
+"""
+
+
+@pytest.mark.parametrize(("workers", "n_engines"), [("-n0", 1), ("-n2", 2)])
+def test_engine_that_ends_costs_one_case_and_no_seat_and_passes_no_limit(
+    folder, workers, n_engines
+):
+    folder.joinpath("conftest.py").write_text(ENGINE_ENDS)
+    text = POOL.replace("workers = 5", "workers = 5, qps = 40")
+    folder.joinpath("pool.toml").write_text(text)
+    _write(folder, n=100, turns=2)
+    code, output = _finish(_start(folder, workers, "--ultrapar-coverage=0.9"), folder)
+    assert code == 0, output
+    assert _outcomes(folder) == {"solved": 100 - n_engines, "infra": n_engines}
+    report = (_run_dir(folder) / "report.md").read_text(encoding="utf-8")
+    said = "the engine ended, and started again without this case, which ran last: ValueError"
+    assert report.count(said) == 1, report
+    log = read_server_log(_run_dir(folder) / "simulator.jsonl")
+    assert log.count(429) == 0
+    for key in ("key0", "key1", "key2"):
+        assert log.max_in_flight(key=key) == 5
+        assert log.max_in_window(1.0, key=key) <= 40 + 1

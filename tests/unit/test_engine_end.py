@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import sys
 import threading
@@ -16,8 +17,7 @@ from pytest_ultrapar.engine import engine as engine_module
 from pytest_ultrapar.engine import episode as episode_module
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
 from pytest_ultrapar.engine.episode import Work
-from pytest_ultrapar.engine.loop import new_loop
-from pytest_ultrapar.engine.output import EpisodeOutput, current_output
+from pytest_ultrapar.engine.loop import engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded
@@ -166,6 +166,9 @@ def test_lease_that_comes_while_the_engine_stops_is_given_back(n_rounds):
     assert lost == []
 
 
+client = contextvars.ContextVar("client")
+
+
 class Own(BaseException):
     """What no `except Exception` catches."""
 
@@ -176,6 +179,18 @@ class WordlessError(Exception):
     @property
     def __notes__(self):
         raise SystemExit
+
+
+def unsaid(_):
+    raise SystemExit
+
+
+HidesItsClass = type("HidesItsClass", (Exception,), {"__class__": property(unsaid)})
+HidesItsTrace = type("HidesItsTrace", (Exception,), {"__traceback__": property(unsaid)})
+HidesItsWords = type("HidesItsWords", (Exception,), {"__str__": unsaid, "__repr__": unsaid})
+HidesItsName = type("Hiding", (type,), {"__name__": property(unsaid)})(
+    "HidesItsName", (Exception,), {}
+)
 
 
 def raises(kind):
@@ -230,6 +245,31 @@ async def cancels_all():
         task.cancel()
 
 
+async def cancels_all_from_a_thread():
+    loop, refused = asyncio.get_running_loop(), []
+
+    def cancel():
+        refused.append(asyncio.run_coroutine_threadsafe(cancels_all(), loop).exception())
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert isinstance(refused[0], RuntimeError)
+
+
+async def unsets_running_loop():
+    asyncio._set_running_loop(None)
+
+
+async def unsets_running_loop_in_a_callback():
+    asyncio.get_running_loop().call_soon(asyncio._set_running_loop, None)
+    await asyncio.sleep(60)
+
+
+async def spoils_client():
+    client.get().close = client.get().conversation = None
+
+
 async def returns(): ...
 
 
@@ -249,6 +289,24 @@ async def forks(child):
 
 async def forks_in_a_task(child):
     await asyncio.create_task(forks(child))
+
+
+async def forks_in_a_bare_task():
+    async def fork():
+        return os.fork()
+
+    await ended_at_once(await asyncio.Task(fork(), loop=asyncio.get_running_loop()))
+
+
+async def forks_in_a_callback():
+    forked = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: forked.set_result(os.fork()))
+    await ended_at_once(await forked)
+
+
+async def ended_at_once(pid):
+    _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 1
 
 
 async def never_ends():
@@ -275,6 +333,10 @@ def loop_kind(request, monkeypatch):
     [
         *(((in_task, kind), kind.__name__) for kind in (Own, GeneratorExit, WordlessError)),
         ((in_task, KeyboardInterrupt), "KeyboardInterrupt"),
+        ((in_task, HidesItsClass), "HidesItsClass"),
+        ((in_task, HidesItsName), "HidesItsName"),
+        ((in_task, HidesItsTrace), "HidesItsTrace"),
+        ((in_task, HidesItsWords), "HidesItsWords"),
         *(((awaits_task, kind), kind.__name__) for kind in (Own, SystemExit, KeyboardInterrupt)),
         *(((leaves_task, kind), None) for kind in (Own, SystemExit, KeyboardInterrupt)),
         *(((leaves_callback, kind), None) for kind in (Own, SystemExit, KeyboardInterrupt)),
@@ -284,8 +346,14 @@ def loop_kind(request, monkeypatch):
         ((ends_threads,), "RuntimeError"),
         ((cancels_itself,), "CancelledError"),
         ((cancels_all,), "RuntimeError"),
+        ((cancels_all_from_a_thread,), None),
+        ((unsets_running_loop,), "RuntimeError"),
+        ((unsets_running_loop_in_a_callback,), "engine"),
+        ((spoils_client,), "AttributeError"),
         *(((forks, child), None) for child in (returns, yields, stops_loop)),
         ((forks_in_a_task, returns), None),
+        ((forks_in_a_bare_task,), None),
+        ((forks_in_a_callback,), None),
         ((never_ends,), "timeout"),
         ((answers_when_cancelled,), "timeout"),
     ],
@@ -300,7 +368,7 @@ def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch
         return records
 
     async def bad(llm):
-        del llm
+        client.set(llm)
         await asyncio.sleep(0.01)
         assert len(n_begun) == 2
         await hostile[0](*hostile[1:])
@@ -329,19 +397,75 @@ def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch
     engine.stop()
     assert lost == []
     found = {case_id: (one.ending, one.kind) for case_id, one in ended.items()}
-    ending = {None: "returned", "timeout": "infra"}.get(kind, "error")
+    ending = {None: "returned", "timeout": "infra", "engine": "infra"}.get(kind, "error")
     good_one = ("returned", None)
     assert found == {"bad": (ending, kind), "one": good_one, "two": good_one, "late": good_one}
-    assert len(port.given_back) == port.n_granted == 4
-    if ending == "error":
+    assert len(port.given_back) == port.n_granted
+    if ending == "error" and hostile[0] not in (spoils_client, unsets_running_loop):
         assert f", in {hostile[0].__name__}\n" in ended["bad"].detail
+
+
+@pytest.mark.usefixtures("loop_kind")
+@pytest.mark.parametrize("n_faults", [1, 9])
+def test_engine_that_ends_starts_again_without_the_case_that_ran_last(n_faults, monkeypatch):
+    faults = [ValueError("injected")] * n_faults
+    beat, begun, blamed, told, ended = Engine._beat, [], [], [], {}
+    is_first_begun = asyncio.Event()
+
+    async def break_down(self):
+        await is_first_begun.wait()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        if not faults:
+            await beat(self)
+        blamed.append(begun[-1])
+        raise faults.pop()
+
+    def record(records):
+        ended.update({one.case_id: one for one in records if isinstance(one, EpisodeEnded)})
+        return records
+
+    def announce(works):
+        told.extend(work.case_id for work, _ in works)
+        news.release(len(works))
+
+    def asked(index):
+        async def start(llm):
+            del llm
+            begun.append(f"case {index}")
+            is_first_begun.set()
+            if faults and index:
+                await asyncio.sleep(60)
+
+        return Work(index, f"case {index}", "m", "", 0, start)
+
+    monkeypatch.setattr(Engine, "_beat", break_down)
+    news, port = threading.Semaphore(0), Port()
+    engine, lost, is_lost = engine_on(port, record=record, ended=announce)
+    engine.submit([asked(index) for index in range(7)])
+    n_told = 7 if n_faults == 1 else 5
+    for _ in range(n_told):
+        assert news.acquire(timeout=60)
+    assert n_faults == 1 or is_lost.wait(60)
+    engine.stop()
+    assert lost == ([] if n_faults == 1 else ["injected"])
+    assert len(told) == len(set(told)) == n_told
+    assert begun.count("case 0") == 1
+    assert begun.count("case 1") == min(n_faults, 4) + 1
+    infra = {case_id: one.detail for case_id, one in ended.items() if one.kind == "engine"}
+    assert sorted(infra) == sorted(blamed[:4])
+    assert all(detail.endswith("ran last: ValueError: injected") for detail in infra.values())
+    assert port.given_back == ["unsent"] * port.n_granted
 
 
 def test_task_of_an_episode_that_is_no_coroutine_is_refused_as_by_asyncio(loop_kind):
     async def wrong():
-        current_output.set(EpisodeOutput())
+        context = contextvars.Context()
         with pytest.raises(TypeError, match="coroutine was expected"):
-            asyncio.get_running_loop().create_task(asyncio.Event())
+            context.run(asyncio.get_running_loop().create_task, asyncio.Event())
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(wrong())
+    def play():
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            run_to_end(runner.get_loop(), wrong())
+
+    engine_context().run(play)
