@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Generator
 from contextlib import suppress
@@ -17,6 +18,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _ORDINARY = "not slow and not browser"
 """The selection that `addopts` makes."""
+
+_UNUSUAL = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|browser)$", re.MULTILINE)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,6 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
             settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else FULL)
     if config.option.markexpr == _ORDINARY:
         config.pluginmanager.register(CpuBound())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module whose tests would all be deselected."""
+    if config.option.markexpr != _ORDINARY or collection_path.suffix != ".py":
+        return None
+    return bool(_UNUSUAL.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 @pytest.hookimpl(tryfirst=True)

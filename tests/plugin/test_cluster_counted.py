@@ -13,6 +13,8 @@ from pytest_ultrapar.cluster.server import ClusterServer
 from tests.key_value_server import KeyValueServer
 from tests.plugin.test_cluster import rows_of, starting_hosts, starting_labs
 
+pytestmark = pytest.mark.slow
+
 N = 30
 SUITE = """
 @pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
@@ -45,7 +47,6 @@ def lab(project):
         yield start
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("day", ["", ', day = "UTC"'])
 def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start, day):
     there = lab(f"workers = 4, rpd = 10{day}", 0.01)
@@ -65,7 +66,6 @@ def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start, d
     assert "--ultrapar-resume" not in joined
 
 
-@pytest.mark.slow
 def test_what_a_host_sent_alone_counts_for_all(lab, project, start, monkeypatch):
     there = lab("workers = 4, rpd = 10", 0.01)
     project.suite(SUITE.format(n=N))
@@ -108,7 +108,6 @@ def spent(there):
     )
 
 
-@pytest.mark.slow
 def test_a_budget_over_two_hosts_is_never_passed(lab, project, start):
     there = priced(lab, project, 0.001, 0.01)
     project.suite(PRICED.format(n=N))
@@ -133,7 +132,6 @@ def wait_for_hosts(kv, n):
     server.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", ["valkey", "redis"])
 def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
     with KeyValueServer.start("--appendonly", "yes", program=program) as kv:
@@ -155,7 +153,6 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
     assert [host.code for host in hosts[1:]] == [1, 1], outputs
 
 
-@pytest.mark.slow
 def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
     lab, project, start, monkeypatch, capsys
 ):
@@ -192,7 +189,6 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         assert n >= 225, outputs
 
 
-@pytest.mark.slow
 def test_a_budget_outlives_a_host(lab, project, start):
     there = priced(lab, project, 0.03, 0.1)
     project.suite(PRICED.format(n=600))

@@ -17,6 +17,8 @@ import pytest
 
 from tests.light import LIGHT, PYTEST
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
 CLOSED = 6
@@ -44,7 +46,6 @@ def found_in(output: str) -> dict[str, int]:
     return {name: int(number) for name, number in found}
 
 
-@pytest.mark.slow
 def test_plan_has_the_documented_number_of_cases():
     assert counted("--ultrapar-repeats=20") == {
         "phase51": 800,
@@ -55,7 +56,6 @@ def test_plan_has_the_documented_number_of_cases():
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["pools/seed001.toml", "pools/seed003.toml"])
 def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool):
     for name in KEYS:
@@ -121,7 +121,6 @@ def run_each(asked: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
     return [(int(code), output, error) for code, output, error in found]
 
 
-@pytest.mark.slow
 def test_selections_find_their_cases():
     asked = []
     for args, suites, _ in SELECTIONS:
@@ -173,7 +172,6 @@ WISHES = [
 ]
 
 
-@pytest.mark.slow
 def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path):
     def run(name: str, *args: str) -> list[str]:
         out = f"--ultrapar-out={tmp_path / name}"
@@ -195,7 +193,6 @@ def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_prompts_are_the_same_for_any_number_of_workers(tmp_path):
     def prompts(workers: str) -> dict[tuple[str, int], str]:
         out = tmp_path / workers
@@ -217,7 +214,6 @@ def test_prompts_are_the_same_for_any_number_of_workers(tmp_path):
     assert prompts("-n6") == alone
 
 
-@pytest.mark.slow
 def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
     shutil.copytree(ROOT / "bench_suites", tmp_path / "bench_suites")
     shutil.copy(ROOT / "conftest.py", tmp_path)
@@ -253,7 +249,6 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
         assert now in refused.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
@@ -285,7 +280,6 @@ def run_edited(tree: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return run_pytest(*args, *model, "--ultrapar-repeats=1", cwd=tree)
 
 
-@pytest.mark.slow
 def test_flaw_without_room_stops_only_runs_that_use_it(edited_tree):
     tree, path = edited_tree
     tasks = msgspec.json.decode(path.read_bytes())
@@ -311,7 +305,6 @@ def test_flaw_without_room_stops_only_runs_that_use_it(edited_tree):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -334,7 +327,6 @@ def test_library_that_cannot_be_read_is_one_sentence(edited_tree, content, messa
     assert "INTERNALERROR" not in refused.stdout + refused.stderr
 
 
-@pytest.mark.slow
 def test_load_of_the_keys_stands_in_the_header(tmp_path):
     args = ("bench_suites/phase52", *FEW, "--ultrapar-model=qwen2.5-*b-instruct", "-n2")
     args += ("--ultrapar-pool=pool.toml", "--difficulty=very_easy,medium")
@@ -346,7 +338,6 @@ def test_load_of_the_keys_stands_in_the_header(tmp_path):
             assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 18 QPS" in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pool", "qps", "limit", "seats"),
     [
@@ -373,7 +364,6 @@ def test_plan_of_phase_52_is_the_documents_sum_and_names_the_binding_key(
     assert "names the environment variable AZURE_OPENAI_API_KEY, which is not set" in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pool", "qps", "seats"),
     [
@@ -392,7 +382,6 @@ def test_plan_of_phase_53_is_the_documents_sum(monkeypatch, pool, qps, seats):
     assert f"seats of ideallab: {seats}: " in done.stdout
 
 
-@pytest.mark.slow
 def test_plan_of_the_readmes_first_command_finds_no_worker_idle():
     done = run_pytest(
         "bench_suites/phase53", "-n15", "--ultrapar-pool", "pool.toml", "--ultrapar-plan"

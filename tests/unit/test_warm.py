@@ -11,6 +11,8 @@ import pytest
 
 from tests import warm
 
+pytestmark = pytest.mark.slow
+
 CHILD = """
 import gc, os, sys
 
@@ -33,7 +35,6 @@ class Cycle:
         os.close(self.number)
 
 
-@pytest.mark.slow
 def test_garbage_of_the_parent_closes_no_descriptor_of_the_child(tmp_path, monkeypatch):
     tmp_path.joinpath("warm_child.py").write_text(CHILD)
     monkeypatch.syspath_prepend(tmp_path)
