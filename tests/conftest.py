@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Generator
 from contextlib import suppress
@@ -75,6 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker("slow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Make ready what tests start children with, which takes a second of CPU, for a run alone."""
+    if "tests.warm" in sys.modules and not session.config.option.collectonly:
+        sys.modules["tests.warm"].import_all()
 
 
 class CpuBound:

@@ -18,7 +18,7 @@ import sys
 import traceback
 import warnings
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from pkgutil import walk_packages
@@ -36,13 +36,11 @@ _PYTHONPATH = os.environ.get("PYTHONPATH")
 
 def warm_children() -> AbstractContextManager[object]:
     """While it is entered, processes of ours start warm."""
-    _import_all()
     return patch("subprocess.Popen", Warm)
 
 
-@cache
-def _import_all() -> None:
-    """Import what children would.
+def import_all() -> None:
+    """Import what children would, before any test starts a thread.
 
     A thread that is importing at the moment of a fork holds the module's lock for ever in the
     child. And what a child would import late, it would each time: scipy in 0.3 s of CPU. So would

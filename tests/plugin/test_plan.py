@@ -187,10 +187,7 @@ def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, pla
     ("option", "said"),
     [
         ("--ultrapar-baseline=999", "--ultrapar-baseline 999: the suite has 20 cases here"),
-        ("--ultrapar-gate-baseline=nope", "--ultrapar-gate-baseline: "),
-        ("--ultrapar-gate=throughput>=-10%", "baseline"),
         ("--ultrapar-gate=solved_rate[model=other]>=0.5", "other"),
-        ("--ultrapar-gate=solved_rate[suite=other]>=0.5", "other"),
     ],
 )
 def test_plan_refuses_what_its_run_would_refuse_in_the_same_words(project, option, said):
@@ -304,37 +301,27 @@ def test_error_of_collection_is_pytests_to_report(project, planned):
     assert "ultrapar plan" not in said
 
 
-WRONG_MARKS = {
-    "[1]": " must be a dict with some of turns, tokens_in, tokens_out (got [1])",
-    '{"turn": 1}': " must be a dict with some of turns, tokens_in, tokens_out (got {'turn': 1})",
-    '{"turns": 0}': ": turns must be a number >= 1 (got 0)",
-    '{"tokens_in": float("nan")}': ": tokens_in must be a number >= 0 (got nan)",
-    '{"turns": True}': ": turns must be a number >= 1 (got True)",
-}
-
-
-@pytest.mark.parametrize("value", WRONG_MARKS)
-def test_mark_that_expects_nonsense_is_refused(project, value):
+def test_mark_that_expects_nonsense_is_refused(project):
     project.suite(
-        f"@pytest.mark.ultrapar(expect={value})\n"
+        '@pytest.mark.ultrapar(expect={"turns": 0})\n'
         '@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n'
     )
     said = refusal(project, "--ultrapar-plan", "-n0")
-    assert said == f"test_suite.py::test_it: mark ultrapar(expect=...){WRONG_MARKS[value]}"
+    assert said == (
+        "test_suite.py::test_it: mark ultrapar(expect=...): turns must be a number >= 1 (got 0)"
+    )
 
 
 REFUSED = {
     "--ultrapar-resume=latest": "--ultrapar-plan plans a whole run; leave out --ultrapar-resume",
     "--ultrapar-plan-from=nowhere": "no run found at nowhere or .ultrapar/nowhere; name a run",
-    "--dist=loadscope": "--dist loadscope cannot be used together with --ultrapar-pool",
 }
 
 
 @pytest.mark.parametrize("option", REFUSED)
 def test_option_that_a_plan_cannot_take_is_refused(project, option):
     project.suite(SUITE_OF_20)
-    workers = "-n2" if option.startswith("--dist") else "-n0"
-    assert REFUSED[option] in refusal(project, "--ultrapar-plan", workers, option)
+    assert REFUSED[option] in refusal(project, "--ultrapar-plan", "-n0", option)
 
 
 def test_plan_without_a_pool_is_refused(project, workers):
