@@ -54,6 +54,17 @@ class Wire:
 
 
 WIRES = {
+    "openai": Wire(
+        whole='{"choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT},'
+        ' "finish_reason": "stop"}], "usage": USAGE}',
+        begin='{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}',
+        piece='{"choices": [{"index": 0, "delta": {"content": TEXT}}]}',
+        end='{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n'
+        '{"choices": [], "usage": USAGE}\n[DONE]',
+        call='{"choices": [{"index": 0, "delta": {"tool_calls": [{"index": N, "id": "c",'
+        ' "function": {"name": "f", "arguments": ""}}]}}]}',
+        figures='{"prompt_tokens": FIGURE, "completion_tokens": 2}',
+    ),
     "anthropic": Wire(
         whole='{"type": "message", "content": [{"type": "text", "text": TEXT}],'
         ' "stop_reason": "end_turn", "usage": USAGE}',
