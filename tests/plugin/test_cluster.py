@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import signal
@@ -20,7 +19,6 @@ import pytest
 import trustme
 
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.server import RULES
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
@@ -360,12 +358,6 @@ def each_once(n, *hosts, at_most=1):
     return found
 
 
-def family_of(pid):
-    """A process and all that it started."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in found for each in family_of(int(child)))]
-
-
 def spans(log, **names):
     """When the first request began and the last one ended, of those with these names."""
     found = [one for one in log.requests if all(getattr(one, k) == v for k, v in names.items())]
@@ -383,28 +375,6 @@ def run_together(project, hosts, server, n, *options, args=("-n0", "-n0")):
     assert len(log.requests) == 2 * n
     assert log.count(429) == 0
     return log
-
-
-@pytest.mark.slow
-def test_a_key_serves_one_model_after_the_other_over_all_hosts(project, hosts, lab):
-    server = lab("workers = 2", 0.1, models=("m", "n"))
-    log = run_together(project, hosts, server, 16, "--ultrapar-policy=exclusive")
-    for key in ("key0", "key1"):
-        assert spans(log, key=key, model="m")[1] <= spans(log, key=key, model="n")[0]
-
-
-@pytest.mark.slow
-def test_a_model_begins_when_the_one_before_has_ended_on_all_hosts(project, hosts, lab):
-    server = lab("workers = 2", 0.1, models=("m", "n"))
-    log = run_together(project, hosts, server, 16, "--ultrapar-policy=batch:1", args=("-n0", "-n2"))
-    assert spans(log, model="m")[1] <= spans(log, model="n")[0]
-
-
-@pytest.mark.slow
-def test_one_at_a_time_is_one_over_all_hosts(project, hosts, lab):
-    server = lab("workers = 2", 0.05, models=("m", "n"))
-    log = run_together(project, hosts, server, 8, "--ultrapar-mode=rotate", args=("-n0", "-n2"))
-    assert log.max_in_flight() == 1
 
 
 ASSIGN = """
@@ -446,25 +416,6 @@ def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
 
 
 @pytest.mark.slow
-def test_other_groups_under_the_same_name_are_refused(project, hosts, lab, kv, monkeypatch, capsys):  # noqa: PLR0917
-    server = lab("workers = 3", 0.01, models=("m", "n"))
-    conftest = project.pytester.path / "conftest.py"
-    conftest.write_text(ASSIGN)
-    run_together(project, hosts, server, 4, "--ultrapar-mode=phase", args=("-n0",))
-    conftest.write_text(ASSIGN.replace("at_once=2", "at_once=1"))
-    other = hosts("other", "-n0", server.option, "--ultrapar-mode=phase")
-    output = other.end()
-    assert other.code == 4, output
-    assert "the groups of the policy are not the same" in output
-    whole = project.pytester.path / "whole"
-    assert main(["merge", str(project.pytester.path / "host0"), "--out", str(whole)]) == 0
-    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
-    # The same numbers are the same cases, or some would have no result.
-    assert main(["cluster", "reopen", "night", str(whole)]) == 0
-    assert "0 cases" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, hosts, lab):
     project.suite(cases(40))
     server = lab("workers = 2", 0.5, models=("m", "n"))
@@ -493,24 +444,6 @@ def test_hosts_keep_the_limits_together(project, hosts, lab, args):
     server.judge(seats=5, per_s=10)
     each_once(150, *run)
     assert len(server.log.requests) == 150
-
-
-@pytest.mark.slow
-def test_second_host_of_a_name_is_told_at_once_and_does_not_wait_for_the_keys(project, hosts, lab):
-    project.suite(cases(150))
-    server = lab("workers = 1, qps = 4", 0.5)
-    one = hosts("one", "-n0", server.option)
-    server.wait_for(5)
-    two = hosts("two", "-n0", server.option, called="one")
-    output = two.end()
-    assert one.process.poll() is None, "it was not told before the first had ended"
-    assert two.code == 4, output
-    said = (
-        'a host named "one" is at work in run "night"; give this one a name of its own with '
-        "--ultrapar-cluster-host NAME"
-    )
-    assert said in output
-    assert "waiting for key" not in output
 
 
 @pytest.mark.slow
@@ -571,19 +504,6 @@ def test_cases_of_a_disk_that_was_lost_are_reopened_and_run_again(project, hosts
 
 
 @pytest.mark.slow
-def test_two_runs_with_one_key_share_its_limits(project, hosts, lab):
-    """The suites differ; neither waits for the other."""
-    project.suite(cases(60))
-    server = lab("workers = 6, qps = 12")
-    one = hosts("one", "-n0", server.option, run="first")
-    two = hosts("two", "-n0", server.option, "--ultrapar-seed=1", run="second")
-    outputs = [one.end(), two.end()]
-    assert [one.code, two.code] == [0, 0], outputs
-    server.judge(seats=6, per_s=12)
-    assert len(server.log.requests) == 120
-
-
-@pytest.mark.slow
 def test_cases_of_a_host_that_is_killed_run_elsewhere(project, hosts, lab):
     project.suite(cases(100))
     server = lab()
@@ -638,89 +558,6 @@ def test_a_host_that_stands_still_takes_no_seat_that_others_have_by_then(project
     each_once(44, one, two, at_most=2)
 
 
-def talks(n):
-    return f"""
-@prefetch
-async def talk(llm, prompt) -> str:
-    for turn in range(4):
-        await llm.chat([{{"role": "user", "content": f"{{prompt}}: {{turn}}"}}])
-    return "done"
-
-@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
-def test_it(talk, grade): grade("solved")
-"""
-
-
-def asked(host, from_s, to_s):
-    """Cases for which a host sent anything in a time."""
-    rows = pq.read_table(host.directory / "attempts.parquet").to_pylist()
-    return {row["case_id"] for row in rows if from_s < row["t_send_s"] < to_s}
-
-
-@pytest.mark.slow
-def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts, lab, workers):
-    """Neither what it had claimed, nor the next turn of what it had begun; and it has no row."""
-    project.suite(talks(60))
-    server = lab("workers = 5")
-    one = hosts("one", workers, server.option)
-    server.wait_for(5)
-    two = hosts("two", "-n0", server.option)
-    server.wait_for(60)
-    family = family_of(one.process.pid)
-    for pid in family:
-        os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: "host one has been silent for 15 s" in two.output)
-    time.sleep(8)
-    woke_s = boot_s()
-    for pid in family:
-        os.kill(pid, signal.SIGCONT)
-    outputs = [one.end(), two.end()]
-    assert [one.code, two.code] == [0, 0], outputs
-    assert " of this host went to others while it was silent" in outputs[0]
-    taken = asked(two, 0.0, woke_s)
-    assert taken & asked(one, 0.0, woke_s)
-    assert not taken & asked(one, woke_s, math.inf)
-    assert {row["outcome"] for row in rows_of(one, two)} == {"solved"}
-    # A conversation whose last answer had come all the same has a row on both.
-    each_once(60, one, two, at_most=2)
-
-
-@pytest.mark.slow
-def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab):
-    project.suite(cases(80))
-    server = lab()
-    run = [hosts(f"host{n}", workers, server.option) for n, workers in enumerate(("-n0", "-n2"))]
-    server.wait_for(20)
-    client = kv.client()
-    client.config_set("maxmemory", "1mb")
-    time.sleep(6)
-    client.config_set("maxmemory", "0")
-    outputs = [host.end() for host in run]
-    assert [host.code for host in run] == [0, 0], outputs
-    server.judge(seats=5, per_s=10)
-    each_once(80, *run)
-    assert any("nothing is sent meanwhile" in output for output in outputs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", ["clocks", "run:night:claims"])
-def test_what_another_writer_left_ends_the_run_with_a_sentence(  # noqa: PLR0917
-    project, hosts, kv, lab, workers, key
-):
-    project.suite(cases(80))
-    server = lab()
-    host = hosts("one", workers, server.option, "--ultrapar-cluster-patience=2")
-    server.wait_for(10)
-    name = f"{{ultrapar:default}}:{key}"
-    client = kv.client()
-    client.delete(name)
-    client.set(name, "nothing")
-    output = host.end(60)
-    assert host.code == 2, output
-    assert "something that pytest-ultrapar did not write" in output
-    server.judge(seats=5, per_s=10)
-
-
 def wait_until(holds):
     deadline_s = time.monotonic() + 60
     while not holds():
@@ -737,23 +574,6 @@ def given_up(host, what):
     assert f"gave up waiting for {what}" in output
     assert "; nothing was sent" in output
     assert not host.directory.exists()
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_a_host_waits_for_the_server_says_so_and_leaves_no_run(project, hosts):
-    project.suite(SUITE)
-    host = hosts("one", "-n0", url=f"redis://127.0.0.1:{free_port()}")
-    given_up(host, "the server of the cluster")
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_a_host_waits_for_its_name_leaves_no_run(project, hosts, lab):
-    project.suite(cases(100))
-    server = lab()
-    killed = hosts("one", "-n0", server.option)
-    server.wait_for(5)
-    killed.process.kill()
-    given_up(hosts("two", "-n0", server.option, called="one"), 'the host "one"')
 
 
 @pytest.mark.slow
@@ -846,25 +666,6 @@ def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypa
     assert main(["cluster", "forget", "night"]) == 0
     assert main(["cluster", "status"]) == 0
     assert "0 runs" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_shards_of_another_whole_are_refused(project, hosts):
-    project.suite(SUITE)
-    assert hosts("one", "-n0", "--ultrapar-shard=1/2").end()
-    n_sent = len(project.server.prompts)
-    for n, (args, said) in enumerate(
-        (
-            (["--ultrapar-shard=2/3"], "the shard: one of 3 here, one of 2 there"),
-            (["--ultrapar-shard=2/2", "--ultrapar-seed=1"], "the run seed (--ultrapar-seed): 1"),
-            ([], "the shard: none here, one of 2 there"),
-        )
-    ):
-        other = hosts(f"other{n}", "-n0", *args)
-        output = other.end()
-        assert other.code == 4, output
-        assert said in output
-    assert len(project.server.prompts) == n_sent
 
 
 @pytest.mark.slow
@@ -992,23 +793,6 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     # The first waits for the next renewals, the others for their turn.
     assert took_s[0] < 6
     assert sum(took_s) < 15
-
-
-@pytest.mark.slow
-def test_a_gateway_and_a_run_share_a_day(project, hosts, kv, monkeypatch):
-    monkeypatch.setenv("LAB_KEY", CANARY)
-    with provider_of_both(project, 'rpd = 20, day = "UTC"', 0.01) as log_path:
-        project.suite(cases(12))
-        pool = project.pytester.path / "gateway.toml"
-        with gateway(project, kv, pool, "--max-wait", "2") as (address, _):
-            host = hosts("one", "-n0")
-            output = host.end()
-            assert host.code == 0, output
-            codes = [post(address).status_code for _ in range(10)]
-    assert codes == [200] * 8 + [429] * 2
-    log = read_server_log(log_path)
-    assert log.count(429) == 0
-    assert len(log.requests) == 20
 
 
 def post(address):

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.server import ClusterServer
 from tests.key_value_server import KeyValueServer
@@ -64,19 +63,6 @@ def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start, d
     joined = " ".join("".join(outputs).split())
     assert f"{said}merged run, and then the same command and a new --ultrapar-out" in joined
     assert "--ultrapar-resume" not in joined
-
-
-def test_what_a_host_sent_alone_counts_for_all(lab, project, start, monkeypatch):
-    there = lab("workers = 4, rpd = 10", 0.01)
-    project.suite(SUITE.format(n=N))
-    monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(project.pytester.path / "one-ULTRAPAR_STATE_DIR"))
-    project.run_apart("-n0", there.option, "-k", "1 or 2")
-    n_alone = len(there.log.requests)
-    assert n_alone > 10
-    for host in [start(name, "-n0", there.option) for name in ("one", "two")]:
-        host.end(120)
-    for key in ("key0", "key1"):
-        assert len([one for one in there.log.requests if one.key == key]) == 10
 
 
 PRICED = """
@@ -151,49 +137,3 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
     for key in ("key0", "key1"):
         assert 225 <= len([one for one in there.log.requests if one.key == key]) <= 250, outputs
     assert [host.code for host in hosts[1:]] == [1, 1], outputs
-
-
-def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
-    lab, project, start, monkeypatch, capsys
-):
-    with KeyValueServer.start() as kv:
-        monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
-        there = lab("workers = 8, rpd = 250", 0.1)
-        project.suite(SUITE.format(n=650))
-        hosts = [
-            start(name, "-n0", there.option, f"--ultrapar-cluster-patience={patience}", url=kv.url)
-            for name, patience in (("one", 600), ("two", 600), ("three", 15))
-        ]
-        there.wait_for(60)
-        wait_for_hosts(kv, 3)
-        hosts[0].process.kill()
-        kv.kill()
-        kv.run()
-        # Nobody waits for ever for somebody who opens it.
-        output = hosts[2].end()
-        assert hosts[2].code == 2, output
-        assert "rpd of lab/key0 is closed: the server has forgotten what was spent" in output
-        closed = "lab/key0's rpd and 1 more limit are closed"
-        assert f"{closed}; the run waited 15 s for it" in output
-        assert main(["cluster", "status"]) == 0
-        said = capsys.readouterr().out
-        assert "ultrapar cluster reset-day opens" in said
-        assert f"waits: {closed} until ultrapar cluster reset-day" in said
-        assert main(["cluster", "reset-day"]) == 0
-        assert "opened" in capsys.readouterr().out
-        outputs = [host.end(120) for host in hosts[1:]]
-    for key in ("key0", "key1"):
-        n = len([one for one in there.log.requests if one.key == key])
-        # What the dead host had got last, a twentieth at most, nobody could tell.
-        assert n <= 250 + 250 // 20, outputs
-        assert n >= 225, outputs
-
-
-def test_a_budget_outlives_a_host(lab, project, start):
-    there = priced(lab, project, 0.03, 0.1)
-    project.suite(PRICED.format(n=600))
-    hosts = [start(name, "-n0", there.option) for name in ("one", "two", "three")]
-    there.wait_for(60)
-    hosts[0].process.kill()
-    outputs = [host.end(120) for host in hosts[1:]]
-    assert 0.024 < spent(there) <= 0.03, outputs

@@ -12,7 +12,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import jsonschema
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -219,19 +218,6 @@ SPECS = {
     ),
 }
 """The fields of the manifest, after the API's schema of 1.37, by which it was tried as a whole."""
-
-
-@pytest.mark.parametrize("kind", SPECS)
-def test_the_manifest_is_what_kubernetes_knows(kind):
-    version, fields = SPECS[kind]
-    schema = of(
-        "apiVersion kind metadata",
-        apiVersion={"const": version},
-        kind=TEXT,
-        metadata=NAMED,
-        **fields,
-    )
-    jsonschema.validate(BY_KIND[kind], schema)
 
 
 def test_parts_of_the_manifest_belong_together():

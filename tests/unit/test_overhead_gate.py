@@ -1,4 +1,4 @@
-"""The measurement of the default gate: its pools, its power and what it says."""
+"""The measurement of the default gate: its power."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from bench_suites.overhead.gate import (
-    chance_of_failing,
-    stated_power,
-)
+from bench_suites.overhead.gate import chance_of_failing, stated_power
 from pytest_ultrapar.analysis.paired import rate_difference
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("base", "new"), [(0.9, 0.8), (0.6, 0.6), (1.0, 0.9)])
