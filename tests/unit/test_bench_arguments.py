@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes, pytest_arguments
+from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.errors import ConfigError
 
 
@@ -57,29 +57,6 @@ def test_what_contradicts_is_refused(passed_on, message):
         check_passed_on(passed_on, has_pool=True)
 
 
-def test_other_options_are_passed_on_in_their_order():
-    passed_on = ["a", "b", "-n", "2", "-k", "x and y", "--ultrapar-repeats", "3"]
-    check_passed_on(passed_on, has_pool=True)
-    assert pytest_arguments(passed_on, mode="rotate", pool="p.toml") == [
-        *passed_on,
-        "--ultrapar-pool=p.toml",
-        "--ultrapar-mode=rotate",
-    ]
-    assert pytest_arguments(["a"], mode="ultra", pool=None) == ["a", "--ultrapar-mode=ultra"]
-    check_passed_on(["a", "--ultrapar-pool=x"], has_pool=False)
-
-
-@pytest.mark.parametrize("policy", [["--ultrapar-policy", "exclusive"], ["--ultrapar-policy=even"]])
-def test_policy_is_passed_on_where_it_has_a_say(policy):
-    passed_on = ["a", *policy, "-x"]
-    assert policy[0] in pytest_arguments(passed_on, mode="ultra", pool=None)
-    assert pytest_arguments(passed_on, mode="serial", pool=None) == [
-        "a",
-        "-x",
-        "--ultrapar-mode=serial",
-    ]
-
-
 def test_command_line_mixes_own_and_passed_on_options(monkeypatch):
     seen = []
     line = "bench a -k pear --pool p.toml -n 2 --modes=serial b --ultrapar-seed 3 --out o -q"
@@ -115,10 +92,3 @@ def test_bad_input_ends_with_4_and_one_line(line, message, capsys):
     said = capsys.readouterr()
     assert (code, said.out) == (4, "")
     assert message in said.err
-
-
-def test_directory_that_is_not_empty_is_refused(tmp_path, capsys):
-    (tmp_path / "own").write_text("mine")
-    assert cli.main(["bench", "a", "--out", str(tmp_path)]) == 4
-    assert f"--out: {tmp_path} is not empty" in capsys.readouterr().err
-    assert [one.name for one in tmp_path.iterdir()] == ["own"]
