@@ -55,6 +55,15 @@ def test_where_it_is_kept(tmp_path):
     assert state_directory(shared | {"ULTRAPAR_STATE_DIR": ""}) == state_directory(shared)
 
 
+def test_directory_that_others_may_write_to_is_refused(tmp_path):
+    others, link = tmp_path / "others", tmp_path / "link"
+    others.mkdir(mode=0o755)
+    link.symlink_to(tmp_path)
+    for place in (others, link, "/dev/null"):
+        with pytest.raises(ConfigError, match=r"cannot count limits in .* mode 0700, and no link"):
+            state_directory({"ULTRAPAR_STATE_DIR": str(place)})
+
+
 def test_user_without_a_home_is_told_what_to_name(monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
