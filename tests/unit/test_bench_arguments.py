@@ -33,23 +33,18 @@ def test_other_modes_are_refused(text, message):
     ("passed_on", "message"),
     [
         ([], "name the suite before pytest's options"),
-        (["-n", "2", "suite"], "found '-n' first"),
         (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*--modes names"),
         (["suite", "--ultrapar-out", "x"], "--out DIR names the directory"),
         (["suite", "--ultrapar-resume=latest"], "every mode is a run of its own"),
-        (["suite", "--ultrapar-baseline=3"], "bench runs all cases serially where serial is"),
         (["suite", "--ultrapar-pool=x"], "--pool names it"),
         (["suite", "--lf"], "all modes must run the same cases"),
-        (["suite", "--sw-skip"], "all modes must run the same cases"),
         *(
             (["suite", f"--{name}"], "it runs nothing")
             for name in ("co", "collectonly", "fixtures")
         ),
         *((["suite", f"--{name}"], "it runs nothing") for name in ("funcargs", "help", "version")),
-        (["suite", "--setup-only"], "it runs nothing"),
         (["suite", "--junitxml=x"], "each mode would write over the file of the one before"),
         (["suite", "--ultrapar-gate", "speedup>=3"], "a gate judges one run: use ultrapar gate"),
-        (["suite", "--ultrapar-gate-baseline=latest"], "a gate judges one run"),
     ],
 )
 def test_what_contradicts_is_refused(passed_on, message):

@@ -168,18 +168,8 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
             ("unmeasured", "--rule", "speedup>=3"),
             "none of its modes (phase, ultra) has one case under way at a time",
         ),
-        (
-            ("unmeasured/benchmark.json", "--rule", "speedup>=3"),
-            "none of its modes (phase, ultra) has one case under way at a time",
-        ),
         (("alone", "--rule", "speedup>=3"), "because serial is its only mode"),
-        (("alone/benchmark.json", "--rule", "speedup>=3"), "because serial is its only mode"),
-        (("rotate-alone", "--rule", "speedup>=3"), "because rotate is its only mode"),
         (("bench", "--rule", "speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
-        (
-            ("bench/benchmark.json", "--rule", "speedup[model=m3]>=3"),
-            "has no model 'm3'; did you mean m2?",
-        ),
         (
             ("bench", "--rule", "speedup[flaw=order]>=3"),
             "speedup takes the filters model and suite",
@@ -192,14 +182,9 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
             ("bench/benchmark.json", "--baseline", "bench", "--rule", "speedup>=-10%"),
             "a benchmark file is judged without --baseline",
         ),
-        (("bench", "--baseline", "bench/benchmark.json", "--rule", "speedup>=-10%"), "is a file"),
         (
             ("bench", "--baseline", "unmeasured", "--rule", "speedup>=-10%"),
             "has one case under way at a time",
-        ),
-        (
-            ("run/benchmark.json", "--rule", "speedup>=3"),
-            "because ultra is its only mode",
         ),
         (
             ("run/summary.json", "--rule", "speedup>=3"),
