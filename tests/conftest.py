@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
 from collections.abc import Generator
 from contextlib import suppress
@@ -17,6 +19,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _ORDINARY = "not slow and not browser"
 """The selection that `addopts` makes."""
+
+_UNUSUAL = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|browser)$", re.MULTILINE)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,6 +63,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(CpuBound())
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module whose tests would all be deselected."""
+    if config.option.markexpr != _ORDINARY or collection_path.suffix != ".py":
+        return None
+    return bool(_UNUSUAL.search(collection_path.read_text(encoding="utf-8"))) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Count hypothesis' tests among the slow ones where they draw all of their examples."""
@@ -66,6 +77,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker("slow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Make ready what tests start children with, which takes a second of CPU, for a run alone."""
+    if "tests.warm" in sys.modules and not session.config.option.collectonly:
+        sys.modules["tests.warm"].import_all()
 
 
 class CpuBound:

@@ -29,17 +29,6 @@ import uvloop
 
 import pytest_ultrapar
 
-# Before any test starts a thread: one that is importing at the moment of a fork holds the module's
-# lock for ever in the child. And what a child would import late, it would each time: scipy in 0.3 s
-# of CPU. So would runs in this process, since pytester forgets what they are the first to import,
-# but not by its package; half an import is worse than none, and numpy does not even allow two.
-for _name in (
-    *(found.name for found in walk_packages(pytest_ultrapar.__path__, "pytest_ultrapar.")),
-    *("pyarrow.dataset", "scipy.optimize", "scipy.sparse", "scipy.special", "uvicorn.lifespan.off"),
-    *("xdist.dsession", "xdist.remote", "xdist.workermanage"),
-):
-    import_module(_name)
-
 _WARM = {f"pytest_ultrapar.{name}" for name in ("analysis.beside", "compare.gate", "simulator")}
 # A test that sets another one wants its children to import something else.
 _PYTHONPATH = os.environ.get("PYTHONPATH")
@@ -48,6 +37,22 @@ _PYTHONPATH = os.environ.get("PYTHONPATH")
 def warm_children() -> AbstractContextManager[object]:
     """While it is entered, processes of ours start warm."""
     return patch("subprocess.Popen", Warm)
+
+
+def import_all() -> None:
+    """Import what children would, before any test starts a thread.
+
+    A thread that is importing at the moment of a fork holds the module's lock for ever in the
+    child. And what a child would import late, it would each time: scipy in 0.3 s of CPU. So would
+    runs in this process, since pytester forgets what they are the first to import, but not by its
+    package; half an import is worse than none, and numpy does not even allow two.
+    """
+    for name in (
+        *(found.name for found in walk_packages(pytest_ultrapar.__path__, "pytest_ultrapar.")),
+        *("pyarrow.dataset", "scipy.optimize", "scipy.sparse", "scipy.special"),
+        *("uvicorn.lifespan.off", "xdist.dsession", "xdist.remote", "xdist.workermanage"),
+    ):
+        import_module(name)
 
 
 class Warm(subprocess.Popen[bytes]):

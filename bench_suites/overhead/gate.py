@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from scipy.stats import binom
 
 from bench_suites.overhead.command_line import note
 from bench_suites.overhead.tables import table
@@ -166,6 +165,8 @@ def chance_of_failing(
         bound: Of the difference, such as -0.02.
         confidence: Of the rule's interval.
     """
+    from scipy.stats import binom  # noqa: PLC0415 - a second of CPU, for one table
+
     losses = base_rate * (1 - new_rate)
     gains = (1 - base_rate) * new_rate / (1 - losses)  # of a case that is not lost
     total = 0.0

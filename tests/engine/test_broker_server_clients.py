@@ -23,7 +23,6 @@ from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 from tests.engine.broker_at_work import PATIENCE_S, POOL, play, running
-from tests.property.broker_judge import check_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,18 +78,6 @@ def test_clients_share_the_seats(broker):
     play(story())
 
 
-def test_rate_holds_over_all_clients_together(broker):
-    async def story() -> None:
-        clients = [await connect_broker(broker.path, broker.token, f"gw{n}") for n in range(4)]
-        futures = [clients[n % 4].acquire(LeaseRequest(n, "n")) for n in range(12)]
-        leases = await asyncio.gather(*futures)
-        check_rate(sorted(lease.granted_s for lease in leases), 50.0, 1.0)
-        for client in clients:
-            await client.close()
-
-    play(story())
-
-
 def test_killed_client_returns_its_leases(broker):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(broker.path)],
@@ -123,22 +110,6 @@ def test_killed_client_returns_its_leases(broker):
         holder.stdout.close()
 
 
-def test_closed_client_returns_its_leases_and_its_name(broker):
-    async def story() -> None:
-        first = await connect_broker(broker.path, broker.token, "gw0")
-        for n in range(3):
-            await first.acquire(LeaseRequest(n, "m"))
-        heir = await connect_broker(broker.path, broker.token, "gw1")
-        future = heir.acquire(LeaseRequest(1, "m"))
-        await first.close()
-        await future
-        again = await connect_broker(broker.path, broker.token, "gw0")
-        await again.close()
-        await heir.close()
-
-    play(story())
-
-
 def test_cancelled_request_is_withdrawn_or_its_lease_returned(broker):
     async def story() -> None:
         client = await connect_broker(broker.path, broker.token, "gw0")
@@ -154,22 +125,6 @@ def test_cancelled_request_is_withdrawn_or_its_lease_returned(broker):
         while status.in_flight or status.waiting:
             status = await client.status()
         assert await client.acquire(LeaseRequest(30, "m"))
-        await client.close()
-
-    play(story())
-
-
-def test_cancelled_requests_wait_no_longer_while_all_seats_are_taken(broker):
-    async def story() -> None:
-        client = await connect_broker(broker.path, broker.token, "gw0")
-        for n in range(3):
-            await client.acquire(LeaseRequest(n, "m"))
-        for future in [client.acquire(LeaseRequest(n, "m")) for n in range(10, 20)]:
-            future.cancel()
-        status = await client.status()
-        while status.waiting:
-            status = await client.status()
-        assert status.in_flight == 3
         await client.close()
 
     play(story())
@@ -206,18 +161,6 @@ def test_controller_assigns_and_workers_obey(broker):
         await controller.close()
 
     play(story())
-
-
-def test_blocking_controller_assigns_asks_and_ends_cases(broker):
-    client = BlockingBrokerClient(broker.path, broker.token)
-    cases = tuple(f"{n:016x}" for n in range(30_000))
-    client.assign(Assignment(groups=(Group("g", cases),)))
-    with pytest.raises(ConfigError, match="unknown lane"):
-        client.assign(Assignment(home={"gw0": ("no",)}))
-    client.episode_ended(cases[0], "g")
-    assert client.status().ended_episodes == 1
-    client.close()
-    client.close()
 
 
 def test_lost_broker_fails_everything_that_waits(tmp_path):

@@ -7,13 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 import pytest
-import trustme
 
 from pytest_ultrapar.check import asking, pool_check
 from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, take_all
@@ -25,8 +22,7 @@ from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
-from tests.faults.test_tls import good, tls_server
-from tests.raw_server import RawServer, json_response
+from tests.raw_server import RawServer
 from tests.warm import warm_children
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
@@ -247,24 +243,6 @@ def test_azure_is_asked_its_own_way(tmp_path, check):
     assert len(log(tmp_path).requests) == 2
 
 
-@pytest.mark.parametrize("ask", ["chat", "models"])
-def test_certificate_that_does_not_verify_is_said(tmp_path, check, ask):
-    authority = trustme.CA()
-    with tls_server(good(authority)) as server:
-        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
-        (tmp_path / "pool.toml").write_text(text)
-        code, lines = check("--ask", ask)
-        assert code == 1
-        why = f"the certificate of 127.0.0.1:{server.port} does not verify (a private CA goes into "
-        assert said_of(lines, "lab/m/key0")[1].startswith(why)
-        assert server.requests == []
-        if ask == "chat":
-            authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-            ca_file = f'timeout_s = 60\nca_file = "{tmp_path / "ca.pem"}"'
-            (tmp_path / "pool.toml").write_text(text.replace("timeout_s = 60", ca_file))
-            assert check()[0] == 0
-
-
 @pytest.mark.parametrize(("status", "label"), [(429, "rate-limited"), (503, "overloaded")])
 def test_pool_of_which_no_lane_is_ok_is_told_from_one_that_works(tmp_path, check, status, label):
     text = LAB + MODEL.format("busy")
@@ -276,53 +254,6 @@ def test_pool_of_which_no_lane_is_ok_is_told_from_one_that_works(tmp_path, check
         code, lines = check()
     assert code == 0
     assert "no lane is ok for the model busy" in lines
-
-
-def test_server_without_tls_is_said_to_be_one(tmp_path, check):
-    with serving(tmp_path, LAB + MODEL.format("m")):
-        path = tmp_path / "pool.toml"
-        path.write_text(path.read_text().replace("http://", "https://"))
-        code, lines = check()
-    assert code == 1
-    word, why = said_of(lines, "lab/m/key0")
-    assert word == "failed"
-    assert why.endswith(" does not speak TLS: base_url should perhaps begin with http://")
-    assert "0x" not in "".join(lines)
-
-
-async def answer_once(peer, _):
-    """The first request of each connection; the second ends it."""
-    if not peer.doomed:
-        await peer.send(json_response({"data": [{"id": f"m{n}"} for n in range(3)]}))
-        peer.doomed = True
-    else:
-        peer.close()
-
-
-def test_list_of_models_is_asked_for_once_by_a_server_that_ends_connections(tmp_path, check):
-    models = "".join(MODEL.format(f"m{n}") for n in range(3))
-    one_by_one = LAB.replace('env = "CHECK_KEY_1"', 'env = "CHECK_KEY_1", workers = 1')
-    with RawServer(answer_once) as server:
-        text = (one_by_one + models).replace("BASE_URL", server.base_url)
-        text = text.replace('{ name = "key0", env = "CHECK_KEY_0" }, ', "")
-        (tmp_path / "pool.toml").write_text(text)
-        code, lines = check("--ask", "models")
-        assert len(server.requests) == 3
-    assert code == 0, lines
-
-
-async def quote_the_key(peer, request):
-    answer = {"error": {"message": f"no: {request.headers['authorization']}"}}
-    await peer.send(json_response(answer, status=401))
-
-
-def test_key_that_a_server_quotes_is_not_shown(tmp_path, check):
-    with RawServer(quote_the_key) as server:
-        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
-        (tmp_path / "pool.toml").write_text(text)
-        code, lines = check()
-    assert code == 1
-    assert said_of(lines, "lab/m/key0")[1].endswith(" was refused (401): no: Bearer ***")
 
 
 def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
@@ -409,14 +340,6 @@ def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, chec
         assert "--simulator must be an http:// URL of the loopback" in lines[0]
 
 
-def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
-    text = (LAB + MODEL.format("m")).replace("BASE_URL", "http://127.0.0.1:1/v1")
-    (tmp_path / "pool.toml").write_text(text)
-    code, lines = check("--simulator", "http://127.0.0.1:8123")
-    assert code == 4
-    assert 'pool.toml has no provider with api = "simulated"' in lines[0]
-
-
 def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
     with serving(tmp_path, LAB + MODEL.format("m")) as server:
         name = key_identity(server.base_url("lab"), f"{CANARY}-0")
@@ -451,14 +374,6 @@ def started():
             yield process
         finally:
             process.kill()
-
-
-def wait_until(condition, timeout_s=120):
-    pause = threading.Event()
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        pause.wait(0.02)
 
 
 @pytest.mark.slow
@@ -517,22 +432,6 @@ def test_answer_without_end_is_soon_given_up(tmp_path, check):
             "failed",
             "the answer cannot be read: the answer is larger than 2097152 bytes",
         )
-
-
-async def refuse_in_chinese(peer, _):
-    await peer.send(json_response({"error": {"message": "\u5bc6\u94a5"}}, status=401))
-
-
-@pytest.mark.slow
-def test_terminal_without_the_servers_letters_shows_their_numbers(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    with RawServer(refuse_in_chinese) as server:
-        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
-        (tmp_path / "pool.toml").write_text(text)
-        with started() as process:
-            said = process.communicate(timeout=60)[0]
-    assert process.returncode == 1
-    assert said.count("was refused (401): \\u5bc6\\u94a5\n") == 2
 
 
 @pytest.mark.slow

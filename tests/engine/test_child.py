@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 GONE_WITHIN_S = 60.0
 PARENT = """
 import os, signal, sys
@@ -35,7 +37,6 @@ signal.pause()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["broker", "simulator", "compaction"])
 def test_child_ends_with_a_killed_parent_whose_fork_holds_its_pipe(tmp_path, kind):
     parent = subprocess.Popen(

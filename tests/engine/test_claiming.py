@@ -14,7 +14,6 @@ from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster import claiming
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claiming import HOLD_S, Claiming
-from pytest_ultrapar.cluster.claims import ClaimCall
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.errors import ConfigError
@@ -221,23 +220,6 @@ def test_another_host_of_that_name_is_refused(kv, tmp_path):
     two.claiming.leave()
 
 
-def test_a_server_that_was_restarted_from_an_older_copy_hears_of_all_that_is_done(tmp_path):
-    """The host is known to it, and may not have noticed that its connection was made anew."""
-    done = "{ultrapar:default}:run:night:done"
-    with KeyValueServer.start() as kv:
-        host = Host(World(kv), "one", tmp_path / "one")
-        host.start()
-        assert host.over.wait(30), host.lost
-        client = kv.client()
-        wait_for(lambda: client.bitcount(done) == N)
-        client.delete(done)
-        client.save()
-        kv.kill()
-        kv.run()
-        wait_for(lambda: kv.client().bitcount(done) == N)
-        host.claiming.leave()
-
-
 @pytest.mark.parametrize("field", ["lines", "cursors"])
 def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
     host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3)
@@ -255,40 +237,6 @@ def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
         in host.lost[0]
     )
     assert not host.offered
-
-
-SPOILT = {
-    "another type": (
-        lambda client, run: (client.delete(f"{run}claims"), client.set(f"{run}claims", "x")),
-        "the key {ultrapar:default}:run:night:claims, which is of another type; remove it;",
-    ),
-    "another type of bitmap": (
-        lambda client, run: (client.delete(f"{run}done"), client.hset(f"{run}done", "x", "x")),
-        "the key {ultrapar:default}:run:night:done, which is of another type; remove it;",
-    ),
-    "a number in place of lines": (
-        lambda client, run: client.hset(f"{run}run", "lines", "[5]"),
-        "a value in a key that begins with {ultrapar:default}:run:night:; remove that;",
-    ),
-    "a count that is none": (
-        lambda client, run: client.hset(f"{run}run", mapping={"n_open": "x", "n_done": "x"}),
-        "a value in a key that begins with {ultrapar:default}:run:night:; remove that;",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", SPOILT)
-def test_what_somebody_else_wrote_is_named_and_no_text_of_a_script_is_shown(kv, tmp_path, what):
-    spoil, said = SPOILT[what]
-    host = Host(World(kv), "one", tmp_path / "one")
-    host.claiming.join(identity(), lambda *_: None)
-    spoil(kv.client(), "{ultrapar:default}:run:night:")
-    call = ClaimCall(host=1, life=host.claiming._life, seq=1, done=[0], open=1, wants=[(0, 1)])
-    with pytest.raises(ConfigError) as caught:
-        host.claiming._server.claim("night", call)
-    host.claiming.leave()
-    assert said in str(caught.value)
-    assert not any(word in str(caught.value) for word in ("attempt to", "user_script", "WRONGTYPE"))
 
 
 class Slow(Host):

@@ -2,11 +2,7 @@
 
 import json
 import re
-import socketserver
-import struct
-import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,12 +11,11 @@ import pytest
 from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claims import ClaimCall, GroupRule, JoinCall, LeaveCall
+from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall, LeaveCall
 from pytest_ultrapar.cluster.identity import RunIdentity
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
 from pytest_ultrapar.cluster.notices import notice_of
-from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
-from pytest_ultrapar.cluster.shards import whole_of
+from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.cluster.status import MOST_HOSTS
 from tests.key_value_server import KeyValueServer
 
@@ -126,69 +121,6 @@ def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
     assert "lab/key0's workers = 5: " in text
 
 
-def test_time_left_is_that_of_the_model_that_is_done_last():
-    host = HostState("one", 0.0, 60.0, 60, 0, 60.0, drained=False, said="")
-    run = RunState(
-        name="night",
-        identity="",
-        began_s=60.0,
-        n_cases=200,
-        n_done=60,
-        n_failed=0,
-        n_open=0,
-        n_unclaimed=140,
-        by_model=((100, 50), (100, 90)),
-        hosts=(host,),
-        finishers=("one",),
-    )
-    assert run.left_s == 90 / (60 * 10 / 60) * 60
-    assert replace(run, by_model=()).left_s == 140
-    # Of a model that has not begun nobody knows its pace.
-    assert replace(run, by_model=((100, 40), (100, 100))).left_s == 140
-    # What others did before says nothing of how long it took.
-    assert replace(run, n_done=61).left_s == 139
-    assert replace(run, n_done=200).left_s is None
-    assert replace(run, hosts=()).left_s is None
-
-
-def test_pace_of_models_in_shards_is_that_of_all_shards():
-    host = HostState("one", 0.0, 60.0, 30, 0, 30.0, drained=False, said="")
-    facts = {"identity": "", "began_s": 60.0, "n_failed": 0, "n_open": 0, "finishers": ()}
-    counts = {"n_cases": 100, "n_done": 30, "n_unclaimed": 70}
-    one = RunState(name="r:1/2", by_model=((50, 25), (50, 45)), hosts=(host,), **counts, **facts)
-    two = replace(one, name="r:2/2")
-    run = replace(one, name="r", n_cases=0, n_done=0, n_unclaimed=0, by_model=(), hosts=())
-    whole = whole_of(run, [one, two])
-    assert (whole.by_model, whole.left_s) == (((100, 50), (100, 90)), 90 * 6.0)
-    # One of them is of groups.
-    assert whole_of(run, [one, replace(two, by_model=())]).left_s == 140
-
-
-def test_groups_say_nothing_of_the_pace_of_a_model(server):
-    call = JoinCall(
-        name="one", life="a", identity=IDENTITY.text(), lines=[(0, 50)],
-        groups=[GroupRule(lines=(0, 1))],
-    )  # fmt: skip
-    server.claim("night", call)
-    assert server.run("night").by_model == ()
-
-
-def test_status_as_json_has_the_documented_shape(server, capsys):
-    two_hosts(server)
-    found = json.loads(status(capsys, "--json"))
-    assert [*found] == ["server", "software", "forgets", "runs", "limits", "news", "problems"]
-    (run,) = found["runs"]
-    assert (run["name"], run["version"], run["n_cases"], run["n_done"]) == ("night", "9.8.7", 50, 3)
-    assert (run["n_failed"], run["n_open"], run["n_unclaimed"]) == (1, 1, 46)
-    assert {host["name"]: host["n_done"] for host in run["hosts"]} == {"one": 3, "two": 0}
-    assert all(host["is_alive"] for host in run["hosts"])
-    rows = {(row["limit"], row["word"]): row for row in found["limits"]}
-    qps = rows["lab/key0", "qps"]
-    assert (qps["amount"], qps["window_s"], qps["granted"], qps["closed_s"]) == (2, 1.0, 2, 0.0)
-    assert sorted((one["granted"], one["wanted"]) for one in qps["shares"]) == [(0, 2), (2, 2)]
-    assert found["problems"] == []
-
-
 def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
     two_hosts(server, news=(notice_of(News("lab/i/key0", for_s=60.0), "night", 0),))
     found = json.loads(status(capsys, "--json"))
@@ -254,47 +186,6 @@ def test_1000_hosts_fit_on_a_screen(server, capsys):
     assert len(status(capsys, "--all").splitlines()) > 1000
 
 
-HOSTILE = {
-    "a row that is no row": lambda client: client.hset(f"{PREFIX}rows", "x\x1b[2J", b"nonsense"),
-    "a row of numbers that are none": lambda client: client.hset(
-        f"{PREFIX}rows",
-        "x",
-        struct.pack("<5d", *[float("nan")] * 5) + msgspec.msgpack.encode(["seats"] + [1] * 12),
-    ),
-    "a row of deep lists": lambda client: client.hset(
-        f"{PREFIX}rows", "x", struct.pack("<5d", *[1.0] * 5) + b"\x91" * 100_000
-    ),
-    "a share that is too short": lambda client: client.hset(
-        f"{PREFIX}row:{QPS.name}", "other", b"short"
-    ),
-    "a share of infinity": lambda client: client.hset(
-        f"{PREFIX}row:{QPS.name}", "other", struct.pack("<10d", *[float("inf")] * 10)
-    ),
-    "a ledger without an epoch": lambda client: client.hdel(f"{PREFIX}ledger", "epoch"),
-    "a time that is none": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
-    "a host of no time": lambda client: client.zadd(f"{PREFIX}seen", {"life-one": "-inf"}),
-    "another type": lambda client: (
-        client.delete(f"{PREFIX}seen"),
-        client.set(f"{PREFIX}seen", "nothing"),
-    ),
-    "news that are none": lambda client: client.hset(f"{PREFIX}news", "x", b"\xc1"),
-    "names that are none": lambda client: client.hset(f"{PREFIX}run:night:names", "x", "{"),
-}
-
-
-@pytest.mark.parametrize("what", HOSTILE)
-def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, capsys, what):
-    two_hosts(server)
-    HOSTILE[what](kv.client())
-    text = status(capsys)
-    assert "limits: redis://" in text
-    assert "holds something that pytest-ultrapar did not write" in text
-    assert "3 of 50 cases done" in text
-    assert "\x1b" not in text
-    (problem,) = json.loads(status(capsys, "--json"))["problems"]
-    assert "did not write" in problem
-
-
 @pytest.mark.parametrize(
     "written",
     [
@@ -341,50 +232,6 @@ def test_control_characters_are_made_visible(server, kv, capsys):
     assert "\\x1b]0;title" in text
 
 
-@pytest.mark.parametrize("name", ["night:" + "1" * 5000 + "/4", "night:1/²", "n" * 100_000])
-def test_odd_names_of_runs_are_shown_short(server, kv, capsys, name):
-    two_hosts(server)
-    kv.client().hset(f"{PREFIX}run:{name}:run", "x", "y")
-    assert max(map(len, status(capsys).splitlines())) < 400
-    code, text = shown(capsys, "status", "night")
-    assert code == 0
-    assert "3 of 50 cases done" in text
-
-
-ANSWERS = {
-    "+OK to all": b"+OK\r\n",
-    "numbers that are none": b":abc\r\n",
-    "lists without end": b"*1\r\n" * 100_000,
-    "not the protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "facts that are none": b"$36\r\nredis_version:7.0.15\r\nrun_id:x\r\naof_\r\n\r\n",
-    "the password": f"-ERR what is {CANARY}?\r\n".encode(),
-}
-
-
-@pytest.mark.parametrize("what", ANSWERS)
-def test_another_program_at_the_port_is_a_sentence(capsys, monkeypatch, what):
-    class Answering(socketserver.StreamRequestHandler):
-        def handle(self):
-            while self.request.recv(4096):
-                self.wfile.write(ANSWERS[what])
-
-    class Program(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-
-    with Program(("127.0.0.1", 0), Answering) as program:
-        threading.Thread(target=program.serve_forever, args=(0.01,)).start()
-        port = program.server_address[1]
-        monkeypatch.setenv("ULTRAPAR_CLUSTER", f"redis://user:{CANARY}@127.0.0.1:{port}")
-        try:
-            code, text = shown(capsys, "status")
-        finally:
-            program.shutdown()
-    assert code == 4
-    assert "ultrapar cluster: error: " in text
-    assert len(text.splitlines()) == 1
-    assert CANARY not in text
-
-
 def test_a_server_without_auth_repeats_no_password(capsys, monkeypatch):
     with KeyValueServer.start("--rename-command", "AUTH", "") as kv:
         monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url.replace("//", f"//user:{CANARY}@"))
@@ -409,20 +256,6 @@ def test_a_broken_record_of_a_dead_host_stops_nobody(server, kv, record):
     silent_for_a_minute(kv, two)
     said = claim(server, "one", one)
     assert (said.n_hosts, said.n_dead, said.unclaimed) == (1, 0, [50])
-
-
-def test_a_broken_count_of_dead_hosts_stops_nobody(server, kv):
-    one, two = join(server, "one"), join(server, "two")
-    kv.client().hset(f"{PREFIX}run:night:run", "n_dead", "abc")
-    silent_for_a_minute(kv, two)
-    assert claim(server, "one", one).n_dead == 1
-
-
-def test_hosts_are_told_of_one_that_died(server, kv):
-    one, two = join(server, "one"), join(server, "two")
-    silent_for_a_minute(kv, two)
-    said = claim(server, "one", one)
-    assert (said.n_dead, said.last_dead) == (1, "two")
 
 
 def test_nobody_is_called_dead_when_all_were_away(server, kv):
@@ -487,13 +320,6 @@ def test_what_is_not_understood_is_said_with_the_usage(capsys, words, said):
     assert said.replace("'", "") in err.replace("'", "")
 
 
-@pytest.mark.parametrize("action", ["status", "drain", "forget", "reopen", "reset-day"])
-def test_each_action_has_help_of_its_own(capsys, action):
-    with pytest.raises(SystemExit, match="0"):
-        main(["cluster", action, "--help"])
-    assert capsys.readouterr().out.startswith(f"usage: ultrapar cluster {action} ")
-
-
 def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
     two_hosts(server)
     client = kv.client()
@@ -510,12 +336,6 @@ def test_a_run_that_another_writer_spoilt_can_be_forgotten(server, kv, capsys):
     code, text = shown(capsys, "forget", "night")
     assert code == 0, text
     assert "run night: " not in status(capsys)
-
-
-def test_server_without_anything_says_so(server, capsys):
-    text = status(capsys)
-    assert text.splitlines() == [text.strip()]
-    assert text.endswith("; 0 runs\n")
 
 
 def test_days_are_not_opened_while_hosts_may_still_tell_what_they_know(server, kv, capsys):

@@ -59,20 +59,6 @@ def said(answer: httpx.Response) -> str:
     return answer.json()["error"]["message"]
 
 
-def test_request_from_outside_is_an_attempt_of_its_case(tmp_path):
-    async def scene(told):
-        client = Outside(told)
-        answer = await client.ask()
-        assert (answer.status_code, answer.json()) == (200, CHATTED)
-        (request,) = told.server.requests
-        assert request.headers["authorization"] == f"Bearer {TOKEN}"
-        assert told.llm.api_key.encode() not in request.raw
-        assert told.outcomes == ["ok"]
-        assert told.llm.conversation.messages[-1].content == "fine"
-
-    play(tmp_path, saying(json_response(CHATTED)), scene)
-
-
 @pytest.mark.parametrize(
     ("path", "headers"),
     [
@@ -108,33 +94,6 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
         assert late.status_code == 401
         assert "that of case c1, which has ended" in said(late)
         assert told.server.requests == []
-
-    play(tmp_path, saying(), scene)
-
-
-def test_whose_an_ended_token_was_is_known_of_the_latest_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(gateways, "_MOST_ENDED", 3)
-
-    async def scene(told):
-        gateway, url = told.llm._sender.parts.gateway, Outside(told).url
-        tokens = []
-        for n in range(5):
-            door = gateway.admit(told.llm.native(), f"case {n}")
-            gateway.dismiss(door)
-            tokens.append(door.token)
-        answers = [
-            await Outside(told, token=token).client.post(url, headers={"x-api-key": token})
-            for token in tokens
-        ]
-        assert {answer.status_code for answer in answers} == {401}
-        assert ["which has ended" in said(answer) for answer in answers] == [
-            False,
-            False,
-            True,
-            True,
-            True,
-        ]
-        assert "no token that this gateway knows" in said(answers[0])
 
     play(tmp_path, saying(), scene)
 
@@ -182,27 +141,6 @@ def test_large_body_is_refused_unread(tmp_path, monkeypatch):
             assert answer.status_code == 413
             assert said(answer) == "a request has more than 1,000 bytes, the most that is sent"
         assert (await client.ask()).status_code == 200
-
-    play(tmp_path, saying(json_response(CHATTED)), scene)
-
-
-def padded(told, n_bytes: int) -> bytes:
-    """A request of so many bytes."""
-    content = json.dumps(told.body(user="")).encode()
-    return content.replace(b'"user": ""', b'"user": "%b"' % (b"x" * (n_bytes - len(content))))
-
-
-@pytest.mark.slow  # 200 MB are sent and read
-def test_body_of_the_largest_size_is_sent_and_of_one_byte_more_is_not(tmp_path):
-    async def scene(told):
-        client = Outside(told)
-        for n_more, status in ((1, 413), (0, 200)):
-            content = padded(told, native_request.LARGEST_REQUEST_BYTES + n_more)
-            assert len(content) == 100_000_000 + n_more
-            answer = await client.client.post(client.url, headers=client.headers, content=content)
-            assert answer.status_code == status
-        (request,) = told.server.requests
-        assert len(request.json()["user"]) > 99_999_000
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 MOST_MIB = 64
 TOO_LARGE = "malformed: the answer is larger than 16777216 bytes"
@@ -54,7 +56,6 @@ def port():
         server.communicate()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_hostile_answer_is_classed_and_takes_little_memory(port, name):
     done = subprocess.run(

@@ -139,16 +139,6 @@ def test_exchange_decodes_what_the_server_encoded():
     assert answer.body == b"x" * 1000
 
 
-@pytest.mark.parametrize("coding", [b"", b"identity", b"Identity "])
-def test_exchange_takes_a_body_without_a_coding_as_it_is(coding):
-    assert run(response(b"text", b"content-encoding: " + coding)).body == b"text"
-
-
-def test_exchange_calls_what_cannot_be_decoded_malformed():
-    failure = run(response(b"no gzip", b"content-encoding: gzip"))
-    assert (failure.outcome, failure.maybe_billed) == ("malformed", True)
-
-
 @pytest.mark.parametrize("encoded", [False, True])
 def test_exchange_refuses_an_answer_that_is_too_large_after_decoding(encoded):
     body = b"x" * 5001
@@ -178,16 +168,6 @@ def test_exchange_ends_at_its_deadline():
 def test_exchange_tells_a_lost_connection_from_an_answer_that_is_no_http(answer, outcome):
     failure = run(answer)
     assert (failure.outcome, failure.maybe_billed) == (outcome, True)
-
-
-def test_exchange_says_that_nobody_listens():
-    async def go() -> Answer | Failure:
-        with server() as one:
-            port = one.port
-        return await asked_once(port)
-
-    failure = asyncio.run(go())
-    assert (failure.outcome, failure.maybe_billed) == ("connect", False)
 
 
 @contextmanager
@@ -405,12 +385,6 @@ def test_get_is_sent_once_whatever_becomes_of_its_connection():
         "transport",
         b"four",
     ]
-
-
-def test_exchange_needs_no_private_part_of_httpx(monkeypatch):
-    monkeypatch.delattr(httpx.AsyncClient, "_transport_for_url")
-    answer = run(response(b"hello"))
-    assert answer.body == b"hello"
 
 
 def test_respx_sees_requests():

@@ -97,18 +97,6 @@ def test_server_ends_with_a_killed_controller(tmp_path):
     server.wait(GONE_WITHIN_S)
 
 
-@pytest.mark.slow
-def test_server_ends_with_a_killed_controller_whose_forked_child_lives_on(tmp_path):
-    with python(CONTROLLER, tmp_path / "server.log", "forks") as controller:
-        server_pid, forked_pid = map(int, controller.stdout.readline().split())
-        server = psutil.Process(server_pid)
-        controller.kill()
-    try:
-        server.wait(GONE_WITHIN_S)
-    finally:
-        os.kill(forked_pid, signal.SIGKILL)
-
-
 def test_sigint_does_not_end_a_controllers_server_and_sigterm_does(tmp_path):
     with running(simulated_pool(), tmp_path) as server:
         child = psutil.Process(server.pid)
@@ -174,11 +162,6 @@ def test_taken_port_is_a_config_error_that_names_it(tmp_path):
 def test_log_in_no_directory_is_a_config_error_that_names_it(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere/log: No such file"):
         SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "nowhere" / "log")
-
-
-def test_refusal_of_nothing_is_a_config_error(tmp_path):
-    with pytest.raises(ConfigError, match="no such key or instance"):
-        SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log", refusals={"k": 401})
 
 
 def test_server_that_cannot_even_begin_is_a_config_error_with_its_last_words(tmp_path, monkeypatch):

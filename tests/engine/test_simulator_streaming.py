@@ -49,21 +49,6 @@ def test_streamed_answer_is_the_whole_one_in_pieces_after_the_same_time(tmp_path
     assert min(row.t_end_s - row.t_arrival_s for row in rows) >= 0.098
 
 
-def test_azures_path_streams_too(tmp_path):
-    with running(simulated_pool(), tmp_path) as server:
-        root = server.base_url(PROVIDER).removesuffix("/v1")
-        response = httpx.post(
-            f"{root}/openai/deployments/m{PATH}",
-            params={"api-version": "2024-10-21"},
-            headers={"api-key": "sim-lab-key0"},
-            json={**question(), "stream": True},
-            timeout=60.0,
-        )
-    chunks = documents(response)
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-
-
 def test_client_that_leaves_in_the_middle_frees_its_seat(tmp_path):
     pool = simulated_pool(per_key=Limit("", "key", workers=1))
     text = '[[fault]]\nkind = "hang"\nat = "body"\nfor_requests = 1'

@@ -9,6 +9,8 @@ from tests.faults.played import SUITE
 from tests.light import LIGHT
 from tests.plugin.conftest import CANARY
 
+pytestmark = pytest.mark.slow
+
 FEW = """
 import resource
 
@@ -34,7 +36,6 @@ def limited(project, workers, limits):
     return result, result.stdout.str() + result.stderr.str()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_too_few_descriptors_are_refused_before_anything_starts(project, workers):
     result, output = limited(project, workers, (24, 24))
@@ -45,13 +46,11 @@ def test_too_few_descriptors_are_refused_before_anything_starts(project, workers
     assert not (project.pytester.path / ".ultrapar").exists()
 
 
-@pytest.mark.slow
 def test_soft_limit_on_descriptors_is_raised_where_that_is_allowed(project):
     result, output = limited(project, "-n0", (24, 1024))
     assert result.ret == 0, output
 
 
-@pytest.mark.slow
 def test_few_descriptors_slow_a_run_down_and_cost_no_case(project, workers):
     prompts = [f"work {n}" for n in range(120)]
     project.server.faults["work"] = after(0.2)

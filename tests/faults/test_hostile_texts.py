@@ -9,6 +9,8 @@ import pytest
 
 from tests.faults.played import play
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = {
     "nul": "a\0b",
     "ansi": "\x1b[2J\x1b]0;owned\x07\x9b31m\x1b[45;1mPASSED\x1b[0m",
@@ -37,7 +39,6 @@ def test_it(shown):
 UNSAFE = set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2066])) - {"\r"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_hostile_text_is_stored_as_it_came_and_shown_harmless(project, workers):
     played = play(

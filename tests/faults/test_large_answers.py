@@ -6,6 +6,8 @@ import pytest
 
 from tests.faults.played import Played, play
 
+pytestmark = pytest.mark.slow
+
 MOST_MIB = 64.0
 PEAK = """
 from pathlib import Path
@@ -30,7 +32,6 @@ def usual_mib() -> list[float]:
     return []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "outcome", "kind"),
     [

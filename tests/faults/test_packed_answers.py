@@ -6,8 +6,9 @@ import pytest
 
 from tests.faults.test_large_answers import MOST_MIB, peak_mib
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize("fault", ["gzip_bomb", "double_bomb"])
 def test_packed_answer_costs_bounded_memory(project, fault):
     usual = peak_mib(project, "say fine")[1]

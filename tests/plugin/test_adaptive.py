@@ -75,45 +75,6 @@ def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, 
     assert summary["audit"]
 
 
-@pytest.mark.slow
-def test_fixed_mode_has_no_history_of_limits(adaptive):
-    assert adaptive.run("-n0").ret == 0
-    assert not adaptive.directory.joinpath("limits.parquet").exists()
-    assert read_server_log(adaptive.directory / "simulator.jsonl").count(429) == 0
-
-
-@pytest.mark.slow
-def test_json_storage_has_the_history_too(adaptive):
-    result = adaptive.run(
-        "-n0", "-k", "1", "--ultrapar-rate-mode=adaptive", "--ultrapar-storage=json"
-    )
-    assert result.ret == 0
-    lines = (adaptive.directory / "limits.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert {row["reason"] for row in rows} >= {"start"}
-    assert {"run_id", "limit", "t_s", "at", "workers", "qps", "in_flight", "reason", "host"} == set(
-        rows[0]
-    )
-
-
-def test_adaptive_ceiling_below_one_is_refused(adaptive):
-    pool = adaptive.pytester.path / "pool.toml"
-    pool.write_text(POOL.replace("adaptive = 12", "adaptive = 0"))
-    result = adaptive.run("-n0", "--ultrapar-rate-mode=adaptive")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["*per_key.workers.adaptive must be >= 1 (got 0)*"])
-
-
-def test_ceiling_below_the_fixed_value_is_refused_naming_both(adaptive):
-    pool = adaptive.pytester.path / "pool.toml"
-    pool.write_text(POOL.replace("adaptive = 12", "adaptive = 3"))
-    result = adaptive.run("-n0", "--ultrapar-rate-mode=adaptive")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(
-        ["*per_key.workers.adaptive = 3 contradicts provider?0?.per_key.workers.fixed = 4*"]
-    )
-
-
 QUEUES = """
 schema = 1
 [[provider]]
@@ -155,28 +116,3 @@ def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_pat
     told = [row["workers"] for row in history if row["reason"].startswith("server says")]
     assert told
     assert 3 <= told[-1] <= 20, "near the six at once that the server works on"
-
-
-UNEVEN = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-rate_mode = "adaptive"
-keys = [{ name = "key0" }]
-per_key = { qps = 200 }
-latency = { kind = "fixed", median_s = 0.05 }
-[[provider.model]]
-name = "a"
-per_instance = { workers = 50 }
-[[provider.model]]
-name = "b"
-"""
-
-
-@pytest.mark.slow
-def test_limits_that_are_looked_for_at_different_depths_bind_all_their_lanes(project, workers):
-    project.pytester.path.joinpath("pool.toml").write_text(UNEVEN)
-    project.suite(SUITE.replace("300", "60"))
-    assert project.run(workers, "--ultrapar-episode-timeout=30").ret == 0
-    assert len(project.rows()) == 120

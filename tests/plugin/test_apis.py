@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
@@ -10,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
-from tests.plugin.foreign_apis import API_VERSION, RAW, Apis
+from tests.plugin.foreign_apis import API_VERSION, Apis
 from tests.raw_server import RawServer
 
 SUITE = """
@@ -146,20 +145,6 @@ def test_azure_run(project, api, streams):
     check_no_key(project, result)
 
 
-@pytest.mark.slow
-def test_azure_run_with_a_wrong_version_or_key_says_so(project, api, monkeypatch):
-    suite(project, SUITE)
-    write_pool(project, "azure-openai", api.url, 'api_version = "2020-01-01"')
-    result = project.run("-n0")
-    assert result.ret == 1
-    assert {row["outcome"] for row in project.rows("attempts")} == {"not_found"}
-    monkeypatch.setenv("TEST_KEY_0", f"{CANARY}-wrong")
-    write_pool(project, "azure-openai", api.url, f'api_version = "{API_VERSION}"')
-    result = project.run("-n0")
-    assert result.ret == 1
-    assert {row["outcome"] for row in project.rows("attempts")} == {"auth"}
-
-
 def test_vllm_run_with_its_own_parameters(project, api, monkeypatch):
     monkeypatch.delenv("TEST_KEY_0")
     write_pool(
@@ -196,82 +181,3 @@ def test_answer(answer):
     assert seen.body["chat_template_kwargs"] == {"enable_thinking": True}
     ((first_s, whole_s),) = times(project)
     assert 0 < first_s < whole_s
-
-
-def test_broken_streams_are_infra_and_may_be_billed(project, api):
-    write_pool(project, "openai", f"{api.url}/v1", "stream = true")
-    suite(
-        project,
-        """
-import pytest
-from pytest_ultrapar import prefetch
-@prefetch
-async def answer(llm, prompt) -> str:
-    return (await llm.chat([{"role": "user", "content": prompt}])).text
-
-@pytest.mark.parametrize("prompt", ["cut a b", "break a b", "error a b"])
-def test_answer(answer): pass
-""",
-    )
-    project.run("-n0", "--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
-    kinds = {row["param.prompt"].split()[0]: row["kind"] for row in project.rows()}
-    assert kinds == {"cut": "malformed", "break": "malformed", "error": "overload"}
-    for row in project.rows("attempts"):
-        assert row["maybe_billed"]
-        assert row["tokens_out"] is None
-
-
-STEERING = ("\x1b]0;", "\x1b[2J", "\x00", "\u202e", "\u2066")
-
-
-@pytest.mark.parametrize("streams", [False, True])
-def test_text_that_steers_a_terminal_is_stored_as_it_is_and_shown_escaped(
-    project, api, workers, streams
-):
-    write_pool(project, "openai", f"{api.url}/v1", f"stream = {str(streams).lower()}")
-    suite(
-        project,
-        """
-import logging
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm) -> str:
-    text = (await llm.chat([{"role": "user", "content": "raw"}])).text
-    print(text)
-    logging.getLogger("suite").warning("said %s", text)
-    return text
-
-def test_fails(answer):
-    print(answer)
-    assert answer == "nothing", answer
-
-@prefetch
-async def raising(llm) -> str:
-    raise ValueError((await llm.chat([{"role": "user", "content": "raw"}])).text)
-
-def test_raises(raising): pass
-
-@prefetch
-async def quoting(llm) -> str:
-    text = (await llm.chat([{"role": "user", "content": "raw"}])).text
-    return (await llm.chat([{"role": "user", "content": text}])).text
-
-def test_quotes(quoting): pass
-""",
-    )
-    result = project.run(workers, "-rA", "--showlocals", "--color=yes", "--ultrapar-debug-log=all")
-    assert result.ret == 1
-    texts = {row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"}
-    assert RAW + "\\ud800." in texts
-    outcomes = {name.split("[")[0]: outcome for name, outcome in project.outcomes().items()}
-    assert outcomes == {"test_fails": "unsolved", "test_raises": "error", "test_quotes": "solved"}
-    output = result.stdout.str()
-    assert [each for each in STEERING if each in output] == []
-    assert "\\x1b[2Jred" in output
-    logs = project.directory.glob("debug-*.log")
-    log = "".join(path.read_text(encoding="utf-8") for path in logs)
-    assert "request ended" in log
-    assert [each for each in STEERING if each in log] == []
-    bodies = [json.dumps(seen.body, ensure_ascii=False) for seen in api.seen]
-    assert any("\\u202e" in body or "\u202e" in body for body in bodies)

@@ -270,50 +270,6 @@ def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_i
     assert sum(read_spending(spending).values()) == spent
 
 
-KILLS = """
-import os, signal
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, prompt) -> str:
-    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=100)).text
-
-@pytest.mark.parametrize("prompt", {prompts!r})
-def test_it(answer, prompt, grade):
-    if prompt.endswith(" 3") and not os.path.exists("killed"):
-        open("killed", "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    grade("solved")
-"""
-
-
-@pytest.mark.slow
-def test_killed_worker_costs_what_it_had_in_flight(project):
-    prompts = write(project)
-    project.suite(KILLS.format(prompts=prompts))
-
-    async def slowly(peer, asked) -> None:
-        await asyncio.sleep(0.1)
-        await WORDS["use"](peer, asked)
-
-    project.server.faults["use"] = slowly
-    budget = int(0.7 * cost_of(prompts))
-    run = project.run("-n2", "--ultrapar-budget", f"{budget / UNITS:.12f}")
-    assert run.ret == 1
-    assert project.pytester.path.joinpath("killed").exists()
-    spending = project.directory / "spending.log"
-    spent = cost_of(project.server.prompts)
-    assert 0 < spent <= sum(read_spending(spending).values()) <= budget
-    more = 3 * cost_of(prompts)
-    again = project.run(
-        "-n2", "--ultrapar-budget", f"{more / UNITS:.12f}", "--ultrapar-resume", "latest"
-    )
-    assert again.ret == 0
-    assert set(project.outcomes().values()) == {"solved"}
-    assert cost_of(project.server.prompts) <= sum(read_spending(spending).values()) <= more
-
-
 @pytest.mark.slow
 def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     prompts = write(project, 10)
@@ -332,17 +288,6 @@ def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     )
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 10
-
-
-def test_requests_of_an_http_client_count_as_well(project):
-    prompts = write(project, 20, fixture="native")
-    budget = round(0.7 * cost_of(prompts) / UNITS, 6)
-    run = project.run("-n0", "--ultrapar-budget", str(budget))
-    assert run.ret == 1
-    assert 0 < cost_of(project.server.prompts) <= budget * UNITS
-    rows = project.rows()
-    assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
-    assert any(row["outcome"] == "solved" for row in rows)
 
 
 @pytest.mark.slow

@@ -380,28 +380,6 @@ def run_together(project, hosts, server, n, *options, args=("-n0", "-n0")):
     return log
 
 
-@pytest.mark.slow
-def test_a_key_serves_one_model_after_the_other_over_all_hosts(project, hosts, lab):
-    server = lab("workers = 2", 0.1, models=("m", "n"))
-    log = run_together(project, hosts, server, 16, "--ultrapar-policy=exclusive")
-    for key in ("key0", "key1"):
-        assert spans(log, key=key, model="m")[1] <= spans(log, key=key, model="n")[0]
-
-
-@pytest.mark.slow
-def test_a_model_begins_when_the_one_before_has_ended_on_all_hosts(project, hosts, lab):
-    server = lab("workers = 2", 0.1, models=("m", "n"))
-    log = run_together(project, hosts, server, 16, "--ultrapar-policy=batch:1", args=("-n0", "-n2"))
-    assert spans(log, model="m")[1] <= spans(log, model="n")[0]
-
-
-@pytest.mark.slow
-def test_one_at_a_time_is_one_over_all_hosts(project, hosts, lab):
-    server = lab("workers = 2", 0.05, models=("m", "n"))
-    log = run_together(project, hosts, server, 8, "--ultrapar-mode=rotate", args=("-n0", "-n2"))
-    assert log.max_in_flight() == 1
-
-
 ASSIGN = """
 from pytest_ultrapar import Assignment, Group
 
@@ -441,25 +419,6 @@ def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
 
 
 @pytest.mark.slow
-def test_other_groups_under_the_same_name_are_refused(project, hosts, lab, kv, monkeypatch, capsys):  # noqa: PLR0917
-    server = lab("workers = 3", 0.01, models=("m", "n"))
-    conftest = project.pytester.path / "conftest.py"
-    conftest.write_text(ASSIGN)
-    run_together(project, hosts, server, 4, "--ultrapar-mode=phase", args=("-n0",))
-    conftest.write_text(ASSIGN.replace("at_once=2", "at_once=1"))
-    other = hosts("other", "-n0", server.option, "--ultrapar-mode=phase")
-    output = other.end()
-    assert other.code == 4, output
-    assert "the groups of the policy are not the same" in output
-    whole = project.pytester.path / "whole"
-    assert main(["merge", str(project.pytester.path / "host0"), "--out", str(whole)]) == 0
-    monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
-    # The same numbers are the same cases, or some would have no result.
-    assert main(["cluster", "reopen", "night", str(whole)]) == 0
-    assert "0 cases" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, hosts, lab):
     project.suite(cases(40))
     server = lab("workers = 2", 0.5, models=("m", "n"))
@@ -488,24 +447,6 @@ def test_hosts_keep_the_limits_together(project, hosts, lab, args):
     server.judge(seats=5, per_s=10)
     each_once(150, *run)
     assert len(server.log.requests) == 150
-
-
-@pytest.mark.slow
-def test_second_host_of_a_name_is_told_at_once_and_does_not_wait_for_the_keys(project, hosts, lab):
-    project.suite(cases(150))
-    server = lab("workers = 1, qps = 4", 0.5)
-    one = hosts("one", "-n0", server.option)
-    server.wait_for(5)
-    two = hosts("two", "-n0", server.option, called="one")
-    output = two.end()
-    assert one.process.poll() is None, "it was not told before the first had ended"
-    assert two.code == 4, output
-    said = (
-        'a host named "one" is at work in run "night"; give this one a name of its own with '
-        "--ultrapar-cluster-host NAME"
-    )
-    assert said in output
-    assert "waiting for key" not in output
 
 
 @pytest.mark.slow
@@ -563,19 +504,6 @@ def test_cases_of_a_disk_that_was_lost_are_reopened_and_run_again(project, hosts
     output = two.end()
     assert two.code == 0, output
     assert len(two.rows()) == N
-
-
-@pytest.mark.slow
-def test_two_runs_with_one_key_share_its_limits(project, hosts, lab):
-    """The suites differ; neither waits for the other."""
-    project.suite(cases(60))
-    server = lab("workers = 6, qps = 12")
-    one = hosts("one", "-n0", server.option, run="first")
-    two = hosts("two", "-n0", server.option, "--ultrapar-seed=1", run="second")
-    outputs = [one.end(), two.end()]
-    assert [one.code, two.code] == [0, 0], outputs
-    server.judge(seats=6, per_s=12)
-    assert len(server.log.requests) == 120
 
 
 @pytest.mark.slow
@@ -733,23 +661,6 @@ def given_up(host, what):
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_a_host_waits_for_the_server_says_so_and_leaves_no_run(project, hosts):
-    project.suite(SUITE)
-    host = hosts("one", "-n0", url=f"redis://127.0.0.1:{free_port()}")
-    given_up(host, "the server of the cluster")
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_a_host_waits_for_its_name_leaves_no_run(project, hosts, lab):
-    project.suite(cases(100))
-    server = lab()
-    killed = hosts("one", "-n0", server.option)
-    server.wait_for(5)
-    killed.process.kill()
-    given_up(hosts("two", "-n0", server.option, called="one"), 'the host "one"')
-
-
-@pytest.mark.slow
 def test_ctrl_c_while_a_host_waits_for_a_key_leaves_no_run(project, hosts, lab):
     project.suite(cases(200))
     server = lab()
@@ -839,25 +750,6 @@ def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypa
     assert main(["cluster", "forget", "night"]) == 0
     assert main(["cluster", "status"]) == 0
     assert "0 runs" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_shards_of_another_whole_are_refused(project, hosts):
-    project.suite(SUITE)
-    assert hosts("one", "-n0", "--ultrapar-shard=1/2").end()
-    n_sent = len(project.server.prompts)
-    for n, (args, said) in enumerate(
-        (
-            (["--ultrapar-shard=2/3"], "the shard: one of 3 here, one of 2 there"),
-            (["--ultrapar-shard=2/2", "--ultrapar-seed=1"], "the run seed (--ultrapar-seed): 1"),
-            ([], "the shard: none here, one of 2 there"),
-        )
-    ):
-        other = hosts(f"other{n}", "-n0", *args)
-        output = other.end()
-        assert other.code == 4, output
-        assert said in output
-    assert len(project.server.prompts) == n_sent
 
 
 @pytest.mark.slow
@@ -985,23 +877,6 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     # The first waits for the next renewals, the others for their turn.
     assert took_s[0] < 6
     assert sum(took_s) < 15
-
-
-@pytest.mark.slow
-def test_a_gateway_and_a_run_share_a_day(project, hosts, kv, monkeypatch):
-    monkeypatch.setenv("LAB_KEY", CANARY)
-    with provider_of_both(project, 'rpd = 20, day = "UTC"', 0.01) as log_path:
-        project.suite(cases(12))
-        pool = project.pytester.path / "gateway.toml"
-        with gateway(project, kv, pool, "--max-wait", "2") as (address, _):
-            host = hosts("one", "-n0")
-            output = host.end()
-            assert host.code == 0, output
-            codes = [post(address).status_code for _ in range(10)]
-    assert codes == [200] * 8 + [429] * 2
-    log = read_server_log(log_path)
-    assert log.count(429) == 0
-    assert len(log.requests) == 20
 
 
 def post(address):

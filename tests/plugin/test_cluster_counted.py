@@ -13,6 +13,8 @@ from pytest_ultrapar.cluster.server import ClusterServer
 from tests.key_value_server import KeyValueServer
 from tests.plugin.test_cluster import rows_of, starting_hosts, starting_labs
 
+pytestmark = pytest.mark.slow
+
 N = 30
 SUITE = """
 @pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
@@ -45,7 +47,6 @@ def lab(project):
         yield start
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("day", ["", ', day = "UTC"'])
 def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start, day):
     there = lab(f"workers = 4, rpd = 10{day}", 0.01)
@@ -63,20 +64,6 @@ def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start, d
     joined = " ".join("".join(outputs).split())
     assert f"{said}merged run, and then the same command and a new --ultrapar-out" in joined
     assert "--ultrapar-resume" not in joined
-
-
-@pytest.mark.slow
-def test_what_a_host_sent_alone_counts_for_all(lab, project, start, monkeypatch):
-    there = lab("workers = 4, rpd = 10", 0.01)
-    project.suite(SUITE.format(n=N))
-    monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(project.pytester.path / "one-ULTRAPAR_STATE_DIR"))
-    project.run_apart("-n0", there.option, "-k", "1 or 2")
-    n_alone = len(there.log.requests)
-    assert n_alone > 10
-    for host in [start(name, "-n0", there.option) for name in ("one", "two")]:
-        host.end(120)
-    for key in ("key0", "key1"):
-        assert len([one for one in there.log.requests if one.key == key]) == 10
 
 
 PRICED = """
@@ -108,7 +95,6 @@ def spent(there):
     )
 
 
-@pytest.mark.slow
 def test_a_budget_over_two_hosts_is_never_passed(lab, project, start):
     there = priced(lab, project, 0.001, 0.01)
     project.suite(PRICED.format(n=N))
@@ -133,7 +119,6 @@ def wait_for_hosts(kv, n):
     server.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", ["valkey", "redis"])
 def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
     with KeyValueServer.start("--appendonly", "yes", program=program) as kv:

@@ -13,6 +13,8 @@ from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 from tests.plugin.test_cluster import each_once, hosts, kv  # noqa: F401 - fixtures
 
+pytestmark = pytest.mark.slow
+
 POOL = """
 schema = 1
 
@@ -52,7 +54,6 @@ KNOWN_S = 1.6
 machine takes."""
 
 
-@pytest.mark.slow
 def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa: F811
     """Also by a host that joins when all others know."""
     project.suite(SUITE)
@@ -112,7 +113,6 @@ name = "n"
 """
 
 
-@pytest.mark.slow
 def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts):  # noqa: F811
     """Each has a model of its own, by which the provider's log tells them apart."""
     project.suite(SUITE.replace("200", "80"))

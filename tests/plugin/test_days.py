@@ -143,22 +143,6 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
 
 
 @pytest.mark.slow
-def test_tokens_per_day_are_what_the_provider_counted(project, workers):
-    project.write_pool(key=", tpd = 4000")
-    project.suite(
-        '@pytest.mark.parametrize("prompt", [f"use 10 50 {n}" for n in range(90)])\n'
-        "def test_it(answer, prompt): pass"
-    )
-    assert project.run(workers).ret == 1
-    used = sum(tokens for _, tokens in project.server.used)
-    assert 0.9 * 4000 <= used <= 4000
-    first = len(project.server.used)
-    assert project.run(workers, "--ultrapar-resume", "latest").ret == 1
-    assert sum(tokens for _, tokens in project.server.used) <= 4000
-    assert first >= 30
-
-
-@pytest.mark.slow
 def test_check_counts_its_own_requests(days):
     with days.provider("rpd = 5") as server:
         days.project.suite(SUITE.format(n=5))
@@ -182,79 +166,6 @@ def test_check_counts_its_own_requests(days):
         assert days.served() == 5
 
 
-@pytest.mark.slow
-def test_key_without_quota_left_does_not_keep_a_checked_run_from_its_other_key(project):
-    project.write_pool(keys=2, key=", rpd = 2")
-    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
-    pool = project.pytester.path / "pool.toml"
-    both = pool.read_text()
-    pool.write_text(both.replace(', { name = "key1", env = "TEST_KEY_1" }', ""))
-    assert project.run("-n0").ret == 0
-    pool.write_text(both)
-    result = project.run("-n0", "--ultrapar-check")
-    result.stdout.fnmatch_lines(
-        [
-            "ultrapar: check: 1 of 2 lanes ok: 1 out of the day's quota",
-            "ultrapar: check: limited: p/m/key0: daily limit of p/key0 (rpd = 2) used up; next *",
-        ]
-    )
-    assert sorted(project.outcomes().values()) == ["infra", "solved"]
-
-
-@pytest.mark.slow
-def test_run_on_its_own_simulator_begins_each_day_anew(project):
-    path = project.pytester.path / "pool.toml"
-    path.write_text(POOL.format(limits="rpd = 3"))
-    project.suite(SUITE.format(n=3))
-    for _ in range(2):
-        result = project.run("-n0")
-        assert result.ret == 0
-        result.stdout.fnmatch_lines(
-            [
-                "*requests per day of sim/key0: 3 of 3 left (simulated: counted for this run only)",
-                "requests per day of sim/key0: 3 sent of 3 (simulated: counted for this run only)",
-            ]
-        )
-    project.suite(SUITE.format(n=4))
-    result = project.run("-n0")
-    project.report.fnmatch_lines(
-        [
-            "*daily limit of sim/key0 (rpd = 3) used up; the simulated provider of the next session"
-            " starts with a full day",
-        ]
-    )
-    result.stdout.fnmatch_lines(["1 case ended without quota: go on with * --ultrapar-resume 20*"])
-    assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("day", "more_at"),
-    [
-        ('day = "America/Los_Angeles"', "resets 20??-??-?? 00:00 America/Los_Angeles"),
-        ("", "next free 20??-??-?? ??:?? UTC"),
-    ],
-)
-def test_end_of_a_run_says_what_the_day_has_left_for_the_next(project, workers, day, more_at):
-    project.write_pool(key=", ".join([", rpd = 3", *([day] if day else [])]))
-    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
-    first = project.run(workers)
-    first.stdout.fnmatch_lines(
-        [f"requests per day of p/key0: 1 of 3 left (2 sent by this run); {more_at}"]
-    )
-    # The audit is of this run alone.
-    first.stdout.no_fnmatch_line("*in a day*")
-    second = project.run(workers)
-    second.stdout.fnmatch_lines([f"ultrapar: requests per day of p/key0: 1 of 3 left; {more_at}"])
-    project.report.fnmatch_lines(["infra: *: daily limit of p/key0 (rpd = 3) used up; " + more_at])
-    second.stdout.fnmatch_lines(
-        [
-            f"requests per day of p/key0: 0 of 3 left (1 sent by this run); {more_at}",
-            "1 case ended without quota, * --ultrapar-episode-timeout (*--ultrapar-resume 20*",
-        ]
-    )
-
-
 def test_plan_says_what_is_left_and_what_is_missing(project):
     project.write_pool(key=", rpd = 3")
     project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
@@ -276,40 +187,6 @@ def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 4 per day * within a day"])
     result.stdout.fnmatch_lines(["*turns of an episode are assumed to be 1 (suite *)"])
     result.stdout.no_fnmatch_line("*what counts per day*")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is damaged"),
-        (b"ultrapar day 2 00000000\n{}\n", "another version"),
-    ],
-)
-def test_memory_that_cannot_be_trusted_stops_the_run_before_its_first_request(
-    project, tmp_path, monkeypatch, content, said
-):
-    monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
-    project.write_pool(key=", rpd = 9")
-    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
-    assert project.run("-n0").ret == 0
-    n_sent = len(project.server.prompts)
-    (memory,) = (tmp_path / "state").glob("*.day")
-    memory.write_bytes(content)
-    result = project.run("-n0")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines([f"*requests per day of p/key0*{said}*"])
-    assert len(project.server.prompts) == n_sent
-
-
-def test_place_that_cannot_be_written_stops_the_run_before_its_first_request(project, monkeypatch):
-    monkeypatch.setenv("ULTRAPAR_STATE_DIR", "/proc/no-such-state")
-    project.write_pool(key=", rpd = 9")
-    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
-    result = project.run("-n0")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["*cannot write*ULTRAPAR_STATE_DIR*"])
-    assert project.server.prompts == []
 
 
 def test_run_says_before_its_first_request_that_it_needs_more(project):

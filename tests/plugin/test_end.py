@@ -8,11 +8,12 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+pytestmark = pytest.mark.slow
+
 COMPACT = "pytest_ultrapar.analysis.compact"
 TABLES = ("results", "attempts", "transcripts")
 
 
-@pytest.mark.slow
 def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project, workers):
     project.write_pool(keys=2, models=("m", "n"))
     project.suite(
@@ -34,7 +35,6 @@ def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project, workers)
     assert (directory / "summary.json").read_bytes() == summary
 
 
-@pytest.mark.slow
 def test_pytests_last_look_for_garbage_spares_the_items(project):
     project.pytester.makeconftest(
         "import gc\n"
@@ -51,7 +51,6 @@ def test_pytests_last_look_for_garbage_spares_the_items(project):
     assert result.outlines[-1] == "frozen"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
 def test_pytests_last_looks_for_garbage_spare_the_reports_and_find_what_was_never_closed(
     project, workers

@@ -7,6 +7,8 @@ import pytest
 from pytest_ultrapar.records import Grade
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
 
+pytestmark = pytest.mark.slow
+
 SUITE = """
 import os
 import sys
@@ -22,7 +24,6 @@ def test_a(answer, prompt):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("child", "code"),
     [("sys.exit(3)", 3), ("sys.exit()", 0), ("assert not 'sk-canary-child'", 1), ("return", 0)],
@@ -38,7 +39,6 @@ def test_child_that_a_test_forks_ends_where_it_comes_back_to_pytest(project, chi
     assert len([record for record in records if isinstance(record, Grade)]) == 3
 
 
-@pytest.mark.slow
 def test_child_that_is_no_part_of_the_run_says_so_where_it_raised(project):
     project.suite(SUITE.format(child="assert not 'sk-canary-child'", code=1))
     result = project.run_apart("-s")
@@ -47,7 +47,6 @@ def test_child_that_is_no_part_of_the_run_says_so_where_it_raised(project):
     assert "sk-canary-child" not in said
 
 
-@pytest.mark.slow
 def test_child_forked_by_a_fixture_and_in_a_worker_ends_too(project):
     project.suite(
         "import os, sys\n"

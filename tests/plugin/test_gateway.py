@@ -15,6 +15,8 @@ import pytest
 from pytest_ultrapar.testing import read_server_log
 from tests.light import PYTEST
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 CLIENTS = Path(__file__).with_name("gateway_clients.py")
 CANARY = "sk-canary-93d7a1c4"
@@ -94,7 +96,6 @@ def judge(folder: Path, done: subprocess.CompletedProcess[str], n_requests: int)
     assert CANARY not in done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_example_of_the_page_runs(tmp_path):
     page = (ROOT / "docs" / "how-to" / "gateway.md").read_text(encoding="utf-8")
     example = page.split("```python\n")[1].split("```")[0]
@@ -131,7 +132,6 @@ def test_it(said):
 """
 
 
-@pytest.mark.slow
 def test_what_was_wrong_with_another_processs_request_is_what_the_case_ends_with(tmp_path):
     run(tmp_path, WRONG)
     (row,) = results(tmp_path)
@@ -153,7 +153,6 @@ def ask_in_each_way(folder: Path, python: str, clients: Sequence[str]) -> None:
     judge(folder, done, 4 * len(clients))
 
 
-@pytest.mark.slow
 def test_client_in_another_language_keeps_to_the_limits_in_each_way(tmp_path):
     """Those of `python -m tests.clients` take minutes to install."""
     ask_in_each_way(tmp_path, sys.executable, ["node"])
@@ -186,7 +185,6 @@ def test_it(said):
 """
 
 
-@pytest.mark.slow
 def test_request_of_another_process_ends_with_its_episode(tmp_path):
     slow = re.sub("latency = .*", 'latency = { kind = "fixed", median_s = 500 }', POOL)
     run(tmp_path, LEFT, slow)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 
@@ -116,18 +115,6 @@ def pytest_ultrapar_pool(config):
     )
     assert project.run("-n0").ret == 0
     assert {row["model"] for row in project.rows()} == {"other"}
-
-
-def test_json_lines_hold_the_same_rows(project, monkeypatch):
-    monkeypatch.setenv("STORAGE_FORMAT", "json")
-    project.suite(CASES)
-    result = project.run("-n0")
-    result.stdout.fnmatch_lines(["*storage = json (environment STORAGE_FORMAT)*"])
-    lines = (project.directory / "results.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert len(rows) == 12
-    assert {row["outcome"] for row in rows} == {"solved"}
-    assert not (project.directory / "results.parquet").exists()
 
 
 def _cases(project, numbers) -> set[str]:

@@ -12,17 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
-from pytest_ultrapar.broker.process import SERVER_MODULE
 from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
-from tests.family import family_of, named, signal_all
+from tests.family import family_of, signal_all
 from tests.light import PYTEST
 from tests.plugin.conftest import CANARY
 
@@ -205,40 +203,6 @@ def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers)
     assert host.log().max_in_window(1.0) <= QPS + 1
 
 
-@pytest.mark.slow
-def test_run_that_shall_not_wait_fails_and_names_who_has_the_key(host):
-    host.hold("first")
-    first = host.start("first", 100, "-n0")
-    wait_until(lambda: len(host.arrivals_s("first")) > 2)
-    second = host.start("second", 10, "-n0", "--ultrapar-key-lock=fail")
-    assert second.wait(300) == 4
-    said = host.output("second").read_text()
-    assert f"key p-second/k-second is in use by the run with process id {first.pid} " in said
-    assert "Traceback" not in said
-    assert host.arrivals_s("second") == []
-
-
-@pytest.mark.slow
-def test_waiting_ends_at_an_interrupt(host, workers):
-    host.hold("first")
-    host.start("first", 100, "-n0")
-    wait_until(lambda: len(host.arrivals_s("first")) > 2)
-    second = host.start("second", 10, workers)
-    wait_until(lambda: is_waiting(host, "second"))
-    family = psutil.Process(second.pid).children(recursive=True)
-    # It has collected, and nobody is there yet who could grant a lease.
-    assert len(list((host.folder / "second").glob(".ultrapar/2*/cases.json"))) == 1
-    assert not named(family, SERVER_MODULE)
-    second.send_signal(signal.SIGINT)
-    assert second.wait(300) == 2
-    assert psutil.wait_procs(family, timeout=60)[1] == []
-    said = host.output("second").read_text()
-    assert "ultrapar: gave up waiting for key p-second/k-second; nothing was sent" in said
-    assert "Traceback" not in said
-    assert "INTERNALERROR" not in said
-    assert not list((host.folder / "second").glob(".ultrapar/2*"))
-
-
 @pytest.fixture
 def held(project) -> KeyLocks:
     """The key of the project, in the hands of this process."""
@@ -289,22 +253,3 @@ def test_error_of_collection_is_shown_before_any_wait_for_a_key(project, held, w
 def test_looking_takes_no_key(project, held, option):
     project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
     assert project.run("-n0", option).ret == 0
-
-
-def test_run_without_the_key_in_use_does_not_wait(project, held, monkeypatch):
-    monkeypatch.setenv("TEST_KEY_0", "sk-canary-of-somebody-else")
-    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
-    result = project.run("-n0", "--ultrapar-key-lock=fail")
-    assert result.ret == 0
-    result.stdout.no_fnmatch_line("*waited*")
-
-
-def test_directory_that_others_may_enter_is_refused(project, monkeypatch, tmp_path):
-    open_to_all = tmp_path / "open"
-    open_to_all.mkdir(mode=0o755)
-    monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(open_to_all))
-    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
-    result = project.run("-n0")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: cannot lock API keys in {open_to_all}: *mode 0700*"])
-    result.stdout.no_fnmatch_line("*Traceback*")

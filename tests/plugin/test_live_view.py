@@ -9,6 +9,8 @@ import pytest
 from tests.light import PYTEST
 from tests.terminals import Terminal
 
+pytestmark = pytest.mark.slow
+
 SUITE = """
 import sys
 
@@ -58,7 +60,6 @@ def is_view(lines):
     return bool(heads(lines)) and any("ETA" in line for line in lines)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "n"), [("-n0", 40), pytest.param("-n2", 120, marks=pytest.mark.slow)]
 )
@@ -77,7 +78,6 @@ def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal
     assert re.search(rf"^=+ .*{n - 1} solved.* in .*=$", last, re.MULTILINE)
 
 
-@pytest.mark.slow
 def test_output_of_a_test_is_its_own(terminal):
     shown = terminal("-n0", columns=120, lines=100)
     text = "\n".join(shown.end())
@@ -85,7 +85,6 @@ def test_output_of_a_test_is_its_own(terminal):
     assert printed == "printed slow 0.3 yes 3 printed"
 
 
-@pytest.mark.slow
 def test_test_that_switches_capture_off_has_the_terminal_for_itself(terminal, project):
     shown = terminal("-n0", columns=70, lines=60, n_cases=8, suite=UNCAPTURED)
     text = "\n".join(shown.end())
@@ -96,7 +95,6 @@ def test_test_that_switches_capture_off_has_the_terminal_for_itself(terminal, pr
     assert HEAD not in text.replace("in flight at most", "")
 
 
-@pytest.mark.slow
 def test_resized_terminal_has_one_view(terminal):
     shown = terminal("-n0", n_cases=60)
     shown.until(is_view)
@@ -109,7 +107,6 @@ def test_resized_terminal_has_one_view(terminal):
     assert "59 solved" in "\n".join(shown.end())
 
 
-@pytest.mark.slow
 def test_what_pytest_writes_stands_whole_above_the_view(terminal):
     shown = terminal("-n0", "-v", columns=100, lines=150, n_cases=40)
     shown.until(is_view)
@@ -126,7 +123,6 @@ def test_what_pytest_writes_stands_whole_above_the_view(terminal):
     assert set(written) <= {(str(n), "FAILED" if n == 3 else "SOLVED") for n in range(40)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "environ", "has_view", "has_colour"),
     [
@@ -154,7 +150,6 @@ def test_view_is_as_it_was_asked_for(terminal, options, environ, has_view, has_c
         assert all(f"printed slow 0.3 yes {n} printed" in raw for n in range(24))
 
 
-@pytest.mark.slow
 def test_debugger_has_the_terminal_for_itself(terminal):
     shown = terminal("-n0", "--pdb", n_cases=60)
     shown.until(lambda lines: any(line.startswith("(Pdb)") for line in lines))
@@ -166,7 +161,6 @@ def test_debugger_has_the_terminal_for_itself(terminal):
     shown.end()
 
 
-@pytest.mark.slow
 def test_ctrl_c_leaves_the_terminal_to_the_shell(terminal):
     shown = terminal("-n0", n_cases=60)
     shown.until(is_view)
@@ -178,7 +172,6 @@ def test_ctrl_c_leaves_the_terminal_to_the_shell(terminal):
     assert "go on with" in last
 
 
-@pytest.mark.slow
 def test_file_holds_lines_alone(project):
     project.suite(SUITE)
     text = project.run_apart("-n0", "--color=yes").stdout.str()

@@ -18,7 +18,6 @@ BODY = """
 @pytest.mark.parametrize("prompt", ["say a", "say b", "filter", "status 500 down", "say c"])
 def test_it(answer, prompt, grade): grade(answer == "a")
 """
-SPENT = {"run_id", "worker", "n_attempts"}
 
 
 def part(project, name, *options):
@@ -113,13 +112,3 @@ def test_the_whole_of_a_cluster_run_can_be_resumed(project):
         "a",
         "b",
     ]
-
-
-@pytest.mark.slow
-def test_runs_of_other_seeds_are_refused(project, capsys):
-    project.suite(BODY)
-    first = part(project, "a", "-k", "filter")
-    second = part(project, "b", "-k", "not filter", "--ultrapar-seed=7")
-    capsys.readouterr()
-    assert cli.main(["merge", first, second, "--out", str(project.pytester.path / "w")]) == 4
-    assert "the run seed is" in capsys.readouterr().err

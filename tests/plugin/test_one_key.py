@@ -59,14 +59,6 @@ def test_key_of_two_providers_has_its_workers_once(project, server, monkeypatch,
     check_run(project, "-n0")
 
 
-def test_key_listed_twice_in_a_provider_has_its_workers_once(project, server, monkeypatch, workers):
-    monkeypatch.setenv("TEST_KEY_1", f"{CANARY}-0")
-    keys = '[{ name = "key0", env = "TEST_KEY_0" }, { name = "other", env = "TEST_KEY_1" }]'
-    more = '[[provider.model]]\nname = "n"'
-    write(project, second(server, keys=keys, model="m", more=more))
-    check_run(project, workers)
-
-
 def write(project, *providers: str) -> None:
     project.pytester.path.joinpath("pool.toml").write_text("schema = 1\n" + "".join(providers))
 
@@ -86,28 +78,3 @@ def check_run(project, workers: str) -> None:
     assert len({(row["provider"], row["key"]) for row in project.rows("attempts")}) == 2
     assert leaks(project) == []
     assert CANARY not in result.stdout.str() + result.stderr.str()
-
-
-def test_two_amounts_for_one_key_are_refused_before_any_request(project, server):
-    other = second(server).replace("workers = 5", "workers = 6")
-    write(project, second(server, name="p", model="m"), other)
-    project.suite(SUITE)
-    result = project.run("-n0")
-    assert result.ret == 4
-    said = "provider[1].per_key.workers = 6 contradicts provider[0].per_key.workers = 5"
-    assert said in result.stderr.str()
-    assert project.server.prompts == []
-
-
-def test_plan_without_secrets_counts_one_variable_once(project, server, monkeypatch):
-    monkeypatch.delenv("TEST_KEY_0")
-    write(project, second(server, name="p", model="m"), second(server))
-    project.suite(SUITE)
-    result = project.run("-n0", "--ultrapar-plan")
-    assert result.ret == 0
-    result.stdout.re_match_lines(
-        [
-            r"p/key0 \+ q/key0 +20 +100.0 %",
-            r"p/key0 \+ q/key0 +5 in flight +20 +100.0 %",
-        ]
-    )

@@ -9,6 +9,8 @@ from collections import Counter
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SEATS = 20
 TAKES_S = 12
 """More than the grace of a lane that knows nothing of its answers."""
@@ -44,7 +46,6 @@ class Killer(threading.Thread):
             self.has_killed = True
 
 
-@pytest.mark.slow
 def test_seats_of_a_killed_worker_stay_taken_while_its_requests_are_at_work(project):
     project.write_pool()
     pool = project.pytester.path / "pool.toml"

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 
 from tests.light import LIGHT, PYTEST
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
@@ -44,7 +45,6 @@ def found_in(output: str) -> dict[str, int]:
     return {name: int(number) for name, number in found}
 
 
-@pytest.mark.slow
 def test_plan_has_the_documented_number_of_cases():
     assert counted("--ultrapar-repeats=20") == {
         "phase51": 800,
@@ -55,7 +55,6 @@ def test_plan_has_the_documented_number_of_cases():
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["pools/seed001.toml", "pools/seed003.toml"])
 def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool):
     for name in KEYS:
@@ -121,7 +120,6 @@ def run_each(asked: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
     return [(int(code), output, error) for code, output, error in found]
 
 
-@pytest.mark.slow
 def test_selections_find_their_cases():
     asked = []
     for args, suites, _ in SELECTIONS:
@@ -173,7 +171,6 @@ WISHES = [
 ]
 
 
-@pytest.mark.slow
 def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path):
     def run(name: str, *args: str) -> list[str]:
         out = f"--ultrapar-out={tmp_path / name}"
@@ -195,29 +192,6 @@ def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_prompts_are_the_same_for_any_number_of_workers(tmp_path):
-    def prompts(workers: str) -> dict[tuple[str, int], str]:
-        out = tmp_path / workers
-        models = ("--ultrapar-model=qwen2.5-7b*", "--ultrapar-model=DeepSeek-V3*")
-        done = run_pytest(
-            *("bench_suites", "-qq", workers, *FEW, *models),
-            *("--ultrapar-pool=pool.toml", f"--ultrapar-out={out}"),
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = pq.read_table(out / "transcripts.parquet").to_pylist()
-        return {
-            (row["case_id"], row["turn"]): row["content"]
-            for row in rows
-            if row["turn"] == 0 and row["role"] in {"system", "user"}
-        }
-
-    alone = prompts("-n0")
-    assert len(alone) == 2 * (1 + 7 + 4 + 2) + 2
-    assert prompts("-n6") == alone
-
-
-@pytest.mark.slow
 def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
     shutil.copytree(ROOT / "bench_suites", tmp_path / "bench_suites")
     shutil.copy(ROOT / "conftest.py", tmp_path)
@@ -253,7 +227,6 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
         assert now in refused.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
@@ -271,70 +244,6 @@ def test_run_without_cases_says_why(tmp_path, args, reason, workers):
     assert f"nothing selected: {reason}" in done.stdout
 
 
-@pytest.fixture
-def edited_tree(tmp_path):
-    """The suites with a task library that a test may edit, and the path of its tasks."""
-    shutil.copytree(ROOT / "bench_suites", tmp_path / "bench_suites")
-    shutil.copy(ROOT / "conftest.py", tmp_path)
-    shutil.copy(ROOT / "pool.toml", tmp_path)
-    return tmp_path, tmp_path / "bench_suites" / "workflow" / "data" / "tasks.json"
-
-
-def run_edited(tree: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    model = ("--ultrapar-model=qwen2.5-3b*", "--ultrapar-pool=pool.toml", "-q")
-    return run_pytest(*args, *model, "--ultrapar-repeats=1", cwd=tree)
-
-
-@pytest.mark.slow
-def test_flaw_without_room_stops_only_runs_that_use_it(edited_tree):
-    tree, path = edited_tree
-    tasks = msgspec.json.decode(path.read_bytes())
-    tools = msgspec.json.decode((path.parent / "tools.json").read_bytes())
-    # No step needs another one, so that no order can be wrong.
-    free = [tool["name"] for tool in tools if not tool["dependencies"]][:3]
-    inputs = {name: value for task in tasks for name, value in task["inputs"].items()}
-    for task in tasks:
-        if task["task_type"] == "basic_task":
-            task |= {"required": free, "purposes": ["one", "two", "three"], "inputs": inputs}
-    path.write_bytes(msgspec.json.encode(tasks))
-    only = ("--task-type=basic_task",)
-    for workers in ("-n0", "-n2"):
-        refused = run_edited(tree, "bench_suites/phase53", workers, *only)
-        assert refused.returncode == 4, refused.stdout
-        (said,) = [line for line in refused.stderr.splitlines() if line.startswith("ERROR: ")]
-        assert "flaw sequence_disorder (severe) cannot spoil the plan of any task of type b" in said
-        assert "git restore bench_suites/workflow/data" in said
-        assert "--flaw-set tool_misuse,parameter_error,missing_step" in said
-        assert "Traceback" not in refused.stdout + refused.stderr
-    for args in (["bench_suites/phase51"], ["bench_suites/phase53", "--flaw-set=missing_step"]):
-        done = run_edited(tree, *args, *only)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[{", "tasks.json: the JSON ends too early (after 2 bytes)"),
-        (None, "tasks.json cannot be read: No such file or directory"),
-    ],
-)
-def test_library_that_cannot_be_read_is_one_sentence(edited_tree, content, message):
-    tree, path = edited_tree
-    if content is None:
-        path.unlink()
-    else:
-        path.write_text(content)
-    refused = run_edited(tree, "bench_suites/phase51")
-    assert refused.returncode == 4, refused.stdout
-    assert f"the task library was edited (tasks.json) and cannot be used: {message}" in (
-        refused.stderr
-    )
-    assert "Traceback" not in refused.stdout + refused.stderr
-    assert "INTERNALERROR" not in refused.stdout + refused.stderr
-
-
-@pytest.mark.slow
 def test_load_of_the_keys_stands_in_the_header(tmp_path):
     args = ("bench_suites/phase52", *FEW, "--ultrapar-model=qwen2.5-*b-instruct", "-n2")
     args += ("--ultrapar-pool=pool.toml", "--difficulty=very_easy,medium")
@@ -344,59 +253,3 @@ def test_load_of_the_keys_stands_in_the_header(tmp_path):
         assert done.returncode == 0
         for number, n in enumerate(most):
             assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 18 QPS" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pool", "qps", "limit", "seats"),
-    [
-        ("pools/seed000.toml", 1, 5, "3 shared by"),
-        ("pools/seed001.toml", 2, 10, "5 x 9 for"),
-        ("pools/seed003.toml", 2, 10, "6 shared by"),
-    ],
-)
-def test_plan_of_phase_52_is_the_documents_sum_and_names_the_binding_key(
-    monkeypatch, pool, qps, limit, seats
-):
-    for name in KEYS:
-        monkeypatch.delenv(name, raising=False)
-    args = ("bench_suites/phase52", "--difficulty=very_easy,medium", "--ultrapar-plan", "-n15")
-    done = run_pytest(*args, f"--ultrapar-pool={pool}", "--ultrapar-plan-from=none")
-    assert done.returncode == 0, done.stdout + done.stderr
-    for number, n in enumerate((4, 4, 2)):
-        assert f"load: ideallab/key{number}: {n} at once, {qps * n} of {limit} QPS: " in done.stdout
-    assert f"seats of ideallab: {seats} qwen2.5-72b-instruct" in done.stdout
-    assert re.search(r"^cost, in USD .* 0\.1\d ", done.stdout, re.MULTILINE)
-    assert "is assumed" not in done.stdout
-    assert re.search(r"^  binding key: ideallab/key[01] \(qps\)", done.stdout, re.MULTILINE)
-    assert "mode phase, policy model-key: load: processes of the original scripts" in done.stdout
-    assert "names the environment variable AZURE_OPENAI_API_KEY, which is not set" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pool", "qps", "seats"),
-    [
-        ("pools/seed000.toml", "3 of 5", "3 + 4 = 7"),
-        ("pools/seed003.toml", "6 of 10", "6 + 4 = 10"),
-    ],
-)
-def test_plan_of_phase_53_is_the_documents_sum(monkeypatch, pool, qps, seats):
-    for name in KEYS:
-        monkeypatch.delenv(name, raising=False)
-    args = ("bench_suites/phase53", "--ultrapar-mode=phase", "--ultrapar-plan", "-n15")
-    done = run_pytest(*args, f"--ultrapar-pool={pool}", "--ultrapar-plan-from=none")
-    assert done.returncode == 0, done.stdout + done.stderr
-    for number in range(3):
-        assert f"load: ideallab/key{number}: 3 at once, {qps} QPS: phase53 qwen2.5-" in done.stdout
-    assert f"seats of ideallab: {seats}: " in done.stdout
-
-
-@pytest.mark.slow
-def test_plan_of_the_readmes_first_command_finds_no_worker_idle():
-    done = run_pytest(
-        "bench_suites/phase53", "-n15", "--ultrapar-pool", "pool.toml", "--ultrapar-plan"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "for 15 workers" in done.stdout
-    assert "would be as fast" not in done.stdout

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.coordinator.policies import POLICIES
-
 ROOT = Path(__file__).parents[2]
 CASES = """
 @pytest.mark.parametrize("prompt", ["say a", "say b"])
@@ -32,29 +30,6 @@ def refusal(result, project) -> str:
     assert "INTERNALERROR" not in said
     assert not project.server.prompts
     return said
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("mystery", "--ultrapar-policy 'mystery' is unknown; allowed are"),
-        ("batch:0", "--ultrapar-policy 'batch:0': batch:N needs how many models"),
-        ("batch:x", "--ultrapar-policy 'batch:x': batch:N needs how many models"),
-    ],
-)
-def test_unknown_policy_is_refused_before_any_request(project, workers, word, message):
-    project.suite(CASES)
-    project.pytester.makeconftest("def pytest_ultrapar_policies(): return ['mine', 'cut:N']")
-    said = refusal(project.run_here(workers, "--ultrapar-policy", word), project)
-    assert message in said
-    if word == "mystery":
-        assert f"{', '.join(POLICIES)}, mine, cut:N" in said
-
-
-def test_offer_that_is_no_list_of_names_is_refused(project):
-    project.suite(CASES)
-    project.pytester.makeconftest("def pytest_ultrapar_policies(): return 'mine'")
-    assert "must return a sequence of names" in refusal(project.run_here("-n0"), project)
 
 
 def test_default_stays_whatever_a_conftest_offers_first(project):
@@ -105,13 +80,6 @@ def test_argument_of_an_offered_policy_is_refused_by_who_offers_it(project):
     assert "cut:N needs N = 1 (got '2')" in refusal(result, project)
 
 
-def test_policy_that_its_offerer_does_not_carry_out_is_refused(project):
-    project.suite(CASES)
-    project.pytester.makeconftest("def pytest_ultrapar_policies(): return ['mine']")
-    result = project.run("-n0", "--ultrapar-policy", "mine")
-    assert "no pytest_ultrapar_assign gave an assignment for it" in refusal(result, project)
-
-
 def test_mode_phase_needs_somebody_who_knows_the_phases(project, workers):
     project.suite(CASES)
     said = refusal(project.run_here(workers, "--ultrapar-mode", "phase"), project)
@@ -148,14 +116,6 @@ def test_policies_with_an_order_of_their_own_are_refused_in_mode_phase(project, 
     options = ("--ultrapar-mode", "phase", "--ultrapar-policy", policy)
     said = refusal(project.run_here(*DOCUMENTED, "-n0", *options), project)
     assert "unknown in mode phase; allowed are model-key, group-key, even" in said
-
-
-@pytest.mark.parametrize("factor", ["-1", "nan", "inf", "fast"])
-def test_scale_of_staggered_starts_is_a_number(project, factor):
-    project.suite(CASES)
-    result = project.run_here(*DOCUMENTED, f"--ultrapar-phase-scale={factor}")
-    assert f"must be a number >= 0 (got '{factor}')" in str(result.errlines)
-    assert result.ret == 4
 
 
 @pytest.mark.slow

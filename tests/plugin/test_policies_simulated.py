@@ -154,15 +154,6 @@ def test_model_key_puts_four_pairs_on_two_keys_and_two_on_the_third(tmp_path, wo
     assert [most_at_once(pairs[key].values()) for key in KEYS] == [4, 4, 2]
 
 
-def test_model_key_does_the_same_to_phase_52_itself(tmp_path):
-    pool = write_pool(tmp_path, 20, persona="obedient", latency_s=0.1)
-    few = ("--task-type", "simple_task", "--ultrapar-repeats", "4")
-    levels = ("--difficulty", "very_easy,medium", "--ultrapar-policy", "model-key")
-    run = pytest_run(ROOT, pool, "bench_suites/phase52", "-n2", *few, *levels)
-    pairs = [run.spans(key, "difficulty") for key in KEYS]
-    assert [most_at_once(own.values()) for own in pairs] == [4, 4, 2]
-
-
 def test_exclusive_never_has_two_models_on_one_key(tmp_path, workers):
     run = scale(tmp_path, workers, "--ultrapar-policy", "exclusive", seats=3)
     for key in KEYS:
@@ -182,13 +173,6 @@ def test_batch_of_three_never_has_more_than_three_models_at_once(tmp_path, worke
     assert [keys[model] for model in QWENS[:3]] == [{key} for key in KEYS]
 
 
-def test_serial_never_has_two_models_at_once(tmp_path, workers):
-    run = scale(tmp_path, workers, "--ultrapar-policy", "serial", seats=3)
-    spans = run.spans()
-    assert most_at_once(spans.values()) == 1
-    assert sorted(spans, key=lambda name: spans[name]) == [(model,) for model in QWENS]
-
-
 def test_phase_mode_starts_no_pair_before_its_time(tmp_path):
     run = scale(tmp_path, "-n2", "--ultrapar-mode", "phase", "--ultrapar-phase-scale", "0.04")
     spans = run.spans(parameter="difficulty")
@@ -200,13 +184,6 @@ def test_phase_mode_starts_no_pair_before_its_time(tmp_path):
     assert run.keys_by_model() == {
         model: {KEYS[key]} for model, key in zip(QWENS, (0, 1, 2, 0, 1), strict=True)
     }
-
-
-def test_phase_mode_runs_the_models_of_phase_51_one_after_the_other(tmp_path, workers):
-    run = scale(tmp_path, workers, "--ultrapar-mode", "phase", suite="phase51")
-    spans = run.spans()
-    assert most_at_once(spans.values()) == 1
-    assert sorted(spans, key=lambda name: spans[name]) == [(model,) for model in QWENS]
 
 
 @pytest.mark.parametrize(("variant", "instances"), [("document", 1), ("ultra-document", 3)])
@@ -238,14 +215,6 @@ persona = "echo"
     assert run.log.max_in_flight() <= 2 * instances
 
 
-def test_flaw_groups_of_a_model_meet_on_one_key_under_model_key(tmp_path):
-    run = flaws(tmp_path, "-n2", "--ultrapar-policy", "model-key")
-    assert run.keys_by_model() == {
-        model: {KEYS[key]} for model, key in zip(QWENS, (0, 1, 2, 0, 1), strict=True)
-    }
-    assert len(run.keys_by_flaw_group()) == 15
-
-
 def test_flaw_groups_of_a_model_have_a_key_each_under_group_key(tmp_path):
     run = flaws(tmp_path, "-n2", "--ultrapar-policy", "group-key")
     keys = run.keys_by_flaw_group()
@@ -254,15 +223,3 @@ def test_flaw_groups_of_a_model_have_a_key_each_under_group_key(tmp_path):
         own = [keys[name] for name in keys if name[0] == model]
         assert sorted(map(min, own)) == list(KEYS)
     assert all(own == set(KEYS) for own in run.keys_by_model().values())
-
-
-def test_even_spreads_the_flaw_groups_of_a_model_over_keys(tmp_path):
-    run = flaws(tmp_path, "-n0", "--ultrapar-policy", "even")
-    assert all(len(own) > 1 for own in run.keys_by_model().values())
-
-
-def test_phase_53_runs_models_one_after_the_other_on_their_keys(tmp_path):
-    run = flaws(tmp_path, "-n2", "--ultrapar-mode", "phase")
-    spans = run.spans()
-    assert most_at_once(spans.values()) == 1
-    assert all(len(own) == 1 for own in run.keys_by_model().values())

@@ -27,30 +27,6 @@ async def made(llm, narrow) -> str: ...
         "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, "
         "synchronous fixtures",
     ),
-    "module fixture": (
-        """
-@pytest.fixture(scope="module")
-def narrow(): ...
-
-@prefetch
-async def made(llm, narrow) -> str: ...
-""",
-        "argument 'narrow' of prefetched 'made' is not allowed: it is a module-scoped fixture",
-    ),
-    "built-in fixture": (
-        """
-@prefetch
-async def made(llm, tmp_path) -> str: ...
-""",
-        "argument 'tmp_path' of prefetched 'made' is not allowed: it is a function-scoped fixture",
-    ),
-    "request": (
-        """
-@prefetch
-async def made(llm, request) -> str: ...
-""",
-        "argument 'request' of prefetched 'made' is not allowed",
-    ),
     "session fixture that needs a parametrised one": (
         """
 @pytest.fixture(scope="session", params=[1, 2])
@@ -65,16 +41,6 @@ async def made(llm, one) -> str: ...
         "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised "
         "fixture "
         "'many'",
-    ),
-    "parametrised session fixture": (
-        """
-@pytest.fixture(scope="session", params=[1, 2])
-def many(request): return request.param
-
-@prefetch
-async def made(llm, many) -> str: ...
-""",
-        "argument 'many' of prefetched 'made' is not allowed: it is a parametrised fixture",
     ),
     "asynchronous fixture": (
         """
@@ -102,13 +68,6 @@ async def first(llm) -> str: ...
 async def made(llm, first) -> str: ...
 """,
         "a test may use only one prefetched fixture, this has 2",
-    ),
-    "grade": (
-        """
-@prefetch
-async def made(llm, grade) -> str: ...
-""",
-        "argument 'grade' of prefetched 'made' is not allowed: it is a function-scoped fixture",
     ),
     "no names": (
         """
@@ -187,21 +146,6 @@ def test_it(first, made): pass
 """,
         "a test may use only one prefetched fixture, this has 2: first, made",
     ),
-    "two through a fixture": (
-        """
-@prefetch
-async def first(llm) -> str: ...
-
-@prefetch
-async def made(llm) -> str: ...
-
-@pytest.fixture
-def through(first): return first
-
-def test_it(through, made): pass
-""",
-        "a test may use only one prefetched fixture, this has 2: ",
-    ),
     "mark": (
         """
 @pytest.mark.ultrapar(models=["m", "gpt"])
@@ -226,14 +170,6 @@ def test_it(answer): pass
 """,
         "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
     ),
-    "mark with a number for models": (
-        """
-@pytest.mark.ultrapar(models=7)
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
-        "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (g",
-    ),
     "mark with a model that is no text": (
         """
 @pytest.mark.ultrapar(models=["m", 7])
@@ -242,22 +178,6 @@ def test_it(answer): pass
 """,
         "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (got [",
     ),
-    "mark with a summary that is one name": (
-        """
-@pytest.mark.ultrapar(summary="model")
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
-        "mark ultrapar(summary=...) must be a list of names such as ['model', 'repeat'] (got 'mo",
-    ),
-    "mark with a cluster that is one name": (
-        """
-@pytest.mark.ultrapar(cluster="prompt")
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
-        "mark ultrapar(cluster=...) must be a list of parameters such as ['task'] (got 'prompt')",
-    ),
     "mark with a cluster that is no parameter": (
         """
 @pytest.mark.ultrapar(cluster=["model"])
@@ -265,14 +185,6 @@ def test_it(answer): pass
 def test_it(answer): pass
 """,
         "test_it: mark ultrapar(cluster=...) names 'model'; its parameters are prompt",
-    ),
-    "mark with a source that is no name": (
-        """
-@pytest.mark.ultrapar(taken_from=["first"])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
-        "mark ultrapar(taken_from=...) must be the name of a suite's folder (got ['first'])",
     ),
     "mark with an expectation that is no dict": (
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import pytest_ultrapar
-from pytest_ultrapar.session.loading import OwnModules
 from tests.plugin.conftest import section
 
 CONFTEST = """
@@ -440,67 +437,6 @@ class TestGroup:
     assert seen["set up"] == seen["torn down"] == 2 * 5 + 2 * 3
 
 
-def test_conftest_that_only_watches_fixtures_sees_parametrised_values_too(project):
-    project.pytester.makeconftest("""
-from pathlib import Path
-
-def pytest_fixture_setup(fixturedef):
-    with Path("seen").open("a") as file:
-        file.write(fixturedef.argname + "\\n")
-""")
-    project.suite("""
-@pytest.mark.parametrize(("prompt", "n"), [("say a", 1), ("say b", None)])
-def test_it(answer, n): pass
-""")
-    project.run("-n0").assert_outcomes()
-    seen = Counter((project.pytester.path / "seen").read_text().split())
-    assert {name: seen[name] for name in ("model", "prompt", "n", "answer")} == {
-        "model": 2,
-        "prompt": 2,
-        "n": 2,
-        "answer": 2,
-    }
-
-
-def test_what_stands_for_request_can_be_shown(project):
-    project.suite("""
-@pytest.mark.parametrize("prompt", ["say a"])
-def test_it(answer, request):
-    shown = repr(request._get_active_fixturedef("request"))
-    assert shown.startswith("<FixtureDef argname='request' scope='function' baseid=")
-    assert request.node.nodeid in shown
-""")
-    project.run("-n0").assert_outcomes()
-
-
-def test_pytest_without_a_definition_of_request_is_no_obstacle():
-    code = (
-        "from _pytest import fixtures; del fixtures.RequestFixtureDef;"
-        "from pytest_ultrapar.session import relied_on; relied_on.look_up(workers=False)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.slow
-def test_worker_that_dies_after_its_last_test_has_told_of_it(project):
-    project.pytester.makeconftest("""
-import os, pytest
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_sessionfinish(session):
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        os._exit(3)
-    return (yield)
-""")
-    project.suite("""
-@pytest.mark.parametrize("prompt", ["say a"])
-def test_it(answer): pass
-""")
-    result = project.run("-n1")
-    assert result.parseoutcomes() == {"solved": 1}
-    assert [row["outcome"] for row in project.rows()] == ["solved"]
-
-
 LOADERS = """
 import sys
 
@@ -545,18 +481,6 @@ def test_finders_of_modules_are_as_before_when_pytest_has_ended(project):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [["--no-such-option"], ["--ultrapar-pool=no_such_file.toml"]])
-def test_finders_of_modules_are_as_before_after_a_usage_error(project, wrong):
-    script = (
-        "import sys; before = [*sys.meta_path]; import pytest;"
-        f"assert pytest.main({wrong!r}) == pytest.ExitCode.USAGE_ERROR;"
-        "assert sys.meta_path == before, sys.meta_path"
-    )
-    done = project.pytester.run(sys.executable, "-c", script)
-    assert done.ret == 0
-
-
-@pytest.mark.slow
 def test_a_run_within_a_run_leaves_the_finders_of_the_outer_one(project):
     project.pytester.makepyfile(
         test_nested="""
@@ -573,11 +497,3 @@ def test_nested(tmp_path):
     )
     done = project.pytester.runpytest_subprocess("-q")
     done.assert_outcomes(passed=1)
-
-
-def test_modules_in_other_folders_are_left_to_other_finders(tmp_path):
-    (tmp_path / "extra.py").write_text("")
-    finder = OwnModules()
-    assert finder.find_spec("pytest_ultrapar.extra", [str(tmp_path)]) is None
-    assert finder.find_spec("json", None) is None
-    assert finder.find_spec("pytest_ultrapar.clock", pytest_ultrapar.__path__) is not None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 
-import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
@@ -94,34 +92,6 @@ def test_none_keeps_values_and_is_resumed(project):
     assert again.ret == 0
     assert len(project.server.prompts) == n_sent
     assert [row["outcome"] for row in project.rows()] == ["solved"] * 2
-
-
-@pytest.mark.slow
-def test_pool_file_says_what_is_kept_and_the_command_line_overrides_it(project):
-    project.suite(TALK)
-    path = project.pytester.path / "pool.toml"
-    path.write_text(path.read_text().replace("schema = 1\n", 'schema = 1\npool.record = "none"\n'))
-    assert project.run("-n0").ret == 0
-    (value,) = [one for one in read_manifest(project.directory).effective if one.name == "record"]
-    assert (value.value, value.origin) == ("none", "pool.toml")
-    assert project.run("-n0", "--ultrapar-record=text").ret == 0
-    assert len(told(project)) == 8
-    path.write_text(path.read_text().replace('"none"', '"some"'))
-    refused = project.run("-n0")
-    assert refused.ret == 4
-    refused.stderr.fnmatch_lines(['*pool.record must be "full" or "text" or "none" (got "some")*'])
-
-
-@pytest.mark.slow
-def test_resume_with_another_setting_says_so_and_goes_on(project):
-    project.suite(TALK)
-    assert project.run("-n0", "--ultrapar-record=text", "--maxfail=1").ret == 0
-    resumed = project.run("-n0", "--ultrapar-resume=latest")
-    assert resumed.ret == 0
-    said_of_it = "*of conversations 'text' was kept so far; from now on it is 'full'*"
-    resumed.stdout.fnmatch_lines([said_of_it])
-    assert read_manifest(project.directory).record == "full"
-    assert len(told(project)) == 8
 
 
 FAILS = """
@@ -244,19 +214,6 @@ def test_image_is_kept_once_per_run_and_named_in_transcripts(project):
     compact(project.directory)
     first = json.loads(project.rows("transcripts")[0]["content"])
     assert first[0]["image_url"]["url"] == f"(parts/{part.name} cannot be read any more)"
-
-
-def test_run_that_is_moved_keeps_its_parts(project, tmp_path):
-    project.suite(IMAGE)
-    assert project.run("-n0").ret == 0
-    before = project.rows("transcripts")
-    moved = tmp_path / "moved"
-    shutil.copytree(project.directory, moved)
-    compact(moved)
-    assert [msgspec.json.encode(one) for one in exchanges(moved)] == [
-        msgspec.json.encode(one) for one in exchanges(project.directory)
-    ]
-    assert project.rows("transcripts") == before
 
 
 NATIVE = """

@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.regraded import take_episodes
 
@@ -25,7 +24,6 @@ def test_breaks(breaking): pass
 @pytest.mark.parametrize("prompt", ["say no"])
 def test_marked(answer): pass
 """
-OF_RUN = ("makespan_s", "throughput", "speedup")
 
 
 def write(project, rule, body=BODY):
@@ -86,26 +84,6 @@ def test_grades_that_an_edited_test_changes_are_exactly_those(project, workers, 
 
 
 @pytest.mark.slow
-def test_times_and_requests_are_said_to_be_the_other_run_s(project):
-    write(project, '!= "b"')
-    run = first_run(project)
-    done = regrade(project, run)
-    done.stdout.fnmatch_lines([f"*of run {run.name}*in flight at most*"])
-
-
-@pytest.mark.slow
-def test_compare_shows_which_grades_changed(project, capsys):
-    write(project, '!= "b"')
-    run = first_run(project)
-    write(project, '== "b"')
-    regrade(project, run)
-    assert cli.main(("compare", str(run), str(project.directory.resolve()))) == 0
-    said = capsys.readouterr().out
-    assert "3" in said
-    assert "changed" in said
-
-
-@pytest.mark.slow
 def test_seed_and_repetitions_are_those_of_the_run(project):
     write(project, '!= "b"')
     run = first_run(project, "--ultrapar-seed=7", "--ultrapar-repeats=2")
@@ -140,25 +118,6 @@ def test_value_that_no_longer_fits_is_an_error(project):
     suite.write_text(suite.read_text().replace("prompt) -> str", "prompt) -> int"))
     regrade(project, run)
     assert project.outcomes()["test_it[m-say a-r0]"] == "error"
-
-
-@pytest.mark.slow
-def test_run_is_graded_anew_from_one_that_was_graded_anew(project):
-    write(project, '!= "b"')
-    run = first_run(project)
-    regrade(project, run)
-    write(project, '== "b"')
-    regrade(project, "latest")
-    assert [row["outcome"] for row in project.rows()][:2] == ["unsolved", "solved"]
-    assert len(project.rows("attempts")) == 5
-
-
-@pytest.mark.slow
-def test_run_without_conversations_is_graded_anew(project):
-    write(project, '!= "b"')
-    run = first_run(project, "--ultrapar-record=none")
-    regrade(project, run)
-    assert [row["outcome"] for row in project.rows()][:2] == ["solved", "unsolved"]
 
 
 @pytest.mark.slow

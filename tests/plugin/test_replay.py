@@ -9,11 +9,8 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.store.manifest import read_manifest
-from tests.faults.byte_faults import completion
 from tests.plugin.conftest import CANARY
-from tests.raw_server import response
 
 BODY = """
 @prefetch
@@ -132,40 +129,6 @@ def test_changed_prompt_misses_in_its_cases_alone(project, gone):
     project.report.fnmatch_lines(["*6 answers replayed, 0 requests sent, 1 case missed one*"])
 
 
-JUDGED = """
-@prefetch
-async def judged(llm, prompt) -> str:
-    text = (await llm.chat([{"role": "user", "content": prompt}])).text
-    return (await llm.chat([{"role": "user", "content": "say JUDGE " + text}])).text
-
-@pytest.mark.parametrize("prompt", ["say a", "say b", "say c"])
-def test_it(judged, grade): grade(judged.endswith(("a", "b")))
-"""
-
-
-@pytest.mark.slow
-def test_new_prompt_of_a_judge_costs_the_judge_alone(project, workers):
-    project.suite(JUDGED)
-    run = first_run(project)
-    project.server.reset()
-    project.suite(JUDGED.replace("JUDGE", "strictly"))
-    done = replay(project, run, "--ultrapar-replay-misses=ask", workers=workers)
-    assert sorted(project.server.prompts) == [f"say strictly {one}" for one in "abc"]
-    done.stdout.fnmatch_lines(["*what it lacks is sent*", "*3 answers replayed, 3 requests sent*"])
-    rows = project.rows("attempts")
-    assert Counter(row["replayed"] for row in rows) == {"match": 3, None: 3}
-    assert [row["n_attempts"] for row in project.rows()] == [1, 1, 1]
-    assert sorted(row["outcome"] for row in project.rows()) == ["solved", "solved", "unsolved"]
-    summary = json.loads((project.directory / "summary.json").read_text())
-    assert sum(one["n"] for one in summary["audit"]) == 3
-    assert summary["statistics"]["makespan_s"] is None
-    # A replay that asked has all answers.
-    project.server.reset()
-    replay(project, "latest")
-    assert project.server.prompts == []
-    assert Counter(row["replayed"] for row in project.rows("attempts")) == {"match": 6}
-
-
 ROLES = """
 @prefetch
 async def judged(llm, prompt) -> str:
@@ -208,49 +171,6 @@ def test_what_had_no_answer_is_asked_and_nothing_else(project):
     project.server.reset()
     replay(project, run, "--ultrapar-replay-misses=ask", "--ultrapar-max-attempts=1")
     assert project.server.prompts == ["status 500 down"]
-
-
-REPEATED = """
-@prefetch
-async def thrice(llm) -> list:
-    said = [{"role": "user", "content": "number next"}]
-    return [(await llm.chat(said)).text for _ in range({n})]
-
-def test_it(thrice, grade):
-    print("GOT", thrice)
-    grade(len(set(thrice)) == {n})
-"""
-
-
-def numbered(project):
-    """A server that never gives the same answer twice."""
-    n = iter(range(100))
-
-    async def number(peer, _):
-        await peer.send(response(completion(f"number {next(n)}")))
-
-    project.server.faults["number"] = number
-
-
-@pytest.mark.slow
-def test_repeated_requests_get_each_answer_once_and_in_order(project):
-    project.suite(REPEATED.replace("{n}", "3"))
-    numbered(project)
-    run = first_run(project)
-    told = [row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"]
-    assert len(set(told)) == 3
-    project.server.reset()
-    replay(project, run)
-    now = [row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"]
-    assert now == told
-    assert [row["replayed"] for row in project.rows("attempts")] == [
-        "ambiguous", "ambiguous", "match",
-    ]  # fmt: skip
-    project.report.fnmatch_lines(["*3 answers replayed (2 of them ambiguous), 0 requests sent*"])
-    project.suite(REPEATED.replace("{n}", "4"))
-    replay(project, run)
-    assert [row["kind"] for row in project.rows()] == ["replay_miss"]
-    assert project.server.prompts == []
 
 
 SIMULATED = """
@@ -327,15 +247,6 @@ def test_what_makes_no_sense_is_refused(project, options, said):
     assert project.server.prompts == []
 
 
-@pytest.mark.slow
-def test_keys_are_named_where_something_may_be_sent(project):
-    project.suite(BODY)
-    run = first_run(project)
-    replay(project, run).stdout.no_fnmatch_line("ultrapar: p sends TEST_KEY_*")
-    asking = replay(project, run, "--ultrapar-replay-misses=ask")
-    asking.stdout.fnmatch_lines(["ultrapar: p sends TEST_KEY_*"])
-
-
 def test_misses_without_a_run_are_refused(project):
     project.suite(BODY)
     done = project.run("-n0", "--ultrapar-replay-misses=ask")
@@ -371,18 +282,6 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
 
 
 @pytest.mark.slow
-def test_case_that_the_run_does_not_have_is_a_miss(project):
-    project.suite(BODY)
-    run = first_run(project)
-    project.server.reset()
-    project.suite(BODY.replace('"say c"]', '"say c", "say new"]'))
-    done = replay(project, run)
-    assert graded(project)["test_it[m-say new-r0]"][:2] == ("error", "replay_miss")
-    done.stdout.fnmatch_lines(["*has no answer to this request: it has no such case*"])
-    assert project.server.prompts == []
-
-
-@pytest.mark.slow
 def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     project.suite(BODY.replace("grade(talk != ", "assert (talk != "))
     run = first_run(project)
@@ -395,27 +294,3 @@ def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     replay(project, run, f"--ultrapar-resume={stopped}")
     assert len(project.rows()) == 5
     assert project.server.prompts == []
-
-
-@pytest.mark.slow
-def test_compare_says_that_a_run_is_a_replay(project, capsys):
-    project.suite(BODY)
-    run = first_run(project)
-    replay(project, run)
-    capsys.readouterr()
-    assert cli.main(("compare", str(run), str(project.directory.resolve()))) == 0
-    assert f"is a replay of {run.name}, so its speed is unknown" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_replay_that_is_graded_anew_says_who_sent_its_requests(project):
-    project.suite(BODY)
-    run = first_run(project)
-    replay(project, run, "--ultrapar-replay-misses=ask", "--ultrapar-max-attempts=1")
-    replayed = project.directory.resolve()
-    n_sent = len(project.server.prompts)
-    project.run("-n0", f"--ultrapar-regrade={replayed}", "--ultrapar-coverage=0")
-    assert len(project.server.prompts) == n_sent
-    project.report.fnmatch_lines(
-        [f"replay of run {run.name}: 7 answers replayed, 1 request sent by run {replayed.name}"]
-    )

@@ -76,16 +76,6 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project, worker
 
 
 @pytest.mark.slow
-def test_random_failures_are_retried_within_the_budget(project, workers):
-    project.server.weather = lambda asked: refuse(500) if asked.number % 20 == 7 else None
-    project.suite(SAY.format(n=80))
-    result = project.run(workers)
-    assert result.ret == 0
-    assert kinds(project) == {("solved", None): 80}
-    assert 80 < len(project.server.prompts) <= 80 * 1.2 + 10
-
-
-@pytest.mark.slow
 def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(project, workers):
     project.server.weather = lambda _: refuse(503)
     project.suite(SAY.format(n=40))
@@ -122,24 +112,6 @@ def test_it(answer): pass
     assert len(project.server.prompts) == 135 + 45
 
 
-def test_retry_after_of_any_kind_costs_no_case(project):
-    values = ["0", "-5", "1e999", "nan", "soon", "Wed, 31 Dec 1969 00:00:00 GMT", "0.3", "0.2, 0.3"]
-    project.suite(
-        f"""
-@pytest.mark.parametrize("prompt", [f"wait {{value}} | fine" for value in {values}])
-def test_it(answer):
-    assert answer == "fine"
-"""
-    )
-    result = project.run("-n0")
-    assert result.ret == 0
-    assert Counter(project.server.prompts) == {f"wait {value} | fine": 2 for value in values}
-    refused = [row for row in project.rows("attempts") if row["status"] == 429]
-    assert {row["outcome"] for row in refused} == {"rate"}
-    asked = Counter(row["retry_after_s"] for row in refused)
-    assert asked == {None: 6, 0.3: 2}
-
-
 def test_pauses_of_lanes_are_kept_with_their_times(project):
     project.suite("""
 @pytest.mark.parametrize("prompt", ["wait 0.3 | fine"])
@@ -152,40 +124,6 @@ def test_it(answer): ...
     assert pause["cause"] == refused["outcome"] == "rate"
     assert refused["t_end_s"] <= pause["t_s"] < pause["t_end_s"] <= answered["t_send_s"]
     assert pause["t_end_s"] - pause["t_s"] >= 0.3
-
-
-@pytest.mark.parametrize("value", ["1000000000", "Fri, 31 Dec 9999 23:59:59 GMT"])
-def test_retry_after_beyond_all_patience_takes_the_lane_out_at_once(project, workers, value):
-    project.suite(
-        f"""
-@pytest.mark.parametrize("prompt", [f"wait {value} | {{n}}" for n in range(20)])
-def test_it(answer): pass
-"""
-    )
-    result = project.run(workers)
-    assert result.ret == 1
-    assert sum(kinds(project).values()) == 20
-    assert {outcome for outcome, _ in kinds(project)} == {"infra"}
-    assert len(project.server.prompts) <= 4
-    project.report.fnmatch_lines(["lane p/m/key0 was rate limited and asked for *, longer than*"])
-
-
-def test_long_retry_after_moves_requests_to_another_lane(project):
-    two_instances(project)
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", ["wait 500 | fine"] + [f"say {n}" for n in range(20)])
-def test_it(answer): pass
-"""
-    )
-    result = project.run("-n0")
-    assert result.ret == 0
-    assert kinds(project) == {("solved", None): 21}
-    assert len(project.server.prompts) == 22
-    lanes = {lane.lane: lane for lane in read_manifest(project.directory).lanes}
-    paused = [lane for lane in lanes.values() if lane.state == "paused"]
-    assert len(paused) == 1
-    assert "asked for 500 s" in paused[0].reason
 
 
 @pytest.mark.slow

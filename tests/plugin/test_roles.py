@@ -95,26 +95,6 @@ def test_it(first): pass
     assert Counter((row["turn"], row["role"]) for row in rows) == {(0, "judge"): 10, (1, ""): 10}
 
 
-def test_seats_of_both_models_are_used(project):
-    m = 'keys = ["key0"]\nper_lane = { workers = 3 }'
-    j = 'keys = ["key1"]\nper_lane = { workers = 2 }'
-    write(project, cases(24, "slow 0.05 {n}"), keys=("key0", "key1"), workers=9, m=m, j=j)
-    assert project.run("-n0").ret == 0
-    requests = project.server.log.requests
-    assert {(one.model, one.key) for one in requests} == {
-        ("m", f"{CANARY}-0"),
-        ("j", f"{CANARY}-1"),
-    }
-    assert project.server.work.most <= 5
-    rows = project.rows("attempts")
-    peaks = {
-        role: max(r["in_flight_at_send"] for r in rows if r["role"] == role)
-        for role in ("", "judge")
-    }
-    assert peaks[""] == 3
-    assert 1 <= peaks["judge"] <= 2
-
-
 def test_results_tell_subject_and_judge_apart(project):
     write(project, cases(3, "use 100 10 {n}"), workers=4)
     assert project.run("-n0").ret == 0
@@ -182,28 +162,6 @@ def test_case_whose_judge_fails_for_good_says_who_live_and_replayed(project, way
     assert {row["param.asked"]: "role judge: " in (row["error"] or "") for row in rows} == named
 
 
-def test_role_of_a_role_is_the_cases(project):
-    write(
-        project,
-        """
-@prefetch
-async def roles(llm) -> bool:
-    judge = llm.role("judge")
-    return judge.role("judge") is judge and llm.role("judge") is judge
-
-def test_it(roles): assert roles
-""",
-    )
-    assert project.run("-n0").ret == 0
-
-
-def test_header_counts_models_that_only_have_roles(project):
-    write(project, cases(1))
-    result = project.run_here("-n0")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["ultrapar: 1 model and 1 in roles only, 2 lanes, *"])
-
-
 LOST = """
 @prefetch
 async def lost(llm) -> str:
@@ -260,25 +218,6 @@ def pytest_ultrapar_assign(workers, lanes, cases, mode):
         assert by_model == {("m", f"{CANARY}-0"), ("j", f"{CANARY}-1")}
 
 
-def test_pool_with_a_role_of_no_model_sends_nothing(project):
-    write(project, cases(1))
-    path = project.pytester.path / "pool.toml"
-    path.write_text(path.read_text().replace('model = "j"', 'model = "judge"'))
-    result = project.run("-n0")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["*pool.toml: role.judge.model must name a model of the pool*"])
-    assert project.server.prompts == []
-    assert not project.directory.exists()
-
-
-def test_model_of_a_role_is_none_to_select(project):
-    write(project, cases(1))
-    result = project.run("-n0", "--ultrapar-model", "j")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["*--ultrapar-model 'j' matches no model of *; it has m"])
-    assert project.server.prompts == []
-
-
 @pytest.mark.slow
 def test_plan_counts_what_cases_ask_of_roles(project):
     j = "latency_hint_s = 0.2"
@@ -298,30 +237,6 @@ def test_plan_counts_what_cases_ask_of_roles(project):
     plan.no_fnmatch_line("*is assumed of each case*")
     plan.fnmatch_lines(["*4 cases from the same case in an earlier run*", "j (judge) * 4 * 4 *"])
     assert seen(project) == {"m": 4, "j": 4}
-
-
-@pytest.mark.slow
-def test_plan_from_a_run_whose_pool_had_no_such_role_supposes_one_request(project):
-    suite = """
-@prefetch
-async def alone(llm, prompt) -> str:
-    return (await llm.chat([{"role": "user", "content": prompt}])).text
-
-@pytest.mark.parametrize("prompt", ["say 1", "say 2"])
-def test_it(alone): pass
-"""
-    write(project, suite)
-    path = project.pytester.path / "pool.toml"
-    with_role = path.read_text()
-    path.write_text(with_role.replace('[role.judge]\nmodel = "j"', "").replace('"j"', '"k"'))
-    assert project.run("-n0", "--ultrapar-model", "m").ret == 0
-    path.write_text(with_role)
-    project.run("-n0", "--ultrapar-plan").stdout.fnmatch_lines(
-        ["*2 cases from the same case*", "*one request to role judge (j) is assumed*"]
-    )
-    assert project.run("-n0").ret == 0
-    plan = project.run("-n0", "--ultrapar-plan").stdout
-    plan.no_fnmatch_line("*judge*")
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ import pytest
 
 from tests.light import PYTEST
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 PLACE_AND_TIME = {
     "run_id", "mode", "queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s",
@@ -72,7 +74,6 @@ def tables(folder: Path, suite: str, pool: str, *args: str) -> tuple[str, str, s
     return json.dumps(kept), json.dumps(said), done.stdout
 
 
-@pytest.mark.slow
 def test_tables_are_the_same_for_any_number_of_workers(tmp_path):
     tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())
     tmp_path.joinpath("test_suite.py").write_text(SUITE)
@@ -86,7 +87,6 @@ def test_tables_are_the_same_for_any_number_of_workers(tmp_path):
     assert len(json.loads(runs[0][0])) == 18
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["serial", "rotate"])
 def test_modes_give_the_same_answers_one_at_a_time(tmp_path, mode):
     tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())

@@ -90,28 +90,6 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     ] == [{"name": "baseline", "value": SAMPLE, "origin": "command line --ultrapar-baseline"}]
 
 
-@pytest.mark.slow
-def test_groups_of_a_policy_wait_for_the_sample(simulated, workers):
-    simulated.pytester.makeconftest(
-        """
-from pytest_ultrapar import Assignment, Group
-
-def pytest_ultrapar_assign(cases):
-    ids = tuple(case.case_id for case in cases)
-    return Assignment(groups=(
-        Group("late", ids[:15], after=("early",)), Group("early", ids[15:30], start_after_s=0.01)
-    ))
-"""
-    )
-    assert simulated.run(workers, f"--ultrapar-baseline={SAMPLE}").ret == 0
-    sample = assert_sample_ran_first_and_alone(simulated)
-    number = {row["case_id"]: int(row["param.prompt"].split()[1]) for row in simulated.rows()}
-    times = {number[row["case_id"]]: row for row in simulated.rows("attempts")}
-    drawn = {number[case_id] for case_id in sample}
-    last = max(row["t_end_s"] for n, row in times.items() if n in range(15, 30) and n not in drawn)
-    assert all(row["t_send_s"] >= last for n, row in times.items() if n < 15 and n not in drawn)
-
-
 def test_skipped_and_failed_cases_of_the_sample_break_nothing(project, workers):
     project.suite(
         """
@@ -151,27 +129,6 @@ def test_gate_on_a_small_sample_fails_what_is_far_off_or_says_why_not(simulated,
     result.stdout.fnmatch_lines([f"*{says}*"])
     result.stdout.no_fnmatch_line("*the interval holds the bound*")
     assert result.ret == (1 if n == 5 else 0)
-
-
-def test_sample_of_which_nothing_was_completed_leaves_the_estimate(project):
-    # Only the first request of all is answered with an error.
-    project.suite(
-        """
-@pytest.mark.parametrize("number", range(8))
-@pytest.mark.parametrize("prompt", ["once 500 well"])
-def test_it(answer, number): pass
-"""
-    )
-    options = ("--ultrapar-baseline=1", "--ultrapar-coverage=0", "--ultrapar-max-attempts=1")
-    result = project.run("-n0", *options)
-    assert result.ret == 0, result.stdout.str()
-    assert "serial sample: " not in project.report.str()
-    project.report.fnmatch_lines(
-        ["*(estimated from their own service times, usually too high; *): speed-up *"]
-    )
-    ultra, serial, *_ = read_json(project, "benchmark.json")["benchmarks"]
-    assert ultra["extra_info"]["basis"] == serial["extra_info"]["basis"] == "estimated"
-    assert ultra["extra_info"]["n"] == serial["extra_info"]["n"] == 7
 
 
 @pytest.mark.slow
@@ -241,15 +198,6 @@ def test_serial_sample_that_makes_no_sense_is_refused_before_any_request(project
     assert result.ret == 4, said
     assert message in said
     assert "Traceback" not in said
-    assert project.server.prompts == []
-
-
-@pytest.mark.slow
-def test_serial_sample_larger_than_the_suite_is_refused_with_workers(project):
-    project.suite(CASES)
-    result = project.run("-n2", "--ultrapar-baseline=99")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["*--ultrapar-baseline 99: the suite has 40 cases here*"])
     assert project.server.prompts == []
 
 

@@ -167,19 +167,6 @@ def test_results_of_shards_are_all_cases_once(project, workers):
 
 
 @pytest.mark.slow
-def test_first_values_are_those_of_all_shards(project):
-    project.suite(
-        'pytestmark = pytest.mark.ultrapar(repeats_over="word")\n'
-        '@pytest.mark.parametrize("prompt", ["a", "b"])\n'
-        '@pytest.mark.parametrize("word", list("pqrstuvwxyz"))\n'
-        "def test_it(answer, word, prompt): pass"
-    )
-    repeats = "--ultrapar-repeats=1x3"
-    shards = [_collected(project, repeats, f"--ultrapar-shard={k}/4") for k in range(1, 5)]
-    assert sorted(name for own in shards for name in own) == sorted(_collected(project, repeats))
-
-
-@pytest.mark.slow
 def test_shard_without_any_case_ends_as_a_selection_of_nothing(project):
     project.suite('@pytest.mark.parametrize("prompt", ["a"])\ndef test_it(answer, prompt): pass')
     codes = {project.run_here("-n0", f"--ultrapar-shard={k}/4").ret for k in range(1, 5)}
@@ -261,24 +248,6 @@ def test_shard_is_resumed_as_itself_only(project, server):
     assert whole.ret == 4
     assert "shard 1/2 and would be all shards in one now" in whole.stderr.str()
     assert project.run_here("-n0", "--ultrapar-shard=1/2", "--ultrapar-resume=latest").ret == 0
-    assert not server.requests
-
-
-@pytest.mark.slow
-def test_shard_is_graded_again_and_replayed_as_itself(project, server):
-    project.suite(ONE)
-    assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
-    run, ids = project.directory.resolve(), {row["case_id"] for row in project.rows()}
-    server.reset()
-    for option in (f"--ultrapar-regrade={run}", f"--ultrapar-replay={run}"):
-        result = project.run_here("-n0", option)
-        assert result.ret == 0
-        result.stdout.fnmatch_lines(["ultrapar: shard 1/2: its own cases only, *"])
-        assert {row["case_id"] for row in project.rows()} == ids
-        assert _manifest(project.directory)["shard"] == "1/2"
-        other = project.run_here("-n0", option, "--ultrapar-shard=2/2")
-        assert other.ret == 4
-        assert f"run {run.name} is shard 1/2, and command line" in other.stderr.str()
     assert not server.requests
 
 
@@ -416,17 +385,6 @@ def test_four_shards_at_once_keep_the_undivided_limits(shards, workers):
     assert len({row["case_id"] for row in rows}) == len(rows) == N_CASES
     seats = [_manifest(shards.out(name))["pool_limits"][0]["workers"] for name in names]
     assert seats == [2, 1, 1, 1]
-
-
-@pytest.mark.slow
-def test_shards_of_one_host_count_a_day_together_and_each_its_own(shards):
-    """Forty a day: ten for each shard of four, and what is sent first leaves less for nobody."""
-    for k in range(1, 5):
-        out, _ = shards.start(f"{k}/4", "-n0", day=", rpd = 40").communicate(timeout=300)
-        rows = Counter(row["outcome"] for row in _rows(shards.out(f"{k}/4")))
-        assert rows["infra"] == rows.total() - 10, out
-    log = shards.stop()
-    assert len(log.requests) == 40
 
 
 @pytest.mark.slow

@@ -72,13 +72,6 @@ def test_cells_that_are_shared_are_listed_as_deselected(two):
 
 
 @pytest.mark.slow
-def test_suite_on_its_own_asks_everything(two):
-    result = two.run("-n0", "second")
-    assert result.ret == 0
-    assert asked(two) == {"say 0.8 x": 1, "say 0.9 x": 1, "say 0.7 x": 1}
-
-
-@pytest.mark.slow
 def test_cells_left_out_of_the_other_suite_are_not_shared(two):
     result = two.run("-n0", "-k", "second or r1", "--ultrapar-repeats=2")
     assert result.ret == 0
@@ -99,15 +92,6 @@ def test_cells_of_an_earlier_run_are_reused(two, workers):
     manifest = json.loads((two.directory / "manifest.json").read_text())
     assert manifest["reused"] == earlier
     assert read_shared(two.directory) == [Shared("second", (), (answered["case_id"],))]
-
-
-@pytest.mark.slow
-def test_what_this_run_asks_is_shared_before_what_the_reused_run_has(two, workers):
-    assert two.run("-n0", "first").ret == 0
-    result = two.run(workers, "first", "second", "--ultrapar-reuse=latest")
-    assert result.ret == 0
-    (first,) = (row for row in two.rows() if row["suite"] == "first")
-    assert read_shared(two.directory) == [Shared("second", (first["case_id"],), ())]
 
 
 @pytest.mark.slow
@@ -134,14 +118,6 @@ def test_cells_that_were_not_graded_are_not_reused(two):
     assert asked(two)["say 0.8 x"] == 1
 
 
-@pytest.mark.slow
-def test_json_results_are_reused(two):
-    assert two.run("-n0", "first", "--ultrapar-storage=json").ret == 0
-    two.server.reset()
-    assert two.run("-n0", "second", "--ultrapar-reuse=latest").ret == 0
-    assert "say 0.8 x" not in asked(two)
-
-
 REFUSED = {
     "other seed": (["--ultrapar-seed=7"], "its run seed was 0, this one's is 7"),
     "no such run": (["--ultrapar-reuse=nowhere"], "no run found at nowhere"),
@@ -164,12 +140,3 @@ def test_run_that_asked_something_else_is_refused(two, workers, name):
     assert message in result.stderr.str()
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
     assert two.server.prompts == []
-
-
-@pytest.mark.slow
-def test_run_that_has_not_ended_is_refused(two):
-    assert two.run("-n0", "first").ret == 0
-    two.directory.joinpath("results.parquet").unlink()
-    result = two.run("-n0", "second", "--ultrapar-reuse=latest")
-    assert result.ret == 4
-    assert "has no results: the run has not ended" in result.stderr.str()

@@ -148,45 +148,6 @@ def test_requests_of_an_earlier_session_are_not_told_again(project, collector, a
 
 
 @pytest.mark.slow
-def test_requests_after_a_resume_stand_at_the_time_when_they_were_sent(project, collector):
-    project.suite(SUITE)
-    project.run_apart("-n0", "--ultrapar-otel", "-k", "yes")
-    before = len(collector.spans)
-    begun_ns = time.time_ns()
-    project.run_apart("-n0", "--ultrapar-otel")
-    requests = [span for span in collector.spans[before:] if span.name == "chat m"]
-    assert requests
-    cases = {span.span_id: span for span in collector.spans}
-    for span in requests:
-        case = cases[span.parent_span_id]
-        assert begun_ns < case.start_time_unix_nano <= span.start_time_unix_nano
-        assert span.start_time_unix_nano < span.end_time_unix_nano <= case.end_time_unix_nano
-        assert case.end_time_unix_nano <= time.time_ns()
-
-
-@pytest.mark.slow
-def test_case_ends_after_its_requests_though_the_clock_was_set_back(project, collector):
-    project.pytester.makeconftest("""
-import time
-
-import opentelemetry.sdk.trace  # keeps the clock that it finds
-
-now_ns = time.time_ns
-time.time_ns = lambda: now_ns() + 60_000_000_000
-
-def pytest_ultrapar_attempt(record):
-    time.time_ns = now_ns
-""")
-    project.suite(SUITE)
-    project.run_apart("-n0", "--ultrapar-otel", "-k", "yes")
-    cases = {span.span_id: span for span in collector.spans}
-    (request,) = [span for span in collector.spans if span.name == "chat m"]
-    case = cases[request.parent_span_id]
-    assert case.start_time_unix_nano <= request.start_time_unix_nano
-    assert request.end_time_unix_nano <= case.end_time_unix_nano
-
-
-@pytest.mark.slow
 def test_providers_of_the_user_still_work_after_a_run(project, collector):
     project.pytester.makeconftest("""
 import atexit
@@ -243,26 +204,6 @@ def test_what_cannot_be_sent_is_said_before_the_run(project, monkeypatch, variab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "max_queue_size must be a positive integer."),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "-1", "interval value -1.0 is invalid *"),
-        ("OTEL_PROPAGATORS", "zzz", "Propagator zzz not found. *"),
-        ("OTEL_PYTHON_TRACER_PROVIDER", "zzz", "StopIteration"),
-    ],
-)
-def test_settings_that_opentelemetry_refuses_are_named(project, monkeypatch, variable, value, said):
-    monkeypatch.setenv(variable, value)
-    project.suite(SUITE)
-    result = project.run_apart("-n0", "--ultrapar-otel")
-    assert result.ret == 4
-    refused = f"ERROR: OpenTelemetry refuses its settings: {said}"
-    result.stderr.fnmatch_lines([f"{refused} (variables that are set: *{variable}*)"])
-    assert project.server.prompts == []
-
-
-@pytest.mark.slow
 def test_keys_in_what_the_environment_adds_are_not_sent(project, collector, monkeypatch):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
@@ -296,15 +237,6 @@ def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
     result.stderr.fnmatch_lines(
         ["ultrapar: the last spans of * were not taken within 5 s: does the collector answer?"]
     )
-
-
-@pytest.mark.slow
-def test_variable_that_is_empty_is_as_good_as_unset(project, collector, monkeypatch):
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "")
-    project.suite(SUITE)
-    project.run_apart("-n0", "--ultrapar-otel", "-k", "yes")
-    assert {span.name for span in collector.spans} == {"case m", "chat m"}
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 
 
@@ -23,13 +25,11 @@ def mypy(cache: Path, *files: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 def test_users_code_is_clean_under_strict(tmp_path):
     done = mypy(tmp_path, HERE / "user_suite.py", HERE / "user_conftest.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.slow
 def test_mistakes_in_users_code_are_found(tmp_path):
     suite = (HERE / "user_suite.py").read_text(encoding="utf-8")
     for right, wrong in (

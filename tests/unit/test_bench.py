@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,8 +11,6 @@ import pytest
 from pytest_ultrapar.bench.benching import finish, read_ended
 from pytest_ultrapar.bench.merged import merged_benchmark
 from pytest_ultrapar.bench.report import report_lines
-from pytest_ultrapar.errors import ConfigError
-from tests.unit.benchmark_readers import read_as_bencher, read_as_github_action
 from tests.unit.two_runs import N_CASES, run_of, serial_run, ultra_run
 
 
@@ -84,45 +77,6 @@ def test_without_a_serial_run_rotate_is_what_is_compared_with(tmp_path):
     assert "estimated" not in text
 
 
-def test_report_says_that_an_estimate_is_usually_too_high(tmp_path):
-    text = "\n".join(report_lines([ultra_run(tmp_path / "ultra")], width=140))
-    assert "estimated from each run's own service times, usually too high" in text
-
-
-def test_what_binds_one_case_at_a_time_is_that(tmp_path):
-    runs = [serial_run(tmp_path / "serial"), rotate_run(tmp_path / "rotate")]
-    text = "\n".join(report_lines(runs, width=140))
-    assert "\nserial, rotate: bound by one case at a time\n" in text
-    assert "longest episode" not in text
-
-
-@pytest.mark.slow
-def test_compare_has_a_group_for_each_suite_and_model(tmp_path):
-    fields = {"suites": ("phase51", "phase53")}
-    runs = [serial_run(tmp_path / "serial", **fields), ultra_run(tmp_path / "ultra", **fields)]
-    (tmp_path / "bench.json").write_bytes(msgspec.json.encode(merged_benchmark(runs)))
-    said = subprocess.run(
-        [
-            Path(sys.executable).with_name("pytest-benchmark"),
-            "compare",
-            "bench.json",
-            "--columns=mean",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for suite in fields["suites"]:
-        for part in ("", "-m1", "-m2"):
-            (shown,) = re.findall(
-                rf"^{suite}\[serial{part}\] .* \(([0-9.]+)\)\s*$", said, re.MULTILINE
-            )
-            extra = entries_of(runs)[f"{suite}[ultra{part}]"]["extra_info"]
-            assert float(shown) == pytest.approx(extra["speedup"], rel=0.02)
-
-
 def test_cases_that_one_run_did_not_complete_count_in_its_rate_alone(tmp_path):
     spans = [(float(n // 4), n // 4 + 1.0) if n else None for n in range(N_CASES)]
     runs = [serial_run(tmp_path / "serial"), run_of(tmp_path / "ultra", "ultra", spans)]
@@ -171,14 +125,6 @@ def test_report_shows_bound_and_efficiency_once_they_are_known(tmp_path):
     text = "\n".join(report_lines([dataclasses.replace(run, summary=known)], width=140))
     assert "1.50 s      75.0 %" in text
     assert "\nultra: bound by azure/key0 (qps)\nultra: slow" in text
-
-
-def test_differing_answers_are_counted_and_named(tmp_path):
-    serial = serial_run(tmp_path / "serial", outcomes={0: "unsolved", 5: "partial"})
-    ultra = ultra_run(tmp_path / "ultra", outcomes={5: "partial", 6: "unsolved", 7: "infra"})
-    text = "\n".join(report_lines([ultra, serial], width=140))
-    assert "answers: ultra and serial: not decided: 2 of 7 cases have other grades" in text
-    assert "\n  s/phase53/test_x.py::test[0], s/phase53/test_x.py::test[6]" in text
 
 
 def test_runs_without_a_graded_case_in_common_say_so(tmp_path):
@@ -233,55 +179,3 @@ def test_no_completed_case_in_any_mode_is_said_and_is_bad_input(tmp_path, capsys
     assert code == 4
     assert "no case was completed in any finished mode" in capsys.readouterr().out
     assert not (tmp_path / "benchmark.json").exists()
-
-
-def test_runs_of_other_cases_are_not_compared(tmp_path):
-    serial_run(tmp_path / "serial")
-    run_of(tmp_path / "ultra", "ultra", [(0.0, 1.0)] * 3)
-    with pytest.raises(ConfigError, match=r"serial ran 8 cases and ultra ran others \(3\)"):
-        finish(tmp_path, [end(tmp_path, "serial"), end(tmp_path, "ultra")], [])
-
-
-NUMBERS = ("min", "max", "mean", "stddev", "median", "iqr", "q1", "q3", "ops", "total")
-
-
-def test_merged_file_has_what_readers_of_pytest_benchmarks_files_read(tmp_path):
-    runs = [serial_run(tmp_path / "serial"), ultra_run(tmp_path / "ultra")]
-    text = msgspec.json.encode(merged_benchmark(runs)).decode()
-    found = json.loads(text)
-    names = [entry["fullname"] for entry in found["benchmarks"]]
-    assert list(read_as_github_action(text)) == list(read_as_bencher(text)) == names
-    assert isinstance(found["datetime"], str)
-    assert isinstance(found["version"], str)
-    for entry in found["benchmarks"]:
-        stats = entry["stats"]
-        assert all(isinstance(stats[name], float) and stats[name] >= 0 for name in NUMBERS)
-        assert isinstance(stats["rounds"], int)
-        assert stats["ops"] == pytest.approx(1 / stats["mean"])
-        n = entry["extra_info"]["n"] if entry["group"] == "case latency" else 1
-        assert len(stats["data"]) == stats["rounds"] == n
-
-
-@pytest.mark.slow
-def test_pytest_benchmark_compares_two_merged_files(tmp_path):
-    for name in ("one", "two"):
-        runs = [serial_run(tmp_path / name / "serial"), ultra_run(tmp_path / name / "ultra")]
-        (tmp_path / f"{name}.json").write_bytes(msgspec.json.encode(merged_benchmark(runs)))
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("pytest-benchmark"),
-            "compare",
-            "one.json",
-            "two.json",
-            "--columns=mean,ops,rounds",
-            "--group-by=fullname",
-            "--sort=mean",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count("phase53[ultra] (") == 2
-    assert done.stdout.count("phase53[serial] (") == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes, pytest_arguments
+from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.errors import ConfigError
 
 
@@ -33,51 +33,23 @@ def test_other_modes_are_refused(text, message):
     ("passed_on", "message"),
     [
         ([], "name the suite before pytest's options"),
-        (["-n", "2", "suite"], "found '-n' first"),
         (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*--modes names"),
         (["suite", "--ultrapar-out", "x"], "--out DIR names the directory"),
         (["suite", "--ultrapar-resume=latest"], "every mode is a run of its own"),
-        (["suite", "--ultrapar-baseline=3"], "bench runs all cases serially where serial is"),
         (["suite", "--ultrapar-pool=x"], "--pool names it"),
         (["suite", "--lf"], "all modes must run the same cases"),
-        (["suite", "--sw-skip"], "all modes must run the same cases"),
         *(
             (["suite", f"--{name}"], "it runs nothing")
             for name in ("co", "collectonly", "fixtures")
         ),
         *((["suite", f"--{name}"], "it runs nothing") for name in ("funcargs", "help", "version")),
-        (["suite", "--setup-only"], "it runs nothing"),
         (["suite", "--junitxml=x"], "each mode would write over the file of the one before"),
         (["suite", "--ultrapar-gate", "speedup>=3"], "a gate judges one run: use ultrapar gate"),
-        (["suite", "--ultrapar-gate-baseline=latest"], "a gate judges one run"),
     ],
 )
 def test_what_contradicts_is_refused(passed_on, message):
     with pytest.raises(ConfigError, match=message):
         check_passed_on(passed_on, has_pool=True)
-
-
-def test_other_options_are_passed_on_in_their_order():
-    passed_on = ["a", "b", "-n", "2", "-k", "x and y", "--ultrapar-repeats", "3"]
-    check_passed_on(passed_on, has_pool=True)
-    assert pytest_arguments(passed_on, mode="rotate", pool="p.toml") == [
-        *passed_on,
-        "--ultrapar-pool=p.toml",
-        "--ultrapar-mode=rotate",
-    ]
-    assert pytest_arguments(["a"], mode="ultra", pool=None) == ["a", "--ultrapar-mode=ultra"]
-    check_passed_on(["a", "--ultrapar-pool=x"], has_pool=False)
-
-
-@pytest.mark.parametrize("policy", [["--ultrapar-policy", "exclusive"], ["--ultrapar-policy=even"]])
-def test_policy_is_passed_on_where_it_has_a_say(policy):
-    passed_on = ["a", *policy, "-x"]
-    assert policy[0] in pytest_arguments(passed_on, mode="ultra", pool=None)
-    assert pytest_arguments(passed_on, mode="serial", pool=None) == [
-        "a",
-        "-x",
-        "--ultrapar-mode=serial",
-    ]
 
 
 def test_command_line_mixes_own_and_passed_on_options(monkeypatch):
@@ -115,10 +87,3 @@ def test_bad_input_ends_with_4_and_one_line(line, message, capsys):
     said = capsys.readouterr()
     assert (code, said.out) == (4, "")
     assert message in said.err
-
-
-def test_directory_that_is_not_empty_is_refused(tmp_path, capsys):
-    (tmp_path / "own").write_text("mine")
-    assert cli.main(["bench", "a", "--out", str(tmp_path)]) == 4
-    assert f"--out: {tmp_path} is not empty" in capsys.readouterr().err
-    assert [one.name for one in tmp_path.iterdir()] == ["own"]

@@ -111,45 +111,6 @@ def test_pytest_benchmark_compare_shows_the_speedups_of_the_file(tmp_path):
         assert (rows[name]["iqr"], rows[name]["rounds"]) == ("0.0", "1")
 
 
-def test_narrower_selection_has_the_same_series(tmp_path):
-    both = ("phase51", "phase53")
-    wide = series(bench_of(tmp_path / "wide", suites=both))
-    narrow = series(
-        [
-            run_of(tmp_path / "one" / "serial", "serial", one_by_one(N // 2), suites=both[1:]),
-            run_of(tmp_path / "one" / "rotate", "rotate", one_by_one(N // 2), suites=both[1:]),
-            run_of(tmp_path / "one" / "ultra", "ultra", on_seats(N // 2), suites=both[1:]),
-        ]
-    )
-    assert set(narrow) == {name for name in wide if name.startswith("phase53")}
-    assert {name.partition("[")[0] for name in wide} == {
-        f"{suite}{part}" for suite in both for part in ("", "/latency")
-    }
-    for name in ("phase53[serial]", "phase53[serial-m1]", "phase53[rotate-m2]"):
-        means = [found[name]["stats"]["mean"] for found in (wide, narrow)]
-        assert means[0] == pytest.approx(means[1], rel=0.05), name
-
-
-def test_suites_that_share_the_seats_have_their_shares_of_the_makespan(tmp_path):
-    """A suite beside another one is not twice as slow as alone: half of the time is the other's."""
-    # Every case takes a second on four seats of one model, whatever else is under way.
-    spans = [(float(n // SEATS), n // SEATS + 1.0) for n in range(N)]
-    wide = run_of(tmp_path / "wide", "ultra", spans, models=("m1",), suites=("phase51", "phase53"))
-    alone = run_of(
-        tmp_path / "alone", "ultra", spans[: N // 2], models=("m1",), suites=("phase53",)
-    )
-    for name in ("phase53[ultra]", "phase53[ultra-m1]"):
-        assert [series([run])[name]["stats"]["mean"] for run in (wide, alone)] == [0.25, 0.25]
-        assert series([wide])[name]["extra_info"]["speedup"] == pytest.approx(4.0)
-
-
-def test_models_that_run_beside_each_other_keep_their_own_makespans(tmp_path):
-    entries = series(bench_of(tmp_path))
-    for model in ("m1", "m2"):
-        extra = entries[f"phase53[ultra-{model}]"]["extra_info"]
-        assert extra["makespan_s"] == pytest.approx(max(end_s for _, end_s in on_seats()), abs=1)
-
-
 def test_run_without_a_serial_one_has_a_serial_series_for_each_model(tmp_path):
     entries = series([run_of(tmp_path / "ultra", "ultra", on_seats())])
     for part in ("", "-m1", "-m2"):
@@ -157,14 +118,3 @@ def test_run_without_a_serial_one_has_a_serial_series_for_each_model(tmp_path):
         ratio = serial["stats"]["median"] / ultra["stats"]["median"]
         assert ratio == pytest.approx(ultra["extra_info"]["speedup"])
         assert serial["extra_info"]["basis"] == "estimated"
-
-
-def test_figures_of_the_whole_run_are_no_series(tmp_path):
-    runs = bench_of(tmp_path, suites=("phase51", "phase53"))
-    found = merged_benchmark(runs)["ultrapar"]["runs"]
-    assert [one["mode"] for one in found] == ["serial", "rotate", "ultra"]
-    (whole,) = [one for one in found[2]["parts"] if (one["suite"], one["model"]) == (None, None)]
-    assert whole["basis"] == "full"
-    assert whole["speedup"] == pytest.approx(37.75 / max(end_s for _, end_s in on_seats()))
-    assert found[2]["bound_s"] == runs[2].summary.bound_s
-    assert found[2]["run_id"] == runs[2].manifest.run_id

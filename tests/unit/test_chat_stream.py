@@ -1,11 +1,8 @@
 """A streamed answer becomes the reply that it would be whole."""
 
-import itertools
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import ChatStream, decode_response
@@ -58,28 +55,10 @@ def test_text_and_usage_are_put_together():
     assert reply == Reply("Hello", None, (), "stop", 7, 3, LANE, 1.5)
 
 
-@pytest.mark.parametrize("usage", [[], "many", float("nan"), {"prompt_tokens": float("nan")}])
-def test_usage_that_is_none_leaves_the_streamed_answer(usage):
-    reply = result(
-        chunk({"content": "a"}, usage=usage),
-        chunk({"content": "b"}, finish="stop"),
-        event({"choices": [], "usage": usage}),
-        DONE,
-    )
-    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("ab", None, None)
-
-
 def test_usage_of_every_piece_counts_once_by_the_last():
     usage = {"prompt_tokens": 7, "completion_tokens": 1}
     reply = result(chunk({"content": "a"}, usage=usage), chunk({}, finish="stop"), USAGE, DONE)
     assert (reply.tokens_in, reply.tokens_out) == (7, 3)
-
-
-@pytest.mark.parametrize("figure", [b"1e19", b"1e30", b"1e400", b"-1", b"null", b'"7"'])
-def test_odd_count_is_not_known_and_spoils_no_stream(figure):
-    odd = USAGE.replace(b"7", figure)
-    reply = result(chunk({"content": "a"}), odd, chunk({"content": "b"}, finish="stop"), odd, DONE)
-    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("ab", None, 3)
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
@@ -173,13 +152,9 @@ def test_first_token_is_the_first_that_says_something():
     "pieces",
     [
         [chunk({"content": "Hel"})],
-        [chunk({"content": "Hel"}), b'data: {"choices": [{"delta": {"con'],
         [DONE],
         [USAGE, DONE],
-        [],
-        [b"<html>busy</html>"],
     ],
-    ids=["no end", "cut in a piece", "only the end", "only usage", "nothing", "no events"],
 )
 def test_stream_that_ends_before_its_end_is_malformed(pieces):
     assert failure(*pieces).outcome == "malformed"
@@ -203,18 +178,11 @@ def test_nothing_after_the_end_counts():
         ({"message": "slow down", "type": "tokens", "code": "rate_limit_exceeded"}, "rate"),
         ({"message": "no money", "code": "insufficient_quota"}, "quota"),
         ({"message": "engine died", "type": "InternalServerError", "code": 500}, "overload"),
-        ({"message": "timeout", "type": "GatewayTimeout", "code": 504}, "overload"),
         ({"message": "boom", "type": "server_error", "param": None, "code": None}, "overload"),
         ({"message": "maximum context length is 8192 tokens", "code": 400}, "refused"),
-        ({"message": "filtered", "code": "content_filter", "status": 400}, "refused"),
         ({"message": "bad", "type": "BadRequestError", "code": 400}, "bad_request"),
-        ({"message": "key", "code": "invalid_api_key"}, "auth"),
         ({"message": "late", "code": "429"}, "rate"),
         ({"message": "odd", "code": 99999999999999999999}, "overload"),
-        ({"message": "odd", "code": 1.5}, "overload"),
-        ({"code": "200"}, "overload"),
-        ({}, "overload"),
-        ("boom", "overload"),
         ([1], "overload"),
     ],
 )
@@ -235,35 +203,11 @@ def test_error_in_vllms_older_shape_is_one():
 @pytest.mark.parametrize(
     "bad",
     [
-        b"data: {not json}\n\n",
-        b"data: " + b'{"x":' * 100_000 + b"\n\n",
         b'data: {"choices": "many"}\n\n',
-        b"".join(chunk({"tool_calls": [{"index": n}]}) for n in range(1001)),
     ],
-    ids=["no json", "too deep", "wrong type", "too many calls"],
 )
 def test_piece_that_cannot_be_read_ends_the_stream(bad):
     chat = ChatStream()
     chat.feed(chunk({"content": "a"}) + bad, 0.0)
     assert chat.done
     assert chat.reply(LANE, 0.0).outcome == "malformed"
-
-
-def test_text_that_no_file_can_hold_is_kept_with_escapes():
-    text = b'{"choices":[{"delta":{"content":"a\\ud800b\xffc"}}]}'
-    reply = result(b"data: " + text + b"\n\n", DONE)
-    assert reply.text == "a\\ud800b\\xffc"
-
-
-@given(text=st.text(), cuts=st.lists(st.integers(0, 400)))
-def test_any_text_comes_through_however_the_bytes_are_cut(text, cuts):
-    body = b"".join(chunk({"content": piece}) for piece in (text[:3], text[3:]))
-    body += chunk({}, finish="stop") + DONE
-    ends = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
-    assert result(*(body[a:b] for a, b in itertools.pairwise(ends))).text == text
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_have_a_result(content):
-    assert isinstance(result(content, DONE), Failure | Reply)
-    assert isinstance(result(b"data: " + content), Failure | Reply)

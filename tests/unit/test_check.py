@@ -113,11 +113,6 @@ def test_lane_that_answers_is_ok(load, said):
             "key lab/key0 (environment LAB_KEY_0) was refused (401): Incorrect API key provided",
         ),
         (
-            answered(403, '{"message": "not for you"}'),
-            "failed",
-            "key lab/key0 (environment LAB_KEY_0) may not use a (403): not for you",
-        ),
-        (
             answered(404, '{"error": {"message": "you do not have access to a"}}'),
             "failed",
             "key lab/key0 (environment LAB_KEY_0) may not use a (404): you do not have access to a",
@@ -129,33 +124,20 @@ def test_lane_that_answers_is_ok(load, said):
             "a web page",
         ),
         (
-            answered(402, "{}"),
-            "failed",
-            "key lab/key0 (environment LAB_KEY_0) has no quota left (402): {}",
-        ),
-        (
             answered(429, '{"error": {"message": "slow down"}}', [("retry-after", "20")]),
             "limited",
             "the rate limit is reached (429): slow down (come back in 20 s)",
-        ),
-        (
-            answered(503, "busy", [("retry-after", "20")]),
-            "limited",
-            "the server is overloaded (503): busy (come back in 20 s)",
         ),
         (
             answered(429, "no", [("retry-after", "86400")]),
             "limited",
             "the rate limit is reached (429): no (come back in 24 h 00 min)",
         ),
-        (answered(529, "busy"), "limited", "the server is overloaded (529): busy"),
-        (answered(503, "busy"), "unsure", "the server is overloaded (503): busy"),
         (
             answered(502, "<html><title>502 Bad\nGateway</title>"),
             "unsure",
             'the server failed (502): a page titled "502 Bad Gateway"',
         ),
-        (answered(408, ""), "unsure", "the server gave up waiting (408)"),
         (
             # As Google says it.
             answered(
@@ -166,12 +148,6 @@ def test_lane_that_answers_is_ok(load, said):
             "failed",
             "key lab/key0 (environment LAB_KEY_0) was refused (400): API key expired. Please renew "
             "the API key.",
-        ),
-        (
-            answered(200, '{"error": {"message": "no such key", "type": "authentication_error"}}'),
-            "failed",
-            "key lab/key0 (environment LAB_KEY_0) was refused (an error with status 200): "
-            "no such key",
         ),
         (
             answered(
@@ -194,11 +170,6 @@ def test_lane_that_answers_is_ok(load, said):
             'a page titled "Log in"',
         ),
         (
-            answered(302, ""),
-            "failed",
-            "the server redirects elsewhere (302), which is not followed: base_url is wrong",
-        ),
-        (
             Failure("timeout", "no answer within 20 s", maybe_billed=True),
             "unsure",
             "no answer within 20 s (the pool's timeout_s)",
@@ -207,11 +178,6 @@ def test_lane_that_answers_is_ok(load, said):
             Failure("connect", "cannot connect: nothing listens on api.example.com:443"),
             "failed",
             "nothing listens on api.example.com:443",
-        ),
-        (
-            Failure("transport", "ReadError: reset"),
-            "unsure",
-            "the connection to api.example.com broke before there was an answer: reset",
         ),
         (
             Failure("tls", "certificate not trusted: self-signed"),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
@@ -48,18 +47,6 @@ def test_as_many_are_claimed_ahead_as_begin_in_two_looks():
     # None are: as many as in two looks of the last ones.
     assert appetite.wants([24], [23], [76], [0]) == [(0, 10 - 1)]
     assert appetite.wants([33], [23], [67], [0]) == []
-
-
-def test_a_burst_is_no_reason_to_claim_more_where_no_seat_is_free():
-    appetite, begun = Appetite([0]), 0
-    for n_new in (1, 0, 1, 0, 0, 4):
-        begun += n_new
-        wanted = appetite.wants([begun], [begun], [100], [1])
-    assert wanted == [(0, LEAST)]
-
-
-def test_nobody_claims_what_is_not_there():
-    assert Appetite([0, 1]).wants([0, 0], [0, 0], [3, 0], [9, 9]) == [(0, 3)]
 
 
 def test_lines_that_are_kin_are_claimed_ahead_as_one():
@@ -125,23 +112,6 @@ def test_what_differs_is_named(changed, said):
     assert f"began with something else: {said};" in str(error)
 
 
-@pytest.mark.parametrize("theirs", ["", "{}", "\x00", "[1]", '{"version": 1}'])
-def test_what_another_writer_left_is_refused(theirs):
-    assert "was not written by pytest-ultrapar" in str(refuse_other("night", identity(), theirs))
-
-
-def test_text_of_others_is_shown_harmlessly():
-    theirs = identity(policy="\x1b[31m" + "x" * 500).text()
-    said = str(refuse_other("night", identity(), theirs))
-    assert "\x1b" not in said
-    assert len(said) < 400
-
-
-def test_the_same_run_has_the_same_text():
-    assert identity(data={"a": "1", "b": "2"}).text() == identity(data={"b": "2", "a": "1"}).text()
-    assert msgspec.json.decode(identity().text(), type=RunIdentity) == identity()
-
-
 # -- groups ----------------------------------------------------------------------------------------
 
 
@@ -205,14 +175,6 @@ def test_the_server_is_told_the_rules_of_groups_and_the_own_broker_only_their_la
     assert own.home == {"gw0": ("a/key",)}
     assert own.groups == (Group("m", ids(0, 2), ("a/key",)), Group("n", ids(1), ("b/key1",)))
     check_assignment(own, [one.lane_id for one in lanes])
-
-
-def test_hosts_of_other_groups_number_otherwise_and_have_the_same_order():
-    one, two = grouped((Group("x", ids(0, 1)),)), grouped((Group("x", ids(0)),))
-    assert one.order == two.order == grouped(()).order
-    assert one.groups != two.groups
-    assert one.numbers != two.numbers
-    assert grouped(()).groups == ""
 
 
 def status(**changed):

@@ -101,30 +101,6 @@ def test_what_is_held_and_spent_is_never_more_than_was_granted(reserves, size, s
         assert host.tranche.usable + host.n_used + reserved <= most
 
 
-def test_what_was_spent_while_the_answer_was_on_its_way_is_subtracted():
-    host = Spender(CountedRow(reserves=False), 500)
-    host.call()
-    host.answer(10)
-    host.call()
-    for _ in range(4):
-        host.spend(1)
-    host.answer(10)
-    assert host.tranche.usable == 6
-    assert host.call().spent == 4
-    assert host.use.held == 6
-
-
-def test_a_host_that_was_taken_for_dead_gives_up_what_it_held():
-    host = Spender(CountedRow(reserves=False), 500)
-    host.call()
-    host.answer(10)
-    host.spend(3)
-    host.call()
-    host.answer(10, forfeits=True)
-    assert host.tranche.usable == 0
-    assert host.call().held == 0
-
-
 def test_before_midnight_both_days_count_for_as_long_as_a_request_may_take():
     row = CountedRow(zone="America/Los_Angeles", late_s=300)
     midnight_s = datetime(2026, 3, 9, 7, tzinfo=UTC).timestamp()
@@ -135,13 +111,6 @@ def test_before_midnight_both_days_count_for_as_long_as_a_request_may_take():
     assert row.days([midnight_s + 20]) == both[1:]
     assert row.days([midnight_s + 20, midnight_s - 7200]) == both
     assert CountedRow(late_s=300).days([midnight_s]) == ("",)
-
-
-def test_a_new_day_begins_with_nothing_spent():
-    row = CountedRow(reserves=False, zone="UTC")
-    share = CountedShare(row, SPEC, Holding(3, 120))
-    assert share.use(Holding(0, 121), WANT).spent == 1
-    assert share.use(Holding(0, 125), WANT).spent == 5
 
 
 def test_closed_rows_are_those_of_days_that_await_their_hosts():

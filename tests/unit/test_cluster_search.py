@@ -13,10 +13,11 @@ from pytest_ultrapar.broker.shares import rows_of
 from tests.cluster_search import PROVIDERS, search
 from tests.played_cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 FIVE, CEILING = Provider((Bears(seats=5),)), 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["5 at once", "10 at once", "20 per second"])
 def test_three_hosts_find_a_limit_as_well_as_one(name):
     alone, hosts = (
@@ -36,7 +37,6 @@ def host(cluster: Cluster, serving: Serving, seed: int) -> LimitPlay:
     return play
 
 
-@pytest.mark.slow
 def test_who_comes_later_takes_it_from_nobody_and_has_it_when_that_one_is_dead():
     """Else cases that are open on the one would wait until the other has none left."""
     cluster, serving = Cluster(), Serving(FIVE, random.Random(0))

@@ -12,6 +12,8 @@ import pytest
 
 from pytest_ultrapar import records
 
+pytestmark = pytest.mark.slow
+
 # Another field, written as somebody would write it, before anything else is imported; then a run
 # whose episode has a value of it.
 PROGRAM = """
@@ -58,7 +60,6 @@ def run_with_a_price(path, storage_format):
     return done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("storage_format", ["parquet", "json"])
 def test_new_field_of_an_attempt_is_a_column_without_more_ado(tmp_path, storage_format):
     run = tmp_path / "out"

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pytest
 
 from pytest_ultrapar.analysis import process
-from pytest_ultrapar.analysis.beside import FOLLOW, Breaks, Reader, break_s, work_ahead
+from pytest_ultrapar.analysis.beside import FOLLOW, Breaks, Reader
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.analysis.process import CompactionProcess, Stillness
 from pytest_ultrapar.errors import ResultsError
@@ -52,21 +51,6 @@ def test_compactor_shares_the_cpu_of_our_session_but_not_our_ctrl_c(run):
         compaction.stop()
 
 
-@pytest.mark.slow
-def test_compactor_says_how_far_it_is(run):
-    said = []
-    compaction = CompactionProcess.start(run.path)
-    assert compaction.compact(lambda *how_far: said.append(how_far)).run_id == run.run_id
-    assert said[0] == (0, 7)
-    assert all(0 <= done <= total == 7 for done, total in said)
-
-
-@pytest.mark.slow
-def test_compactor_says_why_it_failed_and_how_to_try_again(tmp_path):
-    with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
-        CompactionProcess.start(tmp_path).compact()
-
-
 def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     before = sorted(run.path.iterdir())
     stopped = CompactionProcess.start(run.path)
@@ -79,13 +63,6 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     waiting.communicate(b"")
     assert waiting.returncode == 0
     assert sorted(run.path.iterdir()) == before
-
-
-@pytest.mark.slow
-def test_compactor_whose_process_was_killed_starts_another(run):
-    compaction = CompactionProcess.start(run.path)
-    compaction.stop()
-    assert compaction.compact().run_id == run.run_id
 
 
 @pytest.mark.slow
@@ -109,23 +86,6 @@ def held_up(run):
     with (run.path / "compact.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
-
-
-def test_tables_of_a_compactor_that_is_killed_at_work_are_made_here(run, held_up):
-    said = []
-    compaction = CompactionProcess.start(run.path)
-    pid = compaction.pid
-
-    def end_it():
-        os.kill(pid, signal.SIGKILL)
-        held_up.close()
-
-    assert compaction.compact(meanwhile=end_it, said=said.append).run_id == run.run_id
-    (sentence,) = said
-    assert sentence == (
-        f"process {pid}, which made the tables, ended by signal 9; the tables are made in this "
-        "process"
-    )
 
 
 def test_compactor_that_was_stopped_is_named_and_then_its_tables_are_made_here(
@@ -231,22 +191,6 @@ def test_stillness_does_not_count_while_the_one_who_looks_was_stopped_itself():
     assert still.look("a", 1001.0) == (1.0, False)
 
 
-@pytest.mark.slow
-def test_compactor_loads_at_our_priority_since_only_the_privileged_raise_one_again(run):
-    compaction = CompactionProcess.start(run.path)
-    try:
-        compaction.follow()
-        found = psutil.Process(compaction.pid)
-        seen = set()
-        deadline_s = time.monotonic() + 120
-        while not any("pyarrow" in one.path for one in found.memory_maps()):
-            assert time.monotonic() < deadline_s
-            seen |= {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in found.threads()}
-        assert seen == {os.getpriority(os.PRIO_PROCESS, 0)}
-    finally:
-        compaction.stop()
-
-
 class Machine:
     """A clock, somebody who says lines at given seconds, and others who want the CPU."""
 
@@ -291,12 +235,6 @@ def test_others_who_want_the_cpu_have_it_nearly_alone():
     assert machine.cpu_s / machine.now_s < 1 / 10
 
 
-def test_work_that_found_the_cpu_free_is_made_up_for_but_not_for_ever():
-    assert break_s(step_s=0.004, cpu_s=0.002, worked_s=0.006) == pytest.approx(0.06)
-    assert break_s(step_s=0.004, cpu_s=0.002, worked_s=9.0) == 0.1
-    assert break_s(step_s=0.004, cpu_s=0.0039, worked_s=9.0) == 0.0
-
-
 def test_nobody_who_waits_waits_for_a_break():
     machine = Machine([(0.05, FOLLOW), (0.1, b"go")])
     breaks = Breaks(machine.hear, machine.clock)
@@ -319,21 +257,6 @@ def test_work_ends_with_who_wanted_it():
     machine.work(0.01)
     with pytest.raises(SystemExit):
         breaks.take()
-
-
-def test_reading_ahead_that_fails_is_logged(tmp_path, caplog):
-    machine = Machine([(0.0, FOLLOW), (1.0, b"go")])
-    assert work_ahead(tmp_path / "gone", Breaks(machine.hear, machine.clock)) is None
-    (record,) = caplog.records
-    assert record.message.startswith("the journal was not read ahead: ResultsError(")
-    assert str(tmp_path / "gone") in record.message
-
-
-def test_module_that_cannot_be_loaded_costs_no_tables(run, tmp_path, monkeypatch):
-    machine = Machine([(0.0, FOLLOW), (1.0, b"go")])
-    modules = later(tmp_path, monkeypatch, "pass\nraise ImportError('no such library')")
-    begun = work_ahead(run.path, Breaks(machine.hear, machine.clock), modules)
-    assert isinstance(begun, Intake)
 
 
 class ReadOnce(Intake):
@@ -360,36 +283,6 @@ def test_what_was_read_ahead_is_there_when_somebody_waits(run):
     begun.close()
     if sys.platform == "linux":
         assert (begun.priority, os.getpriority(os.PRIO_PROCESS, 0)) == (19, own)
-
-
-@pytest.mark.slow
-def test_reading_ahead_in_a_process_goes_wrong_nowhere(run):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.analysis.beside", run.path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    process.stdin.write(b"follow\n")
-    process.stdin.flush()
-    found = psutil.Process(process.pid)
-    deadline_s = time.monotonic() + 120
-    while not any(
-        thread.id != process.pid and _niceness(thread) == 19 for thread in found.threads()
-    ):
-        assert time.monotonic() < deadline_s
-    time.sleep(0.3)
-    said, wrong = process.communicate(b"go\n")
-    assert wrong == b""
-    assert process.returncode == 0
-    assert run.run_id.encode() in said
-
-
-def _niceness(thread):
-    try:
-        return os.getpriority(os.PRIO_PROCESS, thread.id)
-    except ProcessLookupError:
-        return None
 
 
 def test_what_went_wrong_in_reading_ahead_is_told_at_the_end(run):

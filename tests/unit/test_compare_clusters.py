@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.analysis.paired import (
-    NOTHING_KNOWN,
     clustered_mean_interval,
     clustered_share,
     mean_interval,
@@ -23,13 +20,6 @@ from tests.unit.test_report_summary import lines as told_of
 
 MODELS = ("alpha", "beta", "gamma", "delta")
 N = 20
-SUITES = (
-    "bench_suites.phase51.test_baseline",
-    "bench_suites.phase52.test_qwen_scale",
-    "bench_suites.phase53.test_flawed_workflow",
-    "bench_suites.phase54.test_tool_reliability",
-    "bench_suites.phase55.test_prompt_sensitivity",
-)
 
 
 @pytest.fixture(scope="module")
@@ -56,31 +46,11 @@ def test_gate_is_undecided_where_only_independent_cases_would_decide(run):
     assert found.high > high
 
 
-def test_gate_of_one_model_has_wilsons_interval(run):
-    found = judged(run, "solved_rate[model=beta]>=0.45")
-    assert (found.low, found.high) == pytest.approx(wilson_interval(6, N))
-
-
 def test_end_table_has_the_interval_of_the_gate(run):
     found = judged(run, "solved_rate>=0.45")
     text = "\n".join(told_of(run.summary))
     assert f"{found.low * 100:.1f} to {found.high * 100:.1f}" in text
     assert "dependent cases counted as one cluster" in text
-
-
-def test_share_of_changed_cases_allows_for_clusters(run, tmp_path):
-    path = tmp_path / "other"
-    write_run(path, {model: outcomes_of(N, solved=0.5) for model in MODELS}, clustered=True)
-    (found,) = judge([parse_rule("changed<=0.1")], find_measured_run(str(path)), run).judged
-    low, _ = wilson_interval(4 * len(MODELS), N * len(MODELS))
-    assert low > 0.1
-    assert (found.value, found.verdict) == (0.2, "undecided")
-
-
-def test_workflow_phases_name_the_clusters_of_their_own_tables():
-    """What `BenchCase.draw` says of a case: the task type and the repetition."""
-    marks = [import_module(name).pytestmark for name in SUITES]
-    assert [mark.kwargs["cluster"] for mark in marks] == [("task_type",)] * 5
 
 
 def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):
@@ -94,20 +64,6 @@ def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):
     assert of_all.high - of_all.low == pytest.approx(of_one.high - of_one.low, rel=0.1)
 
 
-@pytest.mark.parametrize("metric", ["solved_rate", "score.workflow"])
-def test_change_of_equal_models_is_no_surer_than_that_of_one(tmp_path, metric):
-    runs = []
-    for name, solved in (("base", 0.5), ("new", 0.3)):
-        alike = {model: outcomes_of(N, solved=solved) for model in MODELS}
-        write_run(tmp_path / name, alike, clustered=True, scores=True)
-        runs.append(find_measured_run(str(tmp_path / name)))
-    base, new = runs
-    rules = [parse_rule(f"{metric}{where}>=-0.02") for where in ("", "[model=beta]")]
-    of_all, of_one = judge(rules, new, base).judged
-    assert of_all.value == pytest.approx(of_one.value)
-    assert of_all.high - of_all.low == pytest.approx(of_one.high - of_one.low, rel=0.15)
-
-
 def test_interval_of_a_mean_without_clusters_is_the_plain_one():
     values = [0.1 * at**2 for at in range(12)]
     assert clustered_mean_interval(list(enumerate(values))) == mean_interval(values)
@@ -119,7 +75,3 @@ def test_interval_of_a_mean_is_never_narrower_for_clusters(values):
     found = clustered_mean_interval(values)
     assert found.low <= low
     assert found.high >= high
-
-
-def test_one_cluster_says_nothing_of_a_mean():
-    assert clustered_mean_interval([("a", 1.0), ("a", 2.0)]) == NOTHING_KNOWN

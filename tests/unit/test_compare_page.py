@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from html import unescape
 
@@ -25,7 +24,6 @@ from pytest_ultrapar.compare.flips import (
     read_flips,
 )
 from pytest_ultrapar.compare.page import render
-from pytest_ultrapar.compare.plots import MOST_ROWS, drift_plots, forest_plot
 from pytest_ultrapar.pages import transcripts
 from pytest_ultrapar.report.summary import SIMULATED
 from tests.unit.compared_runs import write_run
@@ -109,24 +107,6 @@ def test_changes_are_those_of_the_tables(runs):
                 assert look.low <= look.new - look.base <= look.high
 
 
-def test_names_that_look_alike_are_told_apart(tmp_path):
-    models = {"\x1b": ["solved"] * 3, r"\x1b": ["solved"] * 3, "a  b": ["solved"] * 3}
-    base = write_run(tmp_path / "one", models)
-    new = write_run(tmp_path / "two", {**models, "a  b": ["unsolved"] * 3})
-    _, (found,) = compared(base, new)
-    grid = grid_of([found.pairing])
-    assert grid.names == ["all models", r"\x1b", r"\x1b (2)", "a  b"]
-    dimensions = changed_dimensions(found.pairing, grid)
-    lost = [[look.n_lost for look in looks] for looks in dimensions[-1].looks]
-    assert lost == [[3], [0], [0], [3]]
-    flips = read_flips([found.pairing], grid).lines
-    assert {grid.models[flip.model] for flip in flips} == {"a  b"}
-    cases = {case.case_id: case for case in found.pairing.cases}
-    for flip in flips:
-        for at, (name, values) in zip(flip.at[:-1], list(grid.values.items())[:-1], strict=True):
-            assert values[at] == str(cases[flip.case_id].params[name])
-
-
 def test_change_of_a_model_is_the_one_that_the_text_has(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     grid = grid_of([found.pairing])
@@ -193,39 +173,6 @@ def test_series_has_the_figures_of_each_run(runs):
             assert (point.n, point.value) == (len(own), pytest.approx(sum(own) / len(own)))
             assert 0 <= point.low <= point.value <= point.high <= 1
     assert len(found.rates) == 3 * 3
-
-
-def test_series_is_drawn_of_the_cases_that_all_runs_have(runs, tmp_path):
-    half = {model: own[:15] for model, own in OUTCOMES["second"].items()}
-    short = write_run(tmp_path / "short", half)
-    base, comparisons = compared(runs["first"], runs["third"], short)
-    found = drift(base, comparisons)
-    assert found.n_common == 30
-    rows = rows_of(runs["third"]).values()
-    common = {case.case_id for case in find_measured_run(str(short)).cases}
-    alpha = [
-        row["outcome"] == "solved"
-        for row in rows
-        if row["model"] == "alpha" and row["case_id"] in common and row["outcome"] in GRADED
-    ]
-    (point,) = [one for one in found.rates if (one.number, one.model) == (2, "alpha")]
-    assert (point.n, point.value) == (len(alpha), pytest.approx(sum(alpha) / len(alpha)))
-    (rates, *_) = drift_plots(found)
-    assert "of the 30 cases that all runs have" in rates.note
-
-
-def test_forest_says_what_it_leaves_out(tmp_path):
-    names = [f"model-{number}" for number in range(MOST_ROWS + 5)]
-    folder = tmp_path / "many"
-    base = write_run(folder / "base", {one: ["solved", "unsolved"] for one in names})
-    new = write_run(folder / "new", {one: ["solved", "solved"] for one in names})
-    _, (found,) = compared(base, new)
-    grid = grid_of([found.pairing])
-    plot = forest_plot("forest", grid.names, changed_dimensions(found.pairing, grid), "base")
-    assert len(plot.rows) == len(plot.spec["data"]["values"]) == MOST_ROWS
-    # Each model, all together, and two values of `flaw` and of `level`.
-    n_more = len(names) + 1 + 2 + 2 - MOST_ROWS
-    assert f" {n_more} more stand in the tables" in plot.note
 
 
 def test_newest_is_beside_the_first_and_the_one_before(runs):
@@ -315,62 +262,3 @@ def test_command_writes_the_page_and_says_where(runs, tmp_path, capsys, monkeypa
     assert main(["compare", *names, "--html", "a.html"]) == 0
     assert "the run before, " in (tmp_path / "a.html").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
-
-
-@pytest.mark.parametrize(
-    "how",
-    ["no run", "itself", "no folder", "a folder", "own page", "own table", "link", "newer", "shut"],
-)
-def test_what_cannot_be_written_is_said_in_one_sentence(runs, tmp_path, capsys, how):
-    base, new = str(runs["first"]), str(runs["second"])
-    out = tmp_path / "a.html"
-    table = runs["first"] / "results.parquet"
-    kept = table.read_bytes()
-    match how:
-        case "no run":
-            new = str(tmp_path / "nowhere")
-        case "itself":
-            new = base
-        case "no folder":
-            out = tmp_path / "there" / "a.html"
-        case "a folder":
-            out.mkdir()
-        case "own page":
-            out = runs["first"] / "report.html"
-        case "own table":
-            out = table
-        case "link":
-            out.symlink_to(table)
-        case "newer":
-            new = str(write_run(tmp_path / "newer", OUTCOMES["second"]))
-            manifest = tmp_path / "newer" / "manifest.json"
-            manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema": 99}))
-        case "shut":
-            if os.geteuid() == 0:
-                # Root writes anywhere but into what is no file system of the disk.
-                out = type(out)("/proc/a.html")
-            else:
-                tmp_path.chmod(0o500)
-    before = set(tmp_path.iterdir())
-    assert main(["compare", base, new, "--html", str(out)]) == 4
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert line.startswith("ultrapar compare: error: ")
-    assert said.out == ""
-    assert set(tmp_path.iterdir()) == before
-    assert table.read_bytes() == kept
-    assert not (runs["first"] / "report.html").exists()
-
-
-def test_page_beside_the_files_of_a_run_can_be_made_anew(runs, capsys):
-    out = runs["second"] / "comparison.html"
-    for _ in range(2):
-        assert main(["compare", str(runs["first"]), str(runs["second"]), "--html", str(out)]) == 0
-    assert out.read_text().startswith("<!doctype html>")
-
-
-def test_page_and_markdown_are_two_things(runs, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", "a", "b", "--html", "c.html", "--markdown"])
-    assert ended.value.code == 4
-    assert "not allowed with argument" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pytest_ultrapar.broker.day_file import DayMemory
-from pytest_ultrapar.broker.day_ledger import DAY_S, DayLedger
+from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.clock import HostDayClock, Instant
 from tests.played_clock import PlayedDayClock
 
@@ -95,16 +95,6 @@ def test_it_says_when_units_come_free():
     assert ledger.left(clocks.now_s) == 6
 
 
-def test_nobody_sends_before_it_is_allowed():
-    clocks = Clocks()
-    ledger = ledger_of(2, clocks)
-    ledger.reserve(2, clocks.now_s)
-    with pytest.raises(ValueError, match="too early"):
-        ledger.reserve(1, clocks.now_s)
-    with pytest.raises(ValueError, match=">= 1"):
-        ledger_of(0, clocks)
-
-
 def test_what_was_reserved_and_not_used_is_free_at_once():
     clocks = Clocks()
     ledger = ledger_of(1000, clocks)
@@ -115,15 +105,6 @@ def test_what_was_reserved_and_not_used_is_free_at_once():
     assert ledger.left(clocks.now_s) == 750
     ledger.settle(reserved, 0, clocks.now_s)
     assert ledger.left(clocks.now_s) == 1000
-
-
-def test_what_took_more_than_was_reserved_counts_in_full():
-    clocks = Clocks()
-    ledger = ledger_of(1000, clocks)
-    reserved = ledger.reserve(900, clocks.now_s)
-    ledger.settle(reserved, 1100, clocks.now_s)
-    assert ledger.left(clocks.now_s) == 0
-    assert ledger.ready_at_s(1, clocks.now_s) > clocks.now_s + DAY_S - 120
 
 
 def test_day_begins_when_the_answer_came():
@@ -183,141 +164,6 @@ def test_evening_is_a_day_of_its_own_to_its_end():
     assert spend(ledger, 10, clocks) == 10
     clocks.go(15)
     assert spend(ledger, 11, clocks) == 10
-
-
-def test_sends_around_midnight_are_of_both_days():
-    clocks = Clocks(wall("2026-05-01T23:59:57", LOS_ANGELES))
-    ledger = ledger_of(10, clocks, LOS_ANGELES)
-    assert spend(ledger, 4, clocks) == 4
-    clocks.go(5)
-    assert spend(ledger, 3, clocks) == 3
-    clocks.go(5)
-    assert spend(ledger, 10, clocks) == 3
-    clocks.go_to("2026-05-03T01:00", LOS_ANGELES)
-    assert ledger.left(clocks.now_s) == 10
-
-
-def test_request_that_is_out_at_midnight_is_of_both_days():
-    clocks = Clocks(wall("2026-05-01T23:58", LOS_ANGELES))
-    ledger = ledger_of(10, clocks, LOS_ANGELES)
-    soon, late, lost = (ledger.reserve(n, clocks.now_s) for n in (1, 2, 3))
-    clocks.go(60)
-    ledger.settle(soon, 1, clocks.now_s)
-    clocks.go(120)
-    assert ledger.left(clocks.now_s) == 10 - 2 - 3
-    ledger.settle(late, 2, clocks.now_s)
-    assert ledger.left(clocks.now_s) == 10 - 2 - 3
-    assert lost.units == 3
-
-
-@pytest.mark.parametrize("zone", [None, LOS_ANGELES])
-@pytest.mark.parametrize("jump_s", [10 * HOUR_S, 40 * HOUR_S, 1e9])
-def test_wall_clock_that_jumps_forward_frees_nothing(zone, jump_s):
-    clocks = Clocks(wall("2026-05-01T20:00", LOS_ANGELES))
-    ledger = ledger_of(10, clocks, zone)
-    spend(ledger, 10, clocks)
-    clocks.jump(jump_s)
-    assert ledger.left(clocks.now_s) == 0
-    clocks.go(3 * HOUR_S)
-    assert ledger.left(clocks.now_s) == 0
-    clocks.go(21 * HOUR_S + 180)
-    assert ledger.left(clocks.now_s) == 10
-
-
-@pytest.mark.parametrize("jump_s", [10 * HOUR_S, 40 * HOUR_S, 1e9])
-def test_wall_clock_that_jumps_and_comes_back_frees_nothing(jump_s):
-    clocks = Clocks()
-    ledger = ledger_of(10, clocks)
-    for _ in range(5):
-        spend(ledger, 2, clocks)
-        clocks.jump(jump_s)
-        spend(ledger, 0, clocks)
-        clocks.jump(-jump_s)
-    assert ledger.left(clocks.now_s) == 0
-    clocks.go(24 * HOUR_S - 1)
-    assert ledger.left(clocks.now_s) == 0
-    clocks.go(180)
-    assert ledger.left(clocks.now_s) == 10
-
-
-@pytest.mark.parametrize("zone", [None, LOS_ANGELES])
-@pytest.mark.parametrize("jump_s", [-100.0, -10 * HOUR_S, -1e9])
-def test_wall_clock_that_is_set_back_breaks_and_frees_nothing(zone, jump_s):
-    clocks = Clocks(wall("2026-05-01T20:00", LOS_ANGELES))
-    ledger = ledger_of(10, clocks, zone)
-    spend(ledger, 4, clocks)
-    clocks.jump(jump_s)
-    assert spend(ledger, 10, clocks) == 6
-    clocks.go(2 * HOUR_S)
-    assert ledger.left(clocks.now_s) == 0
-    # Time goes on with the boot clock: at most the minute before the jump is lost.
-    clocks.go(46 * HOUR_S)
-    assert ledger.left(clocks.now_s) == 10
-
-
-def test_new_day_does_not_begin_twice_for_a_slow_clock():
-    """Set back by an hour before midnight: by the time that lags, the old day is not over."""
-    clocks = Clocks(wall("2026-05-01T22:00", LOS_ANGELES))
-    ledger = ledger_of(10, clocks, LOS_ANGELES)
-    clocks.jump(HOUR_S)
-    clocks.go(0.5 * HOUR_S)
-    # 23:30 by the wall clock, 22:30 by the ledger's time.
-    assert spend(ledger, 3, clocks) == 3
-    clocks.go(HOUR_S)
-    # 0:30 and 23:30: the new day by the one, the old one by the other.
-    assert spend(ledger, 4, clocks) == 4
-    clocks.go(HOUR_S)
-    # 1:30 and 0:30: the four were sent today, whichever clock is right.
-    assert ledger.left(clocks.now_s) == 6
-
-
-def test_run_that_learns_of_a_slower_ones_units_counts_them_by_its_time(tmp_path):
-    clocks = Clocks()
-    first = ledger_of(2, clocks, memory=DayMemory(tmp_path, "x", "x"))
-    first.claim(clocks.now_s)
-    assert spend(first, 1, clocks) == 1
-    # It looks, and so knows how long it has been; the file, and who begins with it, do not.
-    for _ in range(6 * 60):
-        clocks.go(60)
-        first.left(clocks.now_s)
-    clocks.jump(-DAY_S)
-    second = ledger_of(2, clocks, memory=DayMemory(tmp_path, "x", "x"))
-    second.claim(clocks.now_s)
-    assert spend(second, 1, clocks) == 1
-    second.close(clocks.now_s)
-    for _ in range(18 * 60 + 10):
-        clocks.go(60)
-        first.left(clocks.now_s)
-    first.close(clocks.now_s)
-    # A day after its own unit, eighteen hours after the other's.
-    assert spend(first, 2, clocks) <= 1
-
-
-def test_own_units_in_the_file_are_not_taken_for_another_runs(tmp_path):
-    clocks = Clocks()
-    ledger = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
-    assert spend(ledger, 1, clocks) == 1
-    clocks.go(24 * HOUR_S)
-    ledger.left(clocks.now_s)
-    clocks.jump(-40 * HOUR_S)
-    ledger.left(clocks.now_s)
-    clocks.go(24 * HOUR_S)
-    # By the wall clock, and so by the file, it has been eight hours; by what went by, two days.
-    assert spend(ledger, 1, clocks) == 1
-
-
-def test_an_earlier_runs_units_in_the_file_are_not_taken_for_new_ones(tmp_path):
-    clocks = Clocks()
-    earlier = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
-    assert spend(earlier, 1, clocks) == 1
-    earlier.close(clocks.now_s)
-    ledger = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
-    clocks.go(24 * HOUR_S)
-    ledger.left(clocks.now_s)
-    clocks.jump(-40 * HOUR_S)
-    ledger.left(clocks.now_s)
-    clocks.go(24 * HOUR_S)
-    assert spend(ledger, 1, clocks) == 1
 
 
 @pytest.mark.parametrize(("ahead_s", "left"), [(0.0, 0), (-200.0, 0), (5 * HOUR_S, 10)])
@@ -382,31 +228,6 @@ def test_orderly_end_gives_back_what_was_written_ahead(tmp_path):
     assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 980
     ledger.close(clocks.now_s)
     assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 999
-
-
-def test_block_is_spent_at_its_own_time(tmp_path):
-    """What was written ahead at noon cannot be sent at midnight: the file would forget it early."""
-    clocks = Clocks()
-    memory = DayMemory(tmp_path, "count", "requests per day of k")
-    killed = ledger_of(1000, clocks, memory=memory)
-    spend(killed, 1, clocks)
-    clocks.go(12 * HOUR_S)
-    assert spend(killed, 15, clocks) == 15
-    clocks.go(12 * HOUR_S + 600)
-    assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) <= 985
-
-
-def test_units_that_come_back_later_are_written_ahead_anew(tmp_path):
-    clocks = Clocks()
-    memory = DayMemory(tmp_path, "count", "tokens per day of k")
-    killed = ledger_of(20, clocks, memory=memory, late_s=HOUR_S)
-    reserved = killed.reserve(20, clocks.now_s)
-    clocks.go(HOUR_S - 100)
-    killed.settle(reserved, 0, clocks.now_s)
-    killed.reserve(20, clocks.now_s)
-    # It may have been counted up to two hours after noon.
-    clocks.go(24 * HOUR_S + 1000)
-    assert ledger_of(20, clocks, memory=memory).left(clocks.now_s) == 0
 
 
 def test_day_without_a_pause_can_be_used():

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_ultrapar import publish
 from pytest_ultrapar.broker import day_file
-from pytest_ultrapar.broker.day_file import DayMemory, DayRecord, file_name, state_directory
+from pytest_ultrapar.broker.day_file import DayMemory, file_name, state_directory
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.clock import HostDayClock, Instant
 from pytest_ultrapar.errors import ConfigError
@@ -171,13 +171,6 @@ def test_damaged_file_is_refused(memory, damage):
     assert memory.path.read_bytes() == damage(content)
 
 
-def test_file_of_another_version_is_refused(memory):
-    used(memory, 1)
-    memory.path.write_bytes(memory.path.read_bytes().replace(b"day 1", b"day 2", 1))
-    with pytest.raises(ConfigError, match=r"is of another version .* use that one, or"):
-        ledger_of(memory)
-
-
 def test_file_of_the_future_is_refused(memory):
     used(memory, 1)
     earlier = [
@@ -193,24 +186,6 @@ def test_file_of_the_future_is_refused(memory):
     assert memory.read(Instant(START_S - 200.0, 5.0, "another start"))
     # Within one start of the host the wall clock may be set back at will.
     assert memory.read(Instant(0.0, NOW.boot_s, NOW.boot_id))
-
-
-@pytest.mark.parametrize("year", [1e11, 1e18])
-def test_file_of_a_far_future_is_refused(memory, year):
-    count = DayRecord("x", 0, year, year, 5.0, "another start", [])
-    memory.update(NOW, lambda found: count)
-    with pytest.raises(ConfigError, match="set the clock right"):
-        ledger_of(memory)
-
-
-def test_directory_or_link_in_place_of_the_file_is_refused(memory):
-    memory.path.mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"cannot read .*requests-1.day, which counts requests"):
-        ledger_of(memory)
-    memory.path.rmdir()
-    memory.path.symlink_to("/dev/zero")
-    with pytest.raises(ConfigError, match="cannot read"):
-        ledger_of(memory)
 
 
 class Failing:
@@ -230,39 +205,6 @@ class Failing:
 def fail_with(monkeypatch, system):
     for module in (day_file, publish):
         monkeypatch.setattr(module, "os", system)
-
-
-def test_file_that_may_not_be_read_is_refused(memory, monkeypatch):
-    used(memory, 1)
-    # Root may read all files.
-    fail_with(monkeypatch, Failing("open", errno.EACCES))
-    with pytest.raises(ConfigError, match=r"cannot read .* Permission denied; check its owner and"):
-        ledger_of(memory)
-
-
-def test_directory_that_cannot_be_made_is_refused_at_the_start(tmp_path):
-    (tmp_path / "file").write_text("")
-    blocked = DayMemory(tmp_path / "file" / "state", "a", "requests per day of k")
-    with pytest.raises(ConfigError, match=r"cannot read .* Not a directory"):
-        ledger_of(blocked)
-    ledger = ledger_of(DayMemory(Path("/proc/none/state"), "a", "requests per day of k"))
-    with pytest.raises(ConfigError, match=r"cannot write .*move its files to another .*STATE_DIR"):
-        ledger.claim(0.0)
-
-
-@pytest.mark.parametrize("call", ["open", "fsync", "replace"])
-def test_full_disk_at_the_start_is_refused(memory, monkeypatch, call):
-    used(memory, 7)
-    ledger = ledger_of(memory)
-    fail_with(monkeypatch, Failing(call))
-    with pytest.raises(ConfigError) as refused:
-        ledger.claim(0.0)
-    said = str(refused.value)
-    assert f"cannot write {memory.path}" in said
-    assert "No space left on device; fix that, or move its files to another directory" in said
-    monkeypatch.undo()
-    assert ledger_of(memory).left(0.0) == 993
-    assert not list(memory.path.parent.glob("*.new"))
 
 
 def test_disk_that_really_is_full_is_refused(memory, monkeypatch):
@@ -297,15 +239,6 @@ def test_disk_that_fills_up_during_a_run_grants_nothing_until_there_is_room(memo
     assert ledger.ready_at_s(1, 2.5) > 2.5
     assert ledger.ready_at_s(1, 10.0) == 10.0
     assert ledger.trouble == ""
-
-
-def test_file_that_is_damaged_during_a_run_grants_nothing(memory):
-    ledger = ledger_of(memory, amount=100)
-    ledger.reserve(2, 1.0)
-    memory.path.write_bytes(b"?")
-    assert ledger.ready_at_s(1, 2.0) > 2.0
-    assert "is damaged" in ledger.trouble
-    assert memory.path.read_bytes() == b"?"
 
 
 def test_file_that_is_removed_during_a_run_is_made_again(memory):
@@ -383,28 +316,8 @@ def left_now(directory, amount):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("amount", [200, 5000])
-def test_killed_process_has_sent_no_more_than_is_counted(tmp_path, amount):
-    sent = 0
-    for n in (1, amount // 100, amount // 5, amount // 3):
-        sent += killed_after(tmp_path, amount, n)
-        block = amount // 50
-        assert amount - sent - 4 * block <= left_now(tmp_path, amount) <= amount - sent
-    assert sent < amount
-
-
-@pytest.mark.slow
 def test_a_hundred_kills_count_no_send_too_few(tmp_path):
     sent = 0
     for n in range(100):
         sent += killed_after(tmp_path, 100_000, 1 + n * 7919 % 300)
         assert left_now(tmp_path, 100_000) <= 100_000 - sent
-
-
-def test_two_processes_on_one_file_send_the_amount_together(tmp_path):
-    both = [sender(tmp_path, 2000, "close") for _ in range(2)]
-    sent = [len(one.communicate()[0]) for one in both]
-    assert [one.returncode for one in both] == [0, 0]
-    # One may have ended while the last blocks were the other's.
-    assert 1900 <= sum(sent) <= 2000
-    assert left_now(tmp_path, 2000) == 2000 - sum(sent)

@@ -7,7 +7,6 @@ import dataclasses
 import inspect
 import re
 import shlex
-import subprocess
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -257,42 +256,6 @@ def test_commands_of_the_ci_workflow_are_understood():
     assert "serial" in parsed[2].modes
 
 
-def test_ci_workflow_stays_inside_the_runner():
-    text = (ROOT / ".github" / "workflows" / "bench.yml").read_text(encoding="utf-8")
-    assert re.findall(r"(?:^|[\s\"/])\.\.?/", text, re.MULTILINE) == []
-    assert "path: ${{ runner.temp }}/runs" in text
-    # GitHub's own default shell has no pipefail, the one that is named has.
-    assert "shell: bash" in text.split("jobs:")[0]
-
-
-def anchors(text: str) -> set[str]:
-    """The fragments by which a code host and the site know a page's headings."""
-    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings_that_are_there(path):
-    for link in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
-        if "://" in link:
-            continue
-        name, _, fragment = link.partition("#")
-        target = path.parent / name if name else path
-        assert target.exists(), link
-        if fragment:
-            assert fragment in anchors(target.read_text(encoding="utf-8")), link
-
-
-def test_readme_can_be_read_in_one_sitting():
-    assert len(README.splitlines()) <= 200
-
-
-def test_every_page_is_reached_from_the_first():
-    index = page("index.md")
-    names = {str(one.relative_to(DOCS)) for one in DOCS.rglob("*.md")} - {"index.md"}
-    assert names == set(re.findall(r"\]\(([^)]+)\)", index))
-
-
 @pytest.mark.slow
 def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
@@ -312,17 +275,6 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, mo
     refused = pytester.runpytest_subprocess(*LIGHT, "--ultrapar-pool", "real.toml", timeout=300)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
-
-
-def test_first_suite_of_the_readme_is_written_into_an_empty_folder(tmp_path):
-    enter, *_ = re.findall(r"^    (.+)$", section(README, "A first suite"), re.MULTILINE)
-    clone = tmp_path / "clone"
-    clone.joinpath(".venv", "bin").mkdir(parents=True)
-    clone.joinpath(".venv", "bin", "activate").write_text("VIRTUAL_ENV=$PWD/.venv")
-    shown = subprocess.check_output(
-        ["sh", "-c", f"{enter} && echo $VIRTUAL_ENV && pwd && ls -A"], cwd=clone, text=True
-    )
-    assert shown.split() == [str(clone / ".venv"), str(tmp_path / "words")]
 
 
 @pytest.mark.slow

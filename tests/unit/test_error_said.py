@@ -34,14 +34,11 @@ def failure(body: object, status: int = 400) -> tuple[str, str | None]:
     [
         FASTAPI,
         {"error": {"message": "bad temperature", "code": None}, "request": REQUEST},
-        {"error": {"message": "bad temperature", "param": PROMPT, "input": PROMPT}},
         {"object": "error", "message": "bad", "code": 400, "body": REQUEST},
         # vLLM prints pydantic's list into the message.
         {"object": "error", "message": str(FASTAPI["detail"]), "type": "BadRequestError"},
-        {"error": {"message": f"1 validation error:\n  {FASTAPI['detail'][0]}", "code": 400}},
         # Longer than anybody would look at.
         {"detail": [{"msg": "Field required", "input": PROMPT * 1000}]},
-        {"error": {"message": "bad", "innererror": {"code": "x", "prompt": PROMPT}}},
         [{"error": {"message": "bad", "prompt": PROMPT}}],
     ],
 )
@@ -72,13 +69,9 @@ def test_prompt_that_a_missing_page_quotes_says_nothing():
     "body",
     [
         {"error": {"message": TOO_LONG, "type": "invalid_request_error", "param": "messages"}},
-        {"error": {"message": "too long", "code": "context_length_exceeded"}},
         {"error": {"message": "Input exceeds the context window of this model."}},
         {"object": "error", "message": TOO_LONG, "type": "BadRequestError", "code": 400},
         {"detail": TOO_LONG},
-        {"detail": {"message": TOO_LONG}},
-        {"error": TOO_LONG},
-        {"error": "Bad Request", "message": TOO_LONG, "status": 400},
         {"message": TOO_LONG, "input": PROMPT},
         TOO_LONG,
     ],
@@ -111,9 +104,7 @@ def test_filter_of_azure_is_read_from_the_error_and_the_one_within_it(inner):
     "body",
     [
         b"[]",
-        b"{}",
         b'{"error": null}',
-        b'{"error": [], "detail": 7}',
         b'{"error": {"code": 1' + b"0" * 5000 + b"}}",
         b'{"error": {"message": "\xff"}}',
         b'{"error": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
@@ -142,15 +133,6 @@ def anthropic(kind: str, message: str) -> dict[str, object]:
         ),
         (
             400,
-            anthropic(
-                "invalid_request_error",
-                "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000",
-            ),
-            "refused",
-            "context_length",
-        ),
-        (
-            400,
             anthropic("invalid_request_error", "Output blocked by content filtering policy"),
             "refused",
             "content_filter",
@@ -161,19 +143,9 @@ def anthropic(kind: str, message: str) -> dict[str, object]:
             "quota",
             None,
         ),
-        (
-            400,
-            anthropic("invalid_request_error", "You have reached your specified API usage limits."),
-            "quota",
-            None,
-        ),
         (400, anthropic("invalid_request_error", "messages: roles"), "bad_request", None),
-        (401, anthropic("authentication_error", "invalid x-api-key"), "auth", None),
         (402, anthropic("billing_error", "Pay first."), "quota", None),
-        (403, anthropic("permission_error", "no"), "forbidden", None),
-        (404, anthropic("not_found_error", "model: m"), "not_found", None),
         (413, anthropic("request_too_large", "too large"), "bad_request", None),
-        (429, anthropic("rate_limit_error", "slow down"), "rate", None),
         (500, anthropic("api_error", "Internal server error"), "overload", None),
         (529, anthropic("overloaded_error", "Overloaded"), "rate", None),
         (
@@ -205,12 +177,6 @@ def anthropic(kind: str, message: str) -> dict[str, object]:
                 }
             },
             "auth",
-            None,
-        ),
-        (
-            503,
-            {"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}},
-            "overload",
             None,
         ),
         (
@@ -255,15 +221,11 @@ def test_quota_of_google_is_named_by_its_id(quota, outcome, exceeded):
 @pytest.mark.parametrize(
     ("delay", "seconds"),
     [
-        ("34s", 34),
         ("34.074824224s", 34.074824224),
         ("0s", None),
-        ("-5s", None),
         ("inf", None),
-        ("1e999s", None),
         ("99999999s", 7 * 86_400),
         ("soon", None),
-        (5, None),
     ],
 )
 def test_delay_of_google_is_in_its_details(delay, seconds):

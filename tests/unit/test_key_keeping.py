@@ -76,13 +76,6 @@ def test_simulated_keys_are_locked_only_where_runs_share_the_server(pool):
     assert set(shared) != set(other)
 
 
-def test_two_names_of_one_key_are_one_lock(pool):
-    same = {"K0": "same", "K1": "same"}
-    keys = locked_keys(pool, [*pool.lanes_of("m"), *pool.lanes_of("n")], ENVIRON, None)
-    assert len(keys) == 2
-    assert key_identity(ONE, same["K0"]) == key_identity("https://one.example.com", same["K1"])
-
-
 @pytest.mark.parametrize(
     ("limits", "wait_s"),
     [
@@ -160,17 +153,6 @@ def test_run_that_shall_not_wait_is_told_who_has_which_key(directory, keys, tmp_
     locks.give_back({})
 
 
-def test_check_that_has_a_key_is_called_one(directory, keys, tmp_path):
-    time = VirtualTime()
-    checking = keep_keys(keys, None, "wait", WaitingLine(None), clock=time, pause=time.pause)
-    with pytest.raises(
-        ConfigError, match=r"key a/k1 is in use by a check of lanes with process id \d+ \(since 2"
-    ):
-        keep(keys, tmp_path, "fail")
-    checking.give_back(time)
-    assert keep(keys, tmp_path, "fail").waited_s > 0
-
-
 @pytest.mark.parametrize(
     ("free_at_s", "waits"),
     [(None, True), (1003.0, True), (999.0, False), (0.5, False), (9e9, True)],
@@ -202,33 +184,6 @@ def test_run_begins_when_the_earlier_ones_sends_count_no_more(
     found.give_back({})
 
 
-def test_keys_that_nothing_was_sent_with_keep_nobody_waiting(directory, keys, tmp_path):
-    keep(keys, tmp_path, "fail").give_back_unused()
-    found = take_all(directory, keys, holder())
-    assert found.earlier == {}
-    found.give_back({})
-
-
-def test_wait_that_is_over_is_told_in_the_past(directory, keys, tmp_path):
-    locks = take_all(directory, keys, holder())
-    time, terminal = VirtualTime(), Terminal(is_terminal=False)
-
-    def pause(seconds):
-        time.pause(seconds)
-        if time.now_s() > 1015:
-            locks.give_back({})
-
-    line = WaitingLine(terminal)
-    kept = keep_keys(keys, tmp_path, "wait", line, clock=time, pause=pause)
-    who = r"the run with process id 99 (results in /runs/\x1bother, since 2026-01-02 03:04:05 UTC)"
-    assert kept.waited_for == f"key a/k1, which was in use by {who}"
-    assert terminal.written == [
-        f"ultrapar: waiting for key a/k1, which is in use by {who}",
-        "ultrapar: still waiting for key a/k1: 10.0 s",
-    ]
-    kept.give_back_unused()
-
-
 def test_wait_that_is_interrupted_ends_with_a_sentence(directory, keys, tmp_path):
     locks = take_all(directory, keys, holder())
 
@@ -243,21 +198,6 @@ def test_wait_that_is_interrupted_ends_with_a_sentence(directory, keys, tmp_path
         "ultrapar: gave up waiting for key a/k1; nothing was sent",
     ]
     locks.give_back({})
-
-
-def test_log_is_told_of_waiting_at_growing_distances():
-    terminal = Terminal(is_terminal=False)
-    line = WaitingLine(terminal)
-    for tenths in range(3000):
-        line.say("key k", ", which is in use", tenths / 10)
-    line.end()
-    assert terminal.written == [
-        "ultrapar: waiting for key k, which is in use",
-        *(
-            f"ultrapar: still waiting for key k: {at}"
-            for at in ("10.0 s", "30.0 s", "70.0 s", "2 min 30 s")
-        ),
-    ]
 
 
 def test_terminal_shows_one_line_that_is_redrawn_every_ten_seconds():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
-from itertools import permutations
 
 import pytest
 
@@ -16,7 +14,6 @@ from pytest_ultrapar.claims.key_lock import (
     Holder,
     KeyLocks,
     Taken,
-    lock_directory,
     take_all,
 )
 from pytest_ultrapar.errors import ConfigError
@@ -47,13 +44,6 @@ def test_nothing_of_a_secret_is_in_its_files(directory):
     locks.give_back({})
 
 
-def test_directory_does_not_depend_on_what_differs_between_shells():
-    here = lock_directory({})
-    assert here == lock_directory({"TMPDIR": "/var/tmp", "XDG_RUNTIME_DIR": "/run/user/1"})
-    assert here.name == f"ultrapar-{os.getuid()}"
-    assert str(lock_directory({"ULTRAPAR_LOCK_DIR": "/srv/locks"})) == "/srv/locks"
-
-
 def test_second_gets_none_of_its_keys_when_one_is_taken(directory):
     first = taken(directory, ["b"])
     assert take_all(directory, ["a", "b", "c"], OTHER) == Taken("b", ME)
@@ -61,13 +51,6 @@ def test_second_gets_none_of_its_keys_when_one_is_taken(directory):
     first.give_back({})
     alone.give_back({})
     taken(directory, ["a", "b", "c"], OTHER).give_back({})
-
-
-@pytest.mark.parametrize("order", list(permutations("abc")))
-def test_overlapping_runs_find_the_same_key_whatever_their_order(directory, order):
-    first = taken(directory, ["a", "c"])
-    assert take_all(directory, order, OTHER) == Taken("a", ME)
-    first.give_back({})
 
 
 def test_later_run_is_told_when_the_earlier_ones_sends_are_over(directory):
@@ -80,31 +63,6 @@ def test_later_run_is_told_when_the_earlier_ones_sends_are_over(directory):
     third = taken(directory, ["a"])
     assert third.earlier == {"a": Holder(1, "/mine", SINCE, 12.5)}
     third.give_back({})
-
-
-def test_giving_back_twice_gives_back_nobody_elses(directory):
-    first = taken(directory, ["a"])
-    first.give_back({})
-    second = taken(directory, ["a"], OTHER)
-    first.give_back({"a": 1.0})
-    assert take_all(directory, ["a"], ME) == Taken("a", OTHER)
-    second.give_back({})
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"pid": "x"}', b"[" * 60_000])
-def test_file_that_says_nothing_locks_all_the_same(directory, content):
-    taken(directory, ["a"]).give_back({})
-    (directory / "a").write_bytes(content)
-    locks = taken(directory, ["a"])
-    assert locks.earlier == {}
-    (directory / "a").write_bytes(content)
-    assert take_all(directory, ["a"], OTHER) == Taken("a", None)
-    locks.give_back({})
-
-
-def test_nothing_is_made_for_a_run_without_keys(directory):
-    taken(directory, []).give_back({})
-    assert not directory.exists()
 
 
 def test_file_that_is_swept_away_while_it_is_held_does_not_stop_the_next(directory):
@@ -179,16 +137,6 @@ def kill(process: subprocess.Popen[str]) -> None:
 def end(process: subprocess.Popen[str]) -> None:
     """Close what it and its children read, and wait until they have closed what they write."""
     process.communicate()
-
-
-def test_lock_ends_with_a_killed_process(directory):
-    process = holding(directory, READY + "sys.stdin.read()")
-    assert isinstance(take_all(directory, ["a"], ME), Taken)
-    kill(process)
-    locks = taken(directory, ["a"])
-    assert locks.earlier["a"].free_s is None
-    locks.give_back({})
-    end(process)
 
 
 CHILD = """

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from pytest_ultrapar.apis.failure_classes import FAILURES, NOBODY_LISTENS
 from pytest_ultrapar.broker.health import Breaker
 
@@ -98,25 +96,6 @@ def test_breaker_ignores_requests_that_were_sent_before_it_opened():
     assert not any(one.failed(FAILURES, 1.0, one.until_s + 3) for _ in range(20))
 
 
-def test_breaker_does_not_wake_before_its_time():
-    one = opened(breaker())
-    one.wake(one.until_s - 0.01)
-    assert one.state == "open"
-    with pytest.raises(ValueError, match="while the breaker is open"):
-        one.probe(one.until_s)
-
-
-def test_breaker_lets_another_one_through_when_the_probe_is_lost():
-    one = opened(breaker())
-    probe(one, one.until_s)
-    assert one.void(one.until_s)
-    one.probe(one.until_s + 1)
-    # The same when nobody ever says what became of it.
-    one.wake(one.until_s + 500)
-    one.probe(one.until_s + 500)
-    assert one.answered(one.until_s + 500, one.until_s + 501)
-
-
 def test_breaker_for_refused_connections_is_quick():
     one = breaker()
     assert one.failed(NOBODY_LISTENS, 0.0, 0.0)
@@ -126,16 +105,6 @@ def test_breaker_for_refused_connections_is_quick():
     # It listens again, but is not ready: another rule, from its beginning.
     assert one.failed(FAILURES, now_s, now_s)
     assert 5.0 <= one.until_s - now_s <= 5.5
-
-
-def test_breaker_takes_a_clock_that_goes_back_for_one_that_stands():
-    one = opened(breaker(), at_s=1000.0)
-    one.wake(5.0)
-    assert one.state == "open"
-    one.wake(one.until_s)
-    one.probe(one.until_s)
-    assert one.failed(FAILURES, one.until_s, 3.0)
-    assert one.until_s >= 1004.0 + 5.0 + 10.0
 
 
 def test_breaker_knows_since_when_nothing_was_answered():

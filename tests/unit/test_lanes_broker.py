@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane, LeaseRequest
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane
 from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
@@ -20,40 +20,6 @@ def one_lane(**limits: object) -> Play:
     return Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", **limits)))
 
 
-def test_lease_is_granted_at_once_when_a_lane_is_free():
-    play = one_lane(workers=1)
-    lease = play.leases[play.ask()]
-    assert lease.lane == "p/a/k0"
-    assert (lease.granted_s, lease.in_flight) == (100.0, 1)
-    assert (lease.seat_wait_s, lease.rate_wait_s) == (0.0, 0.0)
-
-
-def test_seats_are_never_exceeded_and_pass_on_in_order():
-    play = one_lane(workers=2)
-    asked = [play.ask() for _ in range(4)]
-    assert list(play.granted) == asked[:2]
-    play.back(asked[1])
-    play.back(asked[0])
-    assert list(play.granted) == asked
-
-
-def test_sends_are_spaced_by_the_rate():
-    play = one_lane(qps=4)
-    for _ in range(4):
-        play.ask()
-    play.wait(10)
-    times_s = [play.leases[n].granted_s for n in play.granted]
-    assert times_s == pytest.approx([100.0, 100.25, 100.5, 100.75])
-
-
-def test_qps_and_rpm_both_bind():
-    play = one_lane(qps=10, rpm=60)
-    for _ in range(3):
-        play.ask()
-    play.wait(10)
-    assert [play.leases[n].granted_s for n in play.granted] == pytest.approx([100.0, 101.0, 102.0])
-
-
 def test_rate_used_by_an_unsent_lease_is_not_given_back():
     play = one_lane(qps=1)
     play.back(play.ask(), "unsent")
@@ -62,17 +28,6 @@ def test_rate_used_by_an_unsent_lease_is_not_given_back():
     assert play.lane(waiting) is None
     play.wait(0.2)
     assert play.leases[waiting].granted_s == pytest.approx(101.0)
-
-
-def test_a_lease_takes_every_limit_of_its_path_or_none():
-    # The first lane lacks a seat at its instance, so the key's seat must stay free.
-    lanes = [lane("x", "k0", "k0", "x", model="m"), lane("y", "k0", "k0", "y", model="n")]
-    limits = (Limit("k0", "key", 2), Limit("x", "instance", 1), Limit("y", "instance", 1))
-    play = Play(pool(lanes, *limits))
-    first, second, third = play.ask(model="m"), play.ask(model="m"), play.ask(model="n")
-    assert play.lane(first) == "p/x/k0"
-    assert play.lane(second) is None
-    assert play.lane(third) == "p/y/k0"
 
 
 def test_clock_that_goes_backwards_admits_nothing_more():
@@ -91,15 +46,6 @@ def test_grant_is_never_dated_before_one_that_came_earlier():
     play.ask()
     play.now_s = 50.0
     assert play.leases[play.ask()].granted_s == 100.0
-
-
-def test_rate_after_a_clock_jump_ahead_holds_one_send_and_no_burst():
-    play = one_lane(qps=1)
-    for _ in range(5):
-        play.ask()
-    play.now_s += 3600
-    play.book(play.broker.tick(play.now_s))
-    assert len(play.granted) == 2
 
 
 def test_one_at_a_time_takes_the_lanes_in_turn():
@@ -126,62 +72,6 @@ def test_request_goes_to_the_emptiest_lane_relative_to_its_cap():
     assert used[:5].count("p/big/k0") == 4
 
 
-def test_turns_go_before_opens():
-    play = one_lane(workers=1)
-    first, open_, turn = play.ask(), play.ask(), play.ask(lane="p/a/k0")
-    play.back(first)
-    assert play.lane(turn) == "p/a/k0"
-    play.back(turn)
-    assert play.lane(open_) == "p/a/k0"
-
-
-def test_turn_waits_for_its_own_lane_while_that_is_up():
-    play = two_lanes(workers=1)
-    first = play.ask(lane="p/a/k0")
-    turn = play.ask(lane="p/a/k0")
-    assert play.lane(turn) is None
-    play.back(first)
-    assert play.lane(turn) == "p/a/k0"
-
-
-def test_turn_moves_when_its_lane_pauses():
-    play = two_lanes(workers=1)
-    first = play.ask(lane="p/a/k0")
-    turn = play.ask(lane="p/a/k0")
-    play.back(first, "rate", 60.0)
-    assert play.lane(turn) == "p/b/k1"
-    assert play.status("p/a/k0").state == "paused"
-
-
-def test_turn_of_a_paused_lane_without_seats_moves_at_once():
-    # Another model keeps the key's only seat taken while the lane pauses.
-    lanes = [lane("a", "k0", "k0"), lane("b", "k1", "k1"), lane("c", "k0", "k0", model="n")]
-    play = Play(pool(lanes, Limit("k0", "key", 1), Limit("k1", "key", 1)))
-    play.back(play.ask(lane="p/a/k0"), "rate", 60.0)
-    assert play.lane(play.ask(model="n")) == "p/c/k0"
-    assert play.lane(play.ask(lane="p/a/k0")) == "p/b/k1"
-
-
-def test_turn_moves_when_its_lane_goes_out():
-    play = two_lanes(workers=1)
-    first = play.ask(lane="p/a/k0")
-    turn = play.ask(lane="p/a/k0")
-    play.back(first, "auth")
-    assert play.lane(turn) == "p/b/k1"
-
-
-def test_turn_waits_for_a_paused_lane_when_no_other_is_up():
-    play = one_lane()
-    play.back(play.ask(), "rate", 5.0)
-    turn = play.ask(lane="p/a/k0")
-    play.wait(4.9)
-    assert play.lane(turn) is None
-    play.wait(1.0)
-    lease = play.leases[turn]
-    assert 105.0 <= lease.granted_s <= 105.5
-    assert lease.rate_wait_s == pytest.approx(lease.granted_s - 100.0)
-
-
 def test_pause_ends_by_itself_and_says_why_while_it_lasts():
     play = one_lane()
     play.back(play.ask(), "rate", 5.0)
@@ -191,23 +81,6 @@ def test_pause_ends_by_itself_and_says_why_while_it_lasts():
     play.wait(6)
     status = play.status("p/a/k0")
     assert (status.state, status.reason) == ("up", "")
-
-
-def test_refused_key_takes_all_its_lanes_out_and_the_others_take_over():
-    lanes = [lane(i, k, k, model=m) for k in ("k0", "k1") for i, m in (("a", "m"), ("b", "n"))]
-    play = Play(pool(lanes, Limit("k0", "key", 1), Limit("k1", "key", 1)))
-    first = play.ask(model="m", lane="p/a/k0")
-    play.back(first, "auth")
-    assert {play.status(f"p/{i}/k0").state for i in "ab"} == {"out"}
-    assert play.lane(play.ask(model="n", lane="p/b/k0")) == "p/b/k1"
-
-
-def test_instance_not_found_takes_it_out_under_every_key():
-    lanes = [lane(i, k) for k in ("k0", "k1") for i in ("a", "b")]
-    play = Play(pool(lanes))
-    play.back(play.ask(lane="p/a/k0"), "not_found")
-    states = [play.status(one.lane_id).state for one in lanes]
-    assert states == ["out", "up", "out", "up"]
 
 
 def test_last_lane_out_refuses_all_that_wait_and_all_that_come():
@@ -221,15 +94,6 @@ def test_last_lane_out_refuses_all_that_wait_and_all_that_come():
     )
     assert set(play.refused.values()) == {f"no lane of the model 'm' is left: {why}"}
     assert play.broker.status(play.now_s).waiting == 0
-
-
-def test_paused_lanes_refuse_nobody():
-    play = one_lane()
-    play.back(play.ask(), "rate", 60.0)
-    waiting = play.ask()
-    assert waiting not in play.refused
-    play.wait(70)
-    assert play.lane(waiting) == "p/a/k0"
 
 
 def test_lane_known_to_be_dead_is_out_from_the_start_and_no_other_is():
@@ -259,35 +123,10 @@ def test_pause_that_was_over_before_the_run_is_none():
     assert play.status("p/a/k0").state == "up"
 
 
-def test_unreachable_lane_goes_out_after_five_tries_in_a_row():
-    play = one_lane()
-    for _ in range(5):
-        request = play.ask()
-        play.wait(3)
-        play.back(request, "connect")
-    assert play.status("p/a/k0").state == "out"
-    assert play.ask() in play.refused
-
-
 def test_unknown_model_is_refused_with_the_models_there_are():
     play = one_lane()
     request = play.ask(model="nope")
     assert play.refused[request] == "no lane of the pool serves the model 'nope'; it serves m"
-
-
-def test_withdrawn_request_gets_no_lease():
-    play = one_lane(workers=1)
-    first, second, third = play.ask(), play.ask(), play.ask()
-    play.withdraw("gw0", second)
-    play.back(first)
-    assert list(play.granted) == [first, third]
-
-
-def test_withdrawing_what_does_not_wait_does_nothing():
-    play = one_lane(workers=1)
-    first = play.ask()
-    assert play.broker.withdraw("gw0", first, play.now_s) == []
-    assert play.broker.withdraw("gw0", 999, play.now_s) == []
 
 
 def test_lease_comes_back_once_and_from_its_holder_only():
@@ -302,59 +141,6 @@ def test_lease_comes_back_once_and_from_its_holder_only():
     assert play.lane(waiting) == "p/a/k0"
     assert play.ask("gw1") not in play.leases
     assert play.status("p/a/k0").in_flight == 1
-
-
-def test_dead_worker_returns_its_leases_and_its_wishes_vanish():
-    play = one_lane(workers=2)
-    play.ask("gw0")
-    play.ask("gw0")
-    play.ask("gw0")
-    heirs = [play.ask("gw1") for _ in range(3)]
-    play.leave("gw0")
-    assert [play.lane(n) for n in heirs] == ["p/a/k0", "p/a/k0", None]
-    assert play.broker.status(play.now_s).waiting == 1
-    assert play.status("p/a/k0").outcomes == {"lost": 2}
-
-
-def test_hung_workers_seat_comes_back_when_its_request_must_be_over():
-    play = Play(pool([lane("a", "k0", "k0", request_s=30.0)], Limit("k0", "key", 1)))
-    hung = play.ask("gw0")
-    waiting = play.ask("gw1")
-    send_by_s = play.leases[hung].send_by_s
-    play.wait(send_by_s - play.now_s + 29.9)
-    assert waiting not in play.leases
-    play.wait(0.2)
-    assert play.leases[waiting].in_flight == 1
-    assert play.status("p/a/k0").outcomes == {"lost": 1}
-    # It wakes up at last and gives back what is no longer its own.
-    play.back(hung)
-    assert play.status("p/a/k0").in_flight == 1
-
-
-def test_leases_given_back_in_time_do_not_end_again():
-    play = Play(pool([lane("a", "k0", "k0", request_s=30.0)], Limit("k0", "key", 2)))
-    early = play.ask()
-    play.wait(10)
-    play.back(early)
-    late = play.ask()
-    play.wait(play.leases[late].send_by_s + 29.9 - play.now_s)
-    assert play.status("p/a/k0").in_flight == 1
-    play.wait(0.2)
-    assert play.status("p/a/k0").outcomes == {"ok": 1, "lost": 1}
-
-
-def test_dead_workers_seat_stays_taken_for_the_orphan_grace():
-    play = Play(pool([lane("a", "k0", "k0", grace_s=3.0)], Limit("k0", "key", 1)))
-    play.ask("gw0")
-    heir = play.ask("gw1")
-    play.leave("gw0")
-    status = play.status("p/a/k0")
-    assert (status.in_flight, status.orphans) == (1, 1)
-    play.wait(2.9)
-    assert play.lane(heir) is None
-    play.wait(0.2)
-    assert play.leases[heir].granted_s == pytest.approx(103.0)
-    assert play.status("p/a/k0").orphans == 0
 
 
 def test_workers_take_turns_whoever_asked_first():
@@ -372,26 +158,6 @@ def test_lease_without_a_rate_may_be_sent_within_a_minute():
     play = one_lane(workers=1)
     lease = play.leases[play.ask()]
     assert lease.send_by_s - lease.granted_s == 60.0
-
-
-def test_worker_name_is_taken_once():
-    play = one_lane()
-    play.connect("gw0")
-    with pytest.raises(ValueError, match="'gw0' is connected already"):
-        play.broker.connect("gw0", play.now_s)
-
-
-def test_request_id_is_taken_once_while_it_waits():
-    play = one_lane(workers=1)
-    play.ask()
-    waiting = play.ask()
-    with pytest.raises(ValueError, match="is waiting already"):
-        play.broker.request("gw0", LeaseRequest(waiting, "m"), play.now_s)
-
-
-def test_stranger_may_not_ask():
-    with pytest.raises(ValueError, match="no worker named 'gw9'"):
-        one_lane().broker.request("gw9", LeaseRequest(1, "m"), 0.0)
 
 
 def test_same_calls_give_the_same_actions():

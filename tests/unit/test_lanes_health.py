@@ -29,22 +29,15 @@ def probe_fails(one: LaneHealth, outcome: str, at_s: float) -> Pause | Removal |
     return one.decide(outcome, None, at_s, at_s)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_rate_pauses_for_the_time_asked_and_up_to_a_tenth_more(seed):
-    pause = health(seed).decide("rate", 4.0, 10.0, 11.0)
-    assert isinstance(pause, Pause)
-    assert 15.0 <= pause.until_s <= 15.4
-    assert "asked for 4 s" in pause.reason
-    assert "p/dep-1/key0" in pause.reason
+def test_rate_pauses_for_the_time_asked_and_up_to_a_tenth_more():
+    pauses = [health(seed).decide("rate", 4.0, 10.0, 11.0) for seed in range(20)]
+    assert all(15.0 <= pause.until_s <= 15.4 for pause in pauses)
+    assert "asked for 4 s" in pauses[0].reason
+    assert "p/dep-1/key0" in pauses[0].reason
 
 
 def test_rate_pauses_differ_between_lanes():
     assert len({health(seed).decide("rate", 4.0, 0.0, 0.0).until_s for seed in range(20)}) == 20
-
-
-def test_rate_waits_as_long_as_it_is_asked_to_while_an_episode_may_last():
-    pause = health(episode_timeout_s=600.0).decide("rate", 500.0, 0.0, 0.0)
-    assert 500.0 <= pause.until_s <= 550.0
 
 
 @pytest.mark.parametrize(("episode_timeout_s", "longest_s"), [(600.0, 600.0), (5.0, 120.0)])
@@ -102,14 +95,6 @@ def test_rate_burst_counts_once():
     assert all(one.decide("rate", None, 0.5, 1.0 + n / 100) is None for n in range(50))
     later = one.decide("rate", None, first.until_s, first.until_s)
     assert "2 in a row" in later.reason
-
-
-def test_rate_burst_with_a_longer_wait_extends_the_pause_and_a_shorter_one_does_not():
-    one = health()
-    first = one.decide("rate", 10.0, 0.0, 0.0)
-    assert one.decide("rate", 2.0, 0.0, 0.1) is None
-    longer = one.decide("rate", 20.0, 0.0, 0.2)
-    assert longer.until_s > first.until_s
 
 
 @pytest.mark.parametrize("answer", ["ok", "refused", "bad_request"])
@@ -194,13 +179,6 @@ def test_connect_to_what_once_answered_is_tried_for_two_minutes():
     assert n > 50
 
 
-def test_connect_burst_counts_once():
-    one = health()
-    first = one.decide("connect", None, 0.0, 5.0)
-    assert isinstance(first, Pause)
-    assert all(one.decide("connect", None, 4.0, 5.0 + n / 10) is None for n in range(50))
-
-
 @pytest.mark.parametrize("sign_of_life", ["ok", "refused", "bad_request"])
 def test_connect_count_starts_again_after_an_answer(sign_of_life):
     one = health()
@@ -269,17 +247,6 @@ def test_probe_that_is_refused_ends_when_an_earlier_refusal_asked_for_and_no_lat
     assert not one.on_trial
 
 
-@pytest.mark.parametrize("outcome", ["unsent", "cancelled", "lost"])
-def test_probe_without_news_lets_the_next_one_through(outcome):
-    one = health()
-    for n in range(5):
-        opened = one.decide("overload", None, n, n)
-    assert one.wake(opened.until_s) is None
-    one.probe(opened.until_s, opened.until_s + 500.0)
-    assert isinstance(one.decide(outcome, None, opened.until_s, opened.until_s + 1.0), Resume)
-    assert one.on_trial
-
-
 def test_lane_that_answers_nothing_for_as_long_as_an_episode_may_last_is_out():
     one = health(episode_timeout_s=60.0, answered=True)
     for n in range(5):
@@ -340,16 +307,3 @@ def test_clock_that_jumps_takes_no_lane_out():
         one.decide("overload", None, n, n)
     assert one.wake(3600.0) is None
     assert one.on_trial
-
-
-@pytest.mark.parametrize("outcome", ["unsent", "cancelled", "timeout", "transport", "overload"])
-def test_one_failure_leaves_the_lane_alone(outcome):
-    assert health().decide(outcome, None, 0.0, 0.0) is None
-
-
-def test_same_seed_gives_the_same_decisions():
-    def play() -> list[Pause | Removal | None]:
-        one = health(7)
-        return [one.decide("rate", None, now_s, now_s) for now_s in range(0, 1000, 50)]
-
-    assert play() == play()

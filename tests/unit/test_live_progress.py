@@ -17,7 +17,6 @@ from _pytest._io import TerminalWriter
 
 from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator import live
-from pytest_ultrapar.coordinator.terminal import SharedTerminal
 from pytest_ultrapar.plan.eta import Eta, ToAsk
 
 
@@ -127,24 +126,6 @@ def test_view_that_fails_gives_way_to_the_line(terminal, monkeypatch, has_line):
     progress.stop()
 
 
-def test_letters_are_shown_again_when_nothing_replaces_them_any_more(terminal, monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    progress = live.LiveProgress(on_terminal(terminal[0]), counts_items=False)
-    progress.collecting(None)
-    assert progress.replaces_letters
-    progress.stop()
-    assert not progress.replaces_letters
-
-
-def test_terminal_that_says_no_size_has_an_ordinary_one(terminal):
-    writer, fd = terminal
-    shared = SharedTerminal(writer)
-    for lines, columns in ((0, 0), (0, 40), (12, 0)):
-        resize(fd, lines, columns)
-        assert shared.size == (columns or writer.fullwidth, lines or 24)
-    shared.close()
-
-
 def asking(monkeypatch, eta, took_s=0.0, **to_do):
     """A look at a run of which 9 episodes have ended, and the times at which it was estimated."""
     times_s = []
@@ -170,10 +151,3 @@ def test_interval_goes_by_what_ended_in_this_session(monkeypatch):
     whole, _ = asking(monkeypatch, Eta(100.0, ""))
     resumed, _ = asking(monkeypatch, Eta(100.0, ""), n_recovered=5)
     assert resumed.eta_s[1] - 100 == pytest.approx((whole.eta_s[1] - 100) * 9**0.5 / 4**0.5)
-
-
-@pytest.mark.parametrize("eta", [None, Eta(100.0, "")])
-def test_estimates_leave_the_cpu_to_others(monkeypatch, eta):
-    took_s = 0.05
-    _, times_s = asking(monkeypatch, eta, took_s)
-    assert len(times_s) == 3

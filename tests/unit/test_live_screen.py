@@ -59,12 +59,6 @@ def test_screen_of_80_columns_shows_every_part():
     assert "infra  tests/test_it.py::test_it[0]: reason 0" in said
 
 
-def test_large_terminal_shows_everything_and_no_more():
-    lines = PLAIN.lines(view(), 200, 1000)
-    assert len(lines) == 2 + 301 + 9 + 6
-    assert not any("more" in line for line in lines)
-
-
 @given(st.integers(1, 300), st.integers(0, 60), st.booleans())
 def test_lines_fit_any_terminal(width, n_lines, colour):
     names = ["模型/" * 20, "x" * 90]
@@ -75,13 +69,6 @@ def test_lines_fit_any_terminal(width, n_lines, colour):
     lines = (COLOURED if colour else PLAIN).lines(shown, width, n_lines)
     assert len(lines) <= n_lines
     assert all(cell_len(COLOUR.sub("", line)) <= width for line in lines)
-
-
-def test_lines_without_colour_hold_no_control_sequence_and_say_the_same():
-    plain, coloured = PLAIN.lines(view(), 100, 30), COLOURED.lines(view(), 100, 30)
-    assert not any("\x1b" in line for line in plain)
-    assert any("\x1b" in line for line in coloured)
-    assert [COLOUR.sub("", line) for line in coloured] == plain
 
 
 @pytest.mark.parametrize(
@@ -99,27 +86,6 @@ def test_text_of_others_steers_nothing(screen, text):
     assert said.count(harmless.get(text, text)) == 6
 
 
-def test_bars_are_made_of_what_the_terminal_can_show():
-    lines = LiveScreen(colour=False, encoding="ascii").lines(view(), 79, 16)
-    "\n".join(lines).encode("ascii")
-    assert "########.." in lines[5]
-
-
-def test_grading_waits_for_nothing_that_is_sent():
-    state = after((0.0, 0, 0), (10.0, 40, 20), total=40, all_answered=True)
-    head = PLAIN.lines(view()._replace(progress=state), 79, 2)
-    assert head[0].startswith("grading: 20/40 graded, ETA 10.0 s")
-    assert head[1] == "2.0/s"
-
-
-def test_every_line_of_the_failures_is_used():
-    shown = view(lanes=[], models=[])
-    for n_lines in range(4, 9):
-        lines = PLAIN.lines(shown, 200, n_lines)
-        n_rows = sum("tests/test_it.py" in line for line in lines)
-        assert n_rows == min(len(FAILURES), n_lines - lines.index("last failures") - 1)
-
-
 def test_screen_of_several_hosts_shows_all_of_them_and_this_ones_share():
     shown = view(spent=Spent(0.5, 2.25, "USD"))._replace(progress=of_several(), eta_s=None)
     lines = PLAIN.lines(shown, 79, 16)
@@ -127,12 +93,6 @@ def test_screen_of_several_hosts_shows_all_of_them_and_this_ones_share():
     assert lines[1] == "15 in flight, 41 waiting, 2.0/s in all, here 32 graded, 2 infra"
     assert lines[2] == "share 3 of 10 workers, 8 of 16 qps"
     assert lines[3] == "0.500 USD spent here, about 2.25 USD in all"
-
-
-def test_screen_of_a_host_without_a_share_says_what_it_waits_for():
-    shown = view()._replace(progress=of_several("waits: key0's qps = 2 is with\x1b other hosts"))
-    lines = PLAIN.lines(shown, 79, 16)
-    assert lines[2] == "waits: key0's qps = 2 is with\\x1b other hosts"
 
 
 def test_lane_of_which_this_host_has_no_share_is_not_drawn_as_full():

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.protocol import BrokerStatus, EstimatedLimit, LaneStatus, ShareStatus
+from pytest_ultrapar.broker.protocol import BrokerStatus, EstimatedLimit, LaneStatus
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.live_view import (
     Failure,
     LiveView,
     ModelRow,
-    Room,
     Use,
     lane_rows,
-    lately,
     model_rows,
     projected,
     room,
-    shown,
 )
 from pytest_ultrapar.report.progress import ProgressState
 from tests.pools import lane
@@ -72,11 +68,6 @@ def test_lane_shows_the_fullest_limit_on_its_path_which_it_shares_with_others():
     assert found[LANES[1].lane_id].rate is None
 
 
-def test_seat_of_a_dead_worker_counts_as_taken():
-    now = at(0.0, status(LANES[0], in_flight=1, orphans=2))
-    assert rows(now)[0].seats == Use(3, 5)
-
-
 def test_estimated_limit_counts_where_the_provider_allows_less_than_is_declared():
     found = EstimatedLimit("p/key0", 2, 4.0, 1)
     now = at(10.0, status(LANES[0], in_flight=1, granted=20, estimated=found))
@@ -99,22 +90,6 @@ def test_lanes_in_trouble_come_first_then_those_that_hold_requests_up():
     assert found[0].trouble == "lane p/i3/key1 was rate limited"
 
 
-def test_what_was_waited_for_long_ago_holds_nothing_up():
-    waited = {"p/key0": 500.0}
-    now = at(100.0, status(LANES[0], waited_s=waited))
-    assert rows(now, at(90.0, status(LANES[0], waited_s=waited)))[0].waits_for == ""
-    # A glance alone tells nothing of what is going on now.
-    assert rows(now)[0].waits_for == ""
-
-
-def test_statuses_are_kept_for_as_long_as_now_is():
-    kept = ()
-    for tick in range(100):
-        kept = lately(kept, at(tick / 2))
-    assert len(kept) <= 12
-    assert 10.0 <= 49.5 - kept[0].now_s < 11.5
-
-
 def test_model_has_the_share_solved_with_its_interval():
     counts = {("b", "solved"): 6, ("b", "unsolved"): 2, ("b", "infra"): 1, ("gone", "solved"): 1}
     first, second, last = model_rows({"a": 4, "b": 20, "c": 0}, counts)
@@ -123,12 +98,6 @@ def test_model_has_the_share_solved_with_its_interval():
     # Wilson's for 6 of 8, as R's `prop.test(6, 8, correct = FALSE)` gives it.
     assert second.interval == pytest.approx((0.4093, 0.9285), abs=1e-4)
     assert last.model == "c"
-
-
-def test_models_that_are_done_come_last():
-    planned = {"done": 2, "under way": 3}
-    found = model_rows(planned, {("done", "solved"): 2})
-    assert [row.model for row in found] == ["under way", "done"]
 
 
 def test_projected_cost_counts_each_model_by_its_own_cases():
@@ -158,24 +127,3 @@ def test_parts_never_get_more_than_there_is_or_fits(n_lanes, n_models, n_failure
     else:
         # A part that has nothing yet needs two lines.
         assert sum(given_) >= n_lines - 1
-
-
-def test_small_terminal_has_room_for_every_part():
-    assert room(view(300, 8, 5), 13) == Room(lanes=6, models=4, failures=3)
-
-
-@pytest.mark.parametrize(
-    ("n", "n_lines", "rows_", "more"), [(3, 4, 3, 0), (300, 11, 9, 291), (2, 2, 1, 1), (5, 0, 0, 5)]
-)
-def test_rows_that_do_not_fit_are_counted(n, n_lines, rows_, more):
-    found, n_more = shown(range(n), n_lines)
-    assert (len(found), n_more) == (rows_, more)
-
-
-def test_of_limits_that_hosts_share_this_hosts_part_is_the_most():
-    told = [ShareStatus("p/key0", "workers", 2, 5, 2), ShareStatus("p/key0", "qps", 0, 10, 0)]
-    before = at(0.0, *(status(one) for one in LANES))
-    now = msgspec.structs.replace(at(10.0, status(LANES[0], in_flight=1)), shares=told)
-    (row,) = rows(now, before)
-    assert row.seats == Use(1, 2)
-    assert row.rate == Use(0.0, 0.0)

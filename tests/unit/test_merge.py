@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import re
 import resource
 import shutil
@@ -22,12 +20,9 @@ from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.merge.joining import clocks_of, nearest_clock
 from pytest_ultrapar.merge.merging import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
-from pytest_ultrapar.records import EngineSpent
-from pytest_ultrapar.session.runtime import read_tables, write_tables
-from pytest_ultrapar.store.cases_file import Generated, iter_plan, read_cases
+from pytest_ultrapar.store.cases_file import Generated, read_cases
 from pytest_ultrapar.store.journal import segments
-from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
-from pytest_ultrapar.store.parts import PARTS_NAME
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from tests.unit.finished_run import (
     LANE,
     NOW,
@@ -121,14 +116,6 @@ def test_two_shards_are_one_run(tmp_path, capsys):
         assert cli.main([*command, str(out), *more.get(command[0], [])]) == 0, command
 
 
-def test_a_run_of_its_own_has_no_host(tmp_path):
-    run = part(tmp_path / "a", [0])
-    compact(run)
-    for table in ("results", "attempts"):
-        assert list(rows(run, table)[0])[-1] == "host"
-        assert rows(run, table)[0]["host"] is None
-
-
 def test_what_each_kind_of_case_left_is_the_same_after_a_merge_of_one(tmp_path):
     run = run_of_seven(tmp_path / "a")
     compact(run.path)
@@ -137,16 +124,6 @@ def test_what_each_kind_of_case_left_is_the_same_after_a_merge_of_one(tmp_path):
     for table in ("results", "attempts", "transcripts"):
         wanted = [{**row, "run_id": None} for row in rows(run.path, table)]
         assert [{**row, "run_id": None} for row in rows(out, table)] == wanted
-
-
-def test_a_missing_shard_is_said_loudly(tmp_path, capsys):
-    runs = [part(tmp_path / str(k), [k], shard=f"{k}/4") for k in (1, 2, 4)]
-    out = tmp_path / "whole"
-    assert cli.main(["merge", *map(str, runs), "--out", str(out)]) == 1
-    said = capsys.readouterr().out
-    assert "FAILED: shard 3/4 is missing: its cases never ran" in said
-    assert "shard 3/4 is missing" in (out / "report.md").read_text(encoding="utf-8")
-    assert read_manifest(out).merged.missing == ("3/4",)
 
 
 def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
@@ -182,14 +159,6 @@ def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
     assert re.search(r"\| 1/2 +\| b +\| +4 \| +1 \|", report)
 
 
-def test_how_the_tables_of_all_suites_look_goes_along(tmp_path):
-    a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
-    write_tables(a, {})
-    write_tables(b, {"phase53": ("flaw", "level")})
-    merged(tmp_path / "w", a, b)
-    assert read_tables(tmp_path / "w") == {"phase53": ("flaw", "level")}
-
-
 def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, capsys):
     runs = []
     for n, host in enumerate("ab"):
@@ -204,18 +173,6 @@ def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, c
     assert "is below 98.0% (--coverage): " in said
 
 
-def test_few_of_many_lost_cases_are_named(tmp_path, capsys):
-    runs = []
-    for host in "ab":
-        run = make_run(tmp_path / host, [case(i) for i in range(30)], cluster_run="r", host=host)
-        write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0))
-        runs.append(str(run.path))
-    assert cli.main(["merge", *runs, "--out", str(tmp_path / "w")]) == 1
-    said = capsys.readouterr().out
-    assert "  and 24 more\n" in said
-    assert said.count("\n  s/phase53/") == 5
-
-
 def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3", host=f"h{k}") for k in (1, 2, 3)]
     merged(tmp_path / "two", runs[0], runs[2])
@@ -228,22 +185,6 @@ def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):
     refusal(capsys, tmp_path / "x", tmp_path / "two", runs[0])
 
 
-def test_results_of_what_was_merged_before_are_those_of_then(tmp_path):
-    runs = [part(tmp_path / str(k), [k], shard=f"{k}/3", host=f"h{k}") for k in (1, 2, 3)]
-    two = merged(tmp_path / "two", runs[0], runs[2])
-    # An earlier version did not count them.
-    first, *others = two.manifest.merged.parts
-    known = msgspec.structs.replace(
-        two.manifest.merged, parts=(msgspec.structs.replace(first, n_results=None), *others)
-    )
-    changed(tmp_path / "two", merged=known)
-    merged(tmp_path / "w", tmp_path / "two", runs[1])
-    own = {one.host: one.n_results for one in read_manifest(tmp_path / "w").merged.parts}
-    assert own == {"h1": None, "h2": 1, "h3": 1}
-    report = (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
-    assert re.search(r"\| 1/3 +\| h1 +\| +1 \| +- \|", report)
-
-
 def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
     """As where `hosts/*` has what the last host made of the others."""
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
@@ -252,14 +193,6 @@ def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
     assert cli.main(["merge", *map(str, named), "--out", str(tmp_path / "w")]) == 0
     assert f"{tmp_path / 'two'} is left out" in capsys.readouterr().out
     assert len(rows(tmp_path / "w")) == 3
-
-
-def test_a_case_that_never_ran_makes_exit_code_1(tmp_path, capsys):
-    whole = part(tmp_path / "a", [0])
-    run = make_run(tmp_path / "b", [case(1), case(2)])
-    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
-    assert cli.main(["merge", str(whole), str(run.path), "--out", str(tmp_path / "w")]) == 1
-    assert "1 of 3 planned cases never ran" in capsys.readouterr().out
 
 
 def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp_path, capsys):
@@ -371,36 +304,6 @@ def test_damage_of_a_part_is_damage_of_the_whole(tmp_path):
     assert len(rows(tmp_path / "w")) == 5
 
 
-def test_long_strings_go_along(tmp_path):
-    a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
-    for run, name in ((a, "aa"), (b, "bb"), (b, "aa")):
-        (run / PARTS_NAME).mkdir(exist_ok=True)
-        (run / PARTS_NAME / name).write_bytes(name.encode())
-    merged(tmp_path / "w", a, b)
-    assert sorted(path.name for path in (tmp_path / "w" / PARTS_NAME).iterdir()) == ["aa", "bb"]
-
-
-def test_an_interrupted_part_needs_no_tables(tmp_path):
-    run = make_run(tmp_path / "a", [case(0), case(1)])
-    spent = EngineSpent("gw0", 1.0, 0.5, 10, 0.0, 0.0)
-    write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0), episode(1, 1.0, 2.0), spent)
-    made = merged(tmp_path / "w", run.path, part(tmp_path / "b", [2]))
-    assert made.summary.n_ungraded == 1
-    assert made.manifest.ended_at is None
-
-
-def test_hosts_of_a_cluster_run_keep_their_cases(tmp_path):
-    runs = []
-    for n, host in enumerate("ab"):
-        run = make_run(tmp_path / host, [case(0), case(1)], cluster_run="nightly", host=host)
-        write_journal(run, "gw0", episode(n, 1.0, 2.0), grade(n))
-        runs.append(run.path)
-    made = merged(tmp_path / "w", *runs)
-    assert (tmp_path / "w" / "cases.json").read_bytes() == (runs[0] / "cases.json").read_bytes()
-    assert made.manifest.suite_digest == read_manifest(runs[0]).suite_digest
-    assert made.summary.statistics.n_final == made.summary.statistics.n_planned == 2
-
-
 # -- what is refused -------------------------------------------------------------------------------
 
 
@@ -470,12 +373,6 @@ def test_parts_whose_pools_bound_answers_otherwise_are_merged_only_when_asked(
     assert said in again.manifest.merged.asked_otherwise[0]
 
 
-def test_what_bounds_no_answer_or_is_not_known_keeps_no_parts_apart(tmp_path):
-    a = part(tmp_path / "a", [0], effective=asked(address="https://one.example:443/", ports="1,2"))
-    b = part(tmp_path / "b", [1], effective=asked(ports="1", stream=True, latency_hint_s=2))
-    assert merged(tmp_path / "w", a, b).manifest.merged.asked_otherwise == ()
-
-
 def test_hosts_with_other_cases_or_limits_are_refused(tmp_path, capsys):
     same = {"cluster_run": "n"}
     limit = Limit("azure/key0", "key", workers=3)
@@ -505,43 +402,6 @@ def test_one_run_twice_is_refused(tmp_path, capsys):
     assert f"in {a} and in {tmp_path / 'copy'}" in refusal(
         capsys, tmp_path / "w", a, tmp_path / "copy"
     )
-
-
-def test_other_suites_are_refused(tmp_path, capsys):
-    a = part(tmp_path / "a", [0])
-    run = make_run(tmp_path / "b", [msgspec.structs.replace(case(1), suite="other")])
-    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
-    assert "is of another suite (phase53) than the other runs (other)" in refusal(
-        capsys, tmp_path / "w", a, run.path
-    )
-
-
-def test_a_case_that_means_something_else_is_refused(tmp_path, capsys):
-    a = part(tmp_path / "a", [0])
-    b = make_run(tmp_path / "b", [case(0, level=2)])
-    assert "has the id of another case" in refusal(capsys, tmp_path / "w", a, b.path)
-
-
-def test_nothing_and_no_run_are_refused(tmp_path, capsys):
-    assert "no run is named" in refusal(capsys, tmp_path / "w")
-    assert "no run found at" in refusal(capsys, tmp_path / "w", tmp_path / "none")
-    a = part(tmp_path / "a", [0])
-    (a / FILE_NAME).unlink()
-    assert "ended before its first case" in refusal(capsys, tmp_path / "w", a)
-
-
-def test_a_newer_run_is_refused(tmp_path, capsys):
-    a = part(tmp_path / "a", [0])
-    manifest = json.loads((a / FILE_NAME).read_bytes())
-    (a / FILE_NAME).write_text(json.dumps({**manifest, "schema": 99}))
-    assert "is of a newer version" in refusal(capsys, tmp_path / "w", a)
-
-
-def test_a_run_that_goes_on_is_refused(tmp_path, capsys):
-    a = part(tmp_path / "a", [0])
-    with (a / "run.lock").open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "is in use; wait for its end" in refusal(capsys, tmp_path / "w", a)
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, capsys):
@@ -590,13 +450,6 @@ def test_clocks_are_told_apart_by_what_lies_between_two_boots():
     assert nearest_clock(clocks, 100.002) == 100.0
     assert nearest_clock(clocks, 1_003.0) == 1_000.0
     assert nearest_clock([], 7.0) == 7.0
-
-
-@pytest.mark.parametrize("n", [0, 1, 5, 9_000])
-def test_cases_are_read_a_few_at_a_time(tmp_path, n):
-    cases = [case(i, flaw='"},{"index":' * (i % 3)) for i in range(n)]
-    (tmp_path / "cases.json").write_bytes(msgspec.json.encode(cases))
-    assert list(iter_plan(tmp_path)) == cases == read_cases(tmp_path)
 
 
 def test_a_resumed_part_is_measured_as_a_whole(tmp_path):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import subprocess
-import sys
-from dataclasses import replace
 from fractions import Fraction
 
 import msgspec
@@ -16,10 +13,9 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.measured_run import find_measured_run
-from pytest_ultrapar.broker.protocol import LeaseRequest, priced
 from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.money import UNITS, ModelPrice, Tier, amount_of, budget_units, money
+from pytest_ultrapar.pool.money import UNITS, ModelPrice, Tier, amount_of
 from pytest_ultrapar.pool.price_book import with_book_prices
 from tests.unit.finished_run import (
     LANE,
@@ -93,17 +89,6 @@ def test_longer_prompts_may_cost_more():
     assert price.cost(600_000, 1) == (600_000 * 5 + 6) * 10**6
 
 
-def test_budget_is_rounded_down_and_money_is_legible():
-    assert budget_units(0.1) == 10**11
-    assert budget_units(5.0) == 5 * UNITS
-    assert [money(one, "USD") for one in (0, 0.000123456, 0.5, 1234.5)] == [
-        "0.00 USD",
-        "0.000123 USD",
-        "0.500 USD",
-        "1,234.50 USD",
-    ]
-
-
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [
@@ -131,27 +116,6 @@ def test_price_book_fills_in_what_the_pool_leaves_out(load):
     assert price.per_mtok_cache_write is None
 
 
-def test_price_book_knows_what_it_costs_to_write_to_a_cache(load):
-    url = "https://api.anthropic.com/v1"
-    text = pool_text(BOOK, url=url).replace("gpt-4o-mini", "claude-3-5-haiku-20241022")
-    (price,) = with_book_prices(load(text)).prices
-    assert price.per_mtok_cache_write > price.per_mtok_in
-    own = with_book_prices(load(text + "price_per_mtok_cache_write = 7\n")).prices[0]
-    assert own.per_mtok_cache_write == 7
-
-
-def test_tokens_written_to_a_cache_are_counted_in_tables(tmp_path):
-    price = msgspec.structs.replace(PRICE, per_mtok_cache_write=4.0)
-    run = make_run(tmp_path / "run", [case(0)], pool_lanes=(LANE,), prices=(price,))
-    one = attempt(1.0, 2.0, tokens_in=1000, tokens_out=0)
-    one = msgspec.structs.replace(one, cache_write_tokens=1000)
-    write_journal(run, "gw0", episode(0, 1.0, 3.0, attempts=[one]), grade(0))
-    compact(run.path)
-    attempts = pq.read_table(run.path / "attempts.parquet")
-    assert attempts["cost"].to_pylist() == [0.004]
-    assert attempts["cache_write_tokens"].to_pylist() == [1000]
-
-
 def test_price_of_the_pool_wins(load):
     whole = "price_per_mtok_in = 7\nprice_per_mtok_out = 8\n"
     (price,) = with_book_prices(load(pool_text(BOOK, model=whole))).prices
@@ -160,10 +124,6 @@ def test_price_of_the_pool_wins(load):
     assert half.per_mtok_in == 7
     assert half.per_mtok_out > 0
     assert half.origin.startswith("p/m of the pool, else genai-prices ")
-
-
-def test_model_on_somebody_elses_server_has_no_price(load):
-    assert with_book_prices(load(pool_text(BOOK, url="http://localhost:8000/v1"))).prices == ()
 
 
 def test_prices_by_length_of_the_prompt_are_taken_over(load):
@@ -225,31 +185,6 @@ def test_cost_stands_in_tables_summary_and_benchmark(tmp_path):
     assert (extra["cost"], extra["currency"]) == (0.0041, "USD")
 
 
-def test_unknown_cost_is_null_and_said_once(tmp_path):
-    other = replace(LANE, instance="dep1", model="m2")
-    run = make_run(
-        tmp_path / "run", [case(0), case(1, "m2")], pool_lanes=(LANE, other), prices=(PRICE,)
-    )
-    there = msgspec.structs.replace(attempt(2.0, 3.0, tokens_in=10, tokens_out=1), instance="dep1")
-    write_journal(
-        run, "gw0", episode(0, 1.0, 3.0), grade(0), episode(1, 2.0, 3.0, attempts=[there]), grade(1)
-    )
-    summary = compact(run.path)
-    assert pq.read_table(run.path / "results.parquet")["cost"].to_pylist() == [0.00004, None]
-    said = "\n".join(told_of(summary))
-    assert said.count("cost of 1 request more is not known: no price is known of m2") == 1
-
-
-def test_run_without_prices_says_nothing_of_cost(tmp_path):
-    run = priced_run(tmp_path / "run", prices=())
-    summary = compact(run.path)
-    assert summary.cost is None
-    assert pq.read_table(run.path / "results.parquet")["cost"].to_pylist() == [None, None]
-    assert "cost" not in "\n".join(told_of(summary))
-    benchmark = msgspec.json.decode((run.path / "benchmark.json").read_bytes())
-    assert "cost" not in benchmark["benchmarks"][0]["extra_info"]
-
-
 def test_compare_shows_the_cost_unless_currencies_differ(tmp_path):
     runs = []
     for number, tokens_out, currency in ((0, 10, "USD"), (1, 110, "USD"), (2, 110, "EUR")):
@@ -265,20 +200,3 @@ def test_compare_shows_the_cost_unless_currencies_differ(tmp_path):
     assert dearer.figures["cost"].base == pytest.approx(0.0041 / 2)
     assert dearer.figures["cost"].new == pytest.approx(0.0051 / 2)
     assert "cost" not in elsewhere.figures
-
-
-@pytest.mark.slow
-def test_run_without_a_budget_imports_and_sends_nothing_for_it():
-    program = (
-        "import sys, pytest_ultrapar.broker.host, pytest_ultrapar.engine.engine\n"
-        "import pytest_ultrapar.pool.config\n"
-        "print({'pytest_ultrapar.broker.budget', 'pytest_ultrapar.pool.price_book', "
-        "'genai_prices', 'pytest_ultrapar.coordinator.spending'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.strip() == "set()", done.stderr
-    assert not {"most_in", "most_out"} & set(LeaseRequest.__struct_fields__)
-    wish = LeaseRequest(1, "m", tokens=5)
-    assert msgspec.convert(msgspec.to_builtins(priced(wish, 3, 2)), LeaseRequest) == wish

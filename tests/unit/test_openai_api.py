@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import decode_response
@@ -124,89 +122,13 @@ def test_usage_is_counted_where_it_is_said(usage, counts):
 
 
 @pytest.mark.parametrize(
-    "usage",
-    [
-        b"[]",
-        b"NaN",
-        b"-Infinity",
-        b'"none"',
-        b"5",
-        b"true",
-        b'{"prompt_tokens": NaN, "completion_tokens": -Infinity}',
-        b'{"prompt_tokens": {}, "completion_tokens_details": []}',
-        b'{"completion_tokens_details": {"reasoning_tokens": Infinity}}',
-    ],
-)
-def test_usage_that_is_none_leaves_the_answer(usage):
-    text = r"a \"NaN\" b, Infinity"
-    answer = b'{"choices": [{"message": {"content": "%b"}}], "usage": %b}'
-    reply = decode_response(answer % (text.encode(), usage), LANE, 0.5)
-    assert reply.text == 'a "NaN" b, Infinity'
-    assert (reply.tokens_in, reply.tokens_out, reply.reasoning_tokens) == (None, None, None)
-
-
-def test_cut_answer_full_of_quotes_is_given_up_at_once():
-    # Quadratic time would be hours here.
-    answer = b'{"choices": [{"message": {"content": "' + rb"\"" * 500_000
-    assert decode_response(answer, LANE, 0.5).outcome == "malformed"
-
-
-@pytest.mark.parametrize(
-    ("figure", "count"),
-    [
-        (b"1000000000", 1_000_000_000),
-        (b"1000000001", None),
-        (b"1e19", None),
-        (b"1e30", None),
-        (b"1e400", None),
-        (b"9" * 1000, None),
-        (b"-1", None),
-        (b"-1e400", None),
-        (b"true", None),
-        (b'"12"', None),
-        (b"[1]", None),
-        (b"NaN", None),
-        (b"Infinity", None),
-    ],
-)
-def test_odd_count_is_not_known_and_spoils_no_answer(figure, count):
-    usage = b'{"prompt_tokens": %b, "completion_tokens": 2}' % figure
-    answer = b'{"choices": [{"message": {"content": "a"}}], "usage": %b}' % usage
-    reply = decode_response(answer, LANE, 0.5)
-    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("a", count, 2)
-
-
-@pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"null",
-        b"[]",
-        b"<html>busy</html>",
         b'{"choices": []}',
         b'{"choices": null}',
         b'{"choices": [{}]}',
         b'{"choices": [{"message": {"content": 5}}]}',
-        b'{"choices": [{"message": {"content": "cut',
         b'{"choices": [{"message": {"content": "a\x00b"}}]}',
-        b'{"a":' * 100_000,
-        b"[" * 100_000 + b"]" * 100_000,
-        b'{"choices": [{"message": {"content": "' + b"\xff" * 2_000_000 + b'"}}]}',
-    ],
-    ids=[
-        "empty",
-        "null",
-        "list",
-        "html",
-        "no choices",
-        "null choices",
-        "no message",
-        "number",
-        "cut",
-        "raw nul",
-        "deep objects",
-        "deep lists",
-        "large and broken",
     ],
 )
 def test_answer_that_cannot_be_read_is_malformed(body):
@@ -214,47 +136,3 @@ def test_answer_that_cannot_be_read_is_malformed(body):
     assert isinstance(found, Failure)
     assert (found.outcome, found.maybe_billed) == ("malformed", True)
     assert len(found.message) < 300
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (rb'"a\ud800b"', r"a\ud800b"),
-        (rb'"a\udc00\ud83d"', r"a\udc00\ud83d"),
-        (rb'"\ud83d\ude00 \ud83d"', "\N{GRINNING FACE} \\ud83d"),
-        (rb'"\\ud800 \ud800"', r"\ud800 \ud800"),
-        (b'"caf\xe9"', r"caf\xe9"),
-        (b'"\xed\xa0\x80"', r"\xed\xa0\x80"),
-        (b'"\\u0000\\u001b[2J\\u202e"', "\x00\x1b[2J\u202e"),
-    ],
-)
-def test_text_that_no_file_can_hold_is_kept_with_escapes(content, text):
-    body = b'\xef\xbb\xbf{"choices": [{"message": {"content": ' + content + b"}}]}"
-    found = decode_response(body, LANE, 0.5).text
-    assert found == text
-    assert found.encode().decode() == text
-
-
-def test_long_text_of_code_is_not_taken_for_too_many_objects():
-    text = '{"a": {"b": "\\"}"}}' * 50_000
-    assert decode({"content": text}).text == text
-
-
-def test_too_many_objects_are_not_read():
-    body = b'{"choices": [' + b"{}," * 200_000 + b"{}]}"
-    found = decode_response(body, LANE, 0.5)
-    assert "more than 10000 objects" in found.message
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_have_a_result(body):
-    assert isinstance(decode_response(body, LANE, 0.5), Failure | Reply)
-
-
-@given(st.text(st.characters(exclude_categories=())))
-def test_any_text_that_json_can_escape_can_be_stored(text):
-    body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-    found = decode_response(body, LANE, 0.5).text
-    found.encode()
-    if text.isascii():
-        assert found == text

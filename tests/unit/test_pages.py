@@ -12,10 +12,7 @@ import re
 import shutil
 import statistics
 from collections import Counter, defaultdict
-from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -29,14 +26,11 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.pages import snapshot, transcripts
 from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
 from pytest_ultrapar.pages.frame import embedded
-from pytest_ultrapar.pages.models import beside_best
 from pytest_ultrapar.pages.page import render
 from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, LaneId, Limit
-from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.summary import waits_line
-from pytest_ultrapar.report.text import duration
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory
@@ -48,15 +42,8 @@ from tests.unit.finished_run import (
     make_run,
     run_of_repetitions,
     run_of_seven,
-    without_digests,
     write_journal,
 )
-
-SUMS = {
-    "vega.min.js": "8f6a3587cf8d4f42c7e08120e3eb05d067e746d554e39d2dcf52acc0bd5ba28f",
-    "vega-lite.min.js": "843d20762ca6e52ff5ceab7a3296219272a9c0b5364402d6814f3c7738f4be5e",
-    "vega-interpreter.js": "a5c4983316918082d2ffdcc677d2e6d1ac2f95033d88998712b337c81b11af97",
-}
 
 
 @pytest.fixture
@@ -121,10 +108,6 @@ def test_what_models_cost_is_that_of_the_tables(repeated):
         assert (one.n_solved, one.n_unknown) == (n_solved, 0)
         assert one.per_solved == pytest.approx(one.cost / n_solved)
     assert costs_plot(figures.costs, "USD").rows[0][3].endswith(" USD")
-
-
-def test_what_costs_nothing_known_has_no_part(run):
-    assert read_figures(run, read_manifest(run)).costs == []
 
 
 def test_pass_at_k_is_that_of_the_tables(repeated):
@@ -224,31 +207,6 @@ def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcome
     assert ("which solved most, and m2 as much" in page) == (said == "equal")
 
 
-def test_partial_cases_are_seen_at_the_top(run):
-    page = render(run).decode()
-    counts = Counter(row["outcome"] for row in table(run, "results"))
-    shown = [f"{counts[one]} {one}" for one in ("solved", "partial", "unsolved")]
-    n_graded = sum(counts[one] for one in ("solved", "partial", "unsolved"))
-    assert tiles(page)["solved"][1] == f"{', '.join(shown)} of {n_graded} graded cases"
-    (title, name) = re.findall(r'title="(.*?)" aria-label="(.*?)"', page)[0]
-    assert re.fullmatch(r"\d+ of \d+ solved, \d+ partial, \d+ unsolved; interval .*", title)
-    assert name.endswith(f", n = {title.split()[2]}: {title}")
-
-
-def test_better_beyond_chance_is_said():
-    rows = {
-        model: [
-            SimpleNamespace(case_id=f"{model}{n}", outcome=outcome, cell="", cluster=None)
-            for n in range(40)
-        ]
-        for model, outcome in (("a", "unsolved"), ("b", "solved"))
-    }
-    questions = {f"{model}{n}": (n, 0) for model in "ab" for n in range(40)}
-    best, (look,) = beside_best(rows, questions, {"a": "A", "b": "B"})
-    assert (best, look.model, look.n_lost, look.difference) == ("B", "A", 40, -1.0)
-    assert look.high < -0.8
-
-
 def test_first_tokens_are_those_of_the_tables(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
     model_of = {row["case_id"]: row["model"] for row in table(repeated, "results")}
@@ -262,14 +220,6 @@ def test_first_tokens_are_those_of_the_tables(repeated):
     assert {one.model: one.p95_s for one in figures.first_tokens} == {
         model: latency_of(found).p95_s for model, found in waits.items()
     }
-
-
-def test_roles_first_tokens_are_not_the_models(tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
-    judge = attempt(1, 9, t_first_token_s=8.0, role="judge")
-    write_journal(run, "gw0", episode(0, 1, 9, attempts=[judge]), grade(0))
-    compact(run.path)
-    assert read_figures(run.path, read_manifest(run.path)).first_tokens == []
 
 
 def test_limits_and_pauses_are_those_of_the_run(repeated):
@@ -310,21 +260,6 @@ def figures_of(directory, cases):
         write_journal(run, f"gw{number}", episode(number, 1.0, 2.0), grade(number))
     compact(run.path)
     return read_figures(run.path, read_manifest(run.path))
-
-
-def test_cases_without_a_parameter_are_in_no_column_of_it(tmp_path):
-    figures = figures_of(
-        tmp_path / "r",
-        [case(0, extra=None), case(1, extra=""), case(2, extra="x"), case(3, extra="x")],
-    )
-    (extra,) = [each for each in figures.dimensions if each.name == "extra"]
-    assert extra.values == ['""', "x"]
-    assert [square.n for square in extra.squares[0]] == [1, 2]
-    at = figures.dimensions.index(extra)
-    assert {one.case_id: one.at[at] for one in figures.cases} == {
-        "case0": None, "case1": 0, "case2": 1, "case3": 1,
-    }  # fmt: skip
-    assert {one.at[-1] for one in figures.cases} == {0}, "the last dimension is all cases"
 
 
 def test_names_that_look_alike_are_told_apart(tmp_path):
@@ -407,13 +342,6 @@ def test_page_runs_its_own_scripts_alone(run):
         assert digest in policy.replace("&#43;", "+")
 
 
-def test_libraries_are_those_that_were_taken():
-    vendor = files("pytest_ultrapar.pages").joinpath("vendor")
-    for name, digest in SUMS.items():
-        assert hashlib.sha256(vendor.joinpath(name).read_bytes()).hexdigest() == digest
-        assert vendor.joinpath(f"LICENSE-{name.split('.')[0]}").is_file()
-
-
 def test_command_writes_the_page_where_it_is_wanted(run, tmp_path, capsys):
     assert main(["report", str(run)]) == 0
     assert (run / "report.html").is_file()
@@ -458,14 +386,6 @@ def shown(run, capsys):
     return out.read_text(), markdown
 
 
-def test_run_that_was_killed_is_shown_as_far_as_it_came(killed, capsys):
-    page, markdown = shown(killed, capsys)
-    said = "This run was interrupted: it has 6 of 7 cases; --ultrapar-resume finishes it"
-    assert said in page
-    assert said in markdown
-    assert f"results in {killed}" in page
-
-
 def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
     going_on = RunDirectory.open_existing(killed)
     try:
@@ -502,23 +422,6 @@ def test_run_that_ends_while_it_is_looked_at_is_shown_with_its_own_tables(run, c
     assert "This run goes on" not in page
 
 
-def test_run_whose_journal_is_damaged_says_so(killed, capsys):
-    (segment, *_) = segments(killed / "journal")
-    data = bytearray(segment.read_bytes())
-    data[len(data) // 2] ^= 1
-    segment.write_bytes(data)
-    page, markdown = shown(killed, capsys)
-    assert "journal damaged" in page
-    assert "journal damaged" in markdown
-
-
-def test_page_that_was_there_stays_where_the_new_one_cannot_be_written(run, tmp_path, capsys):
-    folder = tmp_path / "folder"
-    (folder / "a.html").mkdir(parents=True)
-    assert main(["report", str(run), "--out", str(folder / "a.html")]) == 4
-    assert [path.name for path in folder.iterdir()] == ["a.html"]
-
-
 @pytest.mark.parametrize(
     "how", ["a folder", "a pipe", "a device", "in the run", "in another run", "to be in the run"]
 )
@@ -549,106 +452,6 @@ def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
     assert out.is_fifo() == (how == "a pipe")
 
 
-def test_link_is_followed_to_an_earlier_page(run, tmp_path):
-    earlier, link = tmp_path / "earlier.html", tmp_path / "link.html"
-    earlier.write_text("earlier")
-    link.symlink_to(earlier)
-    assert main(["report", str(run), "--out", str(link)]) == 0
-    assert link.is_symlink()
-    assert earlier.read_text().startswith("<!doctype html>")
-
-
-def test_pages_in_a_run_are_made_again(run):
-    for _ in range(2):
-        assert main(["report", str(run), "--out", str(run / "report.html")]) == 0
-        assert main(["report", str(run), "--markdown", "--out", str(run / "mine.md")]) == 0
-
-
-def test_a_page_never_goes_into_the_folders_of_a_run(run, capsys):
-    out = run / "journal" / "page.html"
-    assert main(["report", str(run), "--out", str(out)]) == 4
-    assert f"--out {out} is in the run {run}" in capsys.readouterr().err
-    assert not out.exists()
-
-
-def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, capsys):
-    pool, new = tmp_path / "pool.toml", tmp_path / "page"
-    pool.write_text("[defaults]")
-    assert main(["report", str(run), "--out", str(pool)]) == 4
-    assert f"--out {pool} exists and is no page" in capsys.readouterr().err
-    assert pool.read_text() == "[defaults]"
-    assert main(["report", str(run), "--out", str(new)]) == 0
-    assert new.read_text().startswith("<!doctype html>")
-
-
-def test_the_end_of_a_pipe_is_called_a_pipe(run, capsys):
-    reads, writes = os.pipe()
-    try:
-        assert main(["report", str(run), "--out", f"/dev/fd/{writes}"]) == 4
-    finally:
-        os.close(reads)
-        os.close(writes)
-    assert f"--out /dev/fd/{writes} is a pipe; name a file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("out", [".", "/"])
-def test_folder_is_no_page(run, tmp_path, monkeypatch, capsys, out):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", str(run), "--out", out]) == 4
-    assert capsys.readouterr().err.startswith(f"ultrapar report: error: --out {out} is a folder")
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "value"),
-    [
-        ("results", "nodeid", None),
-        ("results", "case_id", ["case0"]),
-        ("results", "outcome", "perhaps"),
-        ("results", "service_s", "soon"),
-        ("attempts", "t_send_s", "soon"),
-        ("attempts", "provider", -1),
-        ("transcripts", "case_id", [1]),
-    ],
-)
-def test_tables_of_json_with_other_values_are_named(tmp_path, capsys, name, column, value):
-    found = run_of_seven(tmp_path / "run", storage_format="json")
-    compact(found.path)
-    assert main(["report", str(found.path)]) == 0
-    path = found.path / f"{name}.jsonl"
-    rows = [json.loads(line) | {column: value} for line in path.read_text().splitlines()]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    without_digests(found.path)
-    assert main(["report", str(found.path)]) == 4
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"ultrapar report: error: cannot read the {name} of {found.path}: ")
-    assert f"$.{column}" in line
-
-
-@pytest.mark.parametrize("outcome", ["infra", "solved"])
-def test_runs_of_one_case_and_of_none_that_was_graded_have_a_page(tmp_path, outcome):
-    run = make_run(tmp_path / "one", [case(0)])
-    kind = "timeout" if outcome == "infra" else None
-    ending = "infra" if outcome == "infra" else "returned"
-    failed = [attempt(1.0, 2.0, outcome="timeout")] if outcome == "infra" else [attempt(1.0, 2.0)]
-    ended = episode(0, 1.0, 2.0, ending, kind=kind, attempts=failed)
-    write_journal(run, "gw0", ended, grade(0, outcome, kind=kind))
-    compact(run.path)
-    assert b"Run " in render(run.path)
-
-
-def test_run_without_any_case_that_ran_has_a_page(tmp_path):
-    run = make_run(tmp_path / "none", [case(0)])
-    write_journal(run, "gw0")
-    compact(run.path)
-    assert b"0 graded" in render(run.path)
-
-
-def test_pauses_of_a_run_that_was_killed_are_those_of_its_history(repeated):
-    before = read_figures(repeated, read_manifest(repeated)).lanes
-    write_manifest(repeated, replace(read_manifest(repeated), lanes=[]))
-    assert read_figures(repeated, read_manifest(repeated)).lanes == before
-
-
 def tiles(page):
     parts = r'"label">(.*?)</div><div class="value">(.*?)</div><div class="quiet">(.*?)</div>'
     return {label: (value, note) for label, value, note in re.findall(parts, page)}
@@ -668,20 +471,6 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
     assert said.endswith(" waited longest for pauses of lanes (90.0 s), lab/key0 (qps) (12.0 s)")
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
     assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
-
-
-def test_twice_the_repetitions_take_twice_the_time_and_cost(repeated):
-    summary = read_summary(repeated)
-    assert "twice" not in str(tiles(render(repeated).decode())), "it has not ended"
-    ended = replace(read_manifest(repeated), ended_at=datetime.now(UTC))
-    write_manifest(repeated, ended)
-    shown = tiles(render(repeated).decode())
-    twice_s, twice = 2 * summary.statistics.makespan_s, 2 * summary.cost.total
-    assert f"twice the repetitions: at most {duration(twice_s)}" in shown["time"][1]
-    assert f"twice the repetitions: about {money(twice, 'USD')}" in shown["cost"][1]
-    for part in ({"resumed": True}, {"reused": "run"}, {"replayed": "run"}):
-        write_manifest(repeated, replace(ended, **part))
-        assert "twice" not in str(tiles(render(repeated).decode()))
 
 
 def test_settings_that_somebody_chose_for_the_run_stand_alone_and_first(run):

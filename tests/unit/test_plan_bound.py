@@ -14,7 +14,6 @@ from scipy.optimize import linprog
 from scipy.sparse import lil_array
 
 from pytest_ultrapar.plan.bound import (
-    Price,
     RequestClass,
     certify,
     fold,
@@ -108,39 +107,6 @@ def test_prices_prove_the_optimum_of_200_random_pools(tens):
         assert_optimal(*random_pool(seed))
 
 
-@pytest.mark.parametrize("amounts", [{"workers": 4}, {"qps": 2.0}, {"workers": 3, "rpm": 60.0}])
-def test_limits_of_one_number_on_one_lane_bound_as_one_does(amounts):
-    lanes = [on("a", "k", "p"), on("b", "k", "p")]
-    limits = [Limit("k", "key", **amounts), Limit("p", "provider", **amounts)]
-    requests = request_classes({"a": [1.0] * 100, "b": [0.2] * 30})
-    assert_optimal(lanes, limits, requests)
-    alone = lower_bound(lanes, limits[:1], requests)
-    assert lower_bound(lanes, limits, requests).seconds == pytest.approx(alone.seconds)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tens", range(10))
-def test_prices_prove_the_optimum_where_many_limits_have_one_number(tens):
-    for seed in range(10 * tens, 10 * tens + 10):
-        lanes, limits, requests = random_pool(seed)
-        draw = random.Random(seed)
-        limits = [
-            Limit(limit.name, limit.level, draw.choice([4, 8]), draw.choice([None, 5.0]))
-            for limit in limits
-        ]
-        assert_optimal(lanes, limits, requests)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_any_prices_prove_no_more_than_the_linear_program(seed):
-    draw = random.Random(seed)
-    lanes, limits, requests = random_pool(seed)
-    best = linear_program_s(lanes, limits, requests)
-    for _ in range(5):
-        prices = [Price(p.limit, p.kind, draw.random() / p.per_s, 0.0) for p in resources(limits)]
-        assert certify(lanes, limits, requests, prices) <= best * (1 + 1e-9)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pools_of_equal_lanes_are_bound_by_their_fullest_limit(seed):
     draw = random.Random(seed)
@@ -186,15 +152,6 @@ def test_rates_bound_by_the_last_start_and_its_service():
     assert found.binding == "key (qps)"
 
 
-def test_equal_limits_share_the_price_and_are_named_once():
-    lanes = [on("m", f"key{number}") for number in range(3)]
-    limits = [Limit(f"key{number}", "key", workers=5) for number in range(3)]
-    found = lower_bound(lanes, limits, [RequestClass("m", 1.0, 150)])
-    assert found.seconds == pytest.approx(10.0)
-    assert found.binding == "key0 (workers) and 2 alike"
-    assert [price.share for price in found.prices] == pytest.approx([1 / 3] * 3)
-
-
 def test_longest_episode_bounds_what_no_limit_does():
     lanes = [on("m", "key")]
     requests = [RequestClass("m", 1.0, 4)]
@@ -207,16 +164,6 @@ def test_longest_episode_bounds_what_no_limit_does():
 def test_model_without_a_lane_is_refused():
     with pytest.raises(ValueError, match="no lane answers for n"):
         lower_bound([on("m", "key")], [Limit("key", "key", workers=1)], [RequestClass("n", 1, 1)])
-
-
-def test_requests_of_like_length_form_a_class_with_the_shortest_time():
-    made = request_classes({"m": [1.0, 1.004, 5.0, 0.0], "n": [2.0]})
-    assert [(own.model, own.service_s, own.n) for own in made] == [
-        ("m", 0.0, 1),
-        ("m", 1.0, 2),
-        ("m", 5.0, 1),
-        ("n", 2.0, 1),
-    ]
 
 
 def repository_instance(name, mean_s, spread):
@@ -240,22 +187,6 @@ POOLS = ["pool.toml", *(f"pools/{path.name}" for path in sorted(ROOT.glob("pools
 @pytest.mark.parametrize("name", POOLS)
 def test_prices_prove_the_optimum_of_every_pool_of_the_repository(name, mean_s, spread):
     assert_optimal(*repository_instance(name, mean_s, spread))
-
-
-def test_prices_prove_the_optimum_of_many_lanes_that_all_differ():
-    draw = random.Random(20)
-    limits = [
-        Limit(f"i{n}", "instance", draw.randint(1, 60), draw.choice([None, 5, 10, 50]))
-        for n in range(100)
-    ]
-    limits += [Limit(f"k{n}", "key", draw.randint(2, 400), 20 + 60 * n) for n in range(3)]
-    lanes = [on(f"m{n % 8}", f"k{k}", f"i{n}") for n in range(100) for k in range(3)]
-    requests = [
-        RequestClass(f"m{n}", service_s * (1 + n / 5), 300)
-        for n in range(8)
-        for service_s in (1, 4)
-    ]
-    assert_optimal(lanes, limits, requests)
 
 
 def test_classes_lose_half_a_percent_where_seats_bind():
@@ -282,13 +213,3 @@ def test_interchangeable_lanes_and_limits_are_folded():
     folded, parts = fold(lanes, resources(odd))
     assert len(folded) == 2
     assert math.isclose(sum(part.per_s for part in parts if not part.is_rate), 216.0)
-
-
-def test_price_of_a_limit_on_nobodys_path_changes_nothing_that_prices_prove():
-    lanes, used, unused = [on("m", "k0")], Limit("k0", "key", 4), Limit("k1", "key", 4)
-    requests = [RequestClass("m", 2.0, 10)]
-    price = Price("k0", "workers", 0.25, 1.0)
-    proven_s = certify(lanes, [used], requests, [price])
-    assert proven_s == pytest.approx(5.0)
-    priced = [price, Price("k1", "workers", 0.25, 0.0)]
-    assert certify(lanes, [used, unused], requests, priced) == proven_s

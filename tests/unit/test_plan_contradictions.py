@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.plan.run_plan import contradictions
-from pytest_ultrapar.plan.waste import Service, seat_uses, waste
+from pytest_ultrapar.plan.waste import Service, waste
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.policy_play import ROOT
 from tests.unit.pool_texts import real
@@ -58,41 +58,11 @@ def test_seats_and_rates_of_different_levels_are_added_up(pool, provider, more):
     assert any("600 workers on 5 requests per second at 2 s need 10" in one for one in said), said
 
 
-def test_rates_of_several_keys_add_up_and_equal_keys_are_named_once(pool):
-    said = refused(pool("per_key = { workers = 200, qps = 5 }", keys=KEYS))
-    assert said == (
-        "p/key0 and 2 alike: 200 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate",
-    )
-
-
-def test_ceiling_over_more_than_one_key_says_nothing_of_one(pool):
-    top = "[pool]\nworkers = 100\n"
-    assert refused(pool("per_key = { qps = 5 }", top=top, keys=KEYS)) == ()
-    assert seat_uses(pool("", top=top), pool("", top=top).lanes, TWO_S) == ()
-
-
 @pytest.mark.parametrize(("workers", "refusals", "warnings"), [(30, 0, 0), (31, 0, 1), (101, 1, 1)])
 def test_some_more_seats_are_useful_and_many_more_are_waste(pool, workers, refusals, warnings):
     made = pool(f"per_key = {{ workers = {workers}, qps = 5 }}")
     assert len(refused(made)) == refusals
     assert len(waste(made, made.lanes, {"m": 1000}, TWO_S)) == warnings
-
-
-def test_assumed_service_times_refuse_nothing(pool):
-    made = pool("per_key = { workers = 600, qps = 5 }")
-    guess = {"m": Service(200.0, is_assumed=True)}
-    assert refused(made, guess, episodes(3, 1000.0)) == ()
-    said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, {"m": 1000}, guess)
-    assert said == (
-        "p/key0: at 0.5 requests/s and 200 s each (assumed; set latency_hint_s) only about 100 of "
-        "600 workers are busy; 300 are plenty",
-    )
-
-
-def test_requests_that_take_no_time_divide_nothing_by_zero(pool):
-    made = pool("per_key = { workers = 600, qps = 5 }")
-    assert refused(made, {"m": Service(0.0)}) == ()
 
 
 def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):

@@ -15,9 +15,7 @@ from pytest_ultrapar.plan.eta import (
     EndEstimates,
     Eta,
     Looks,
-    Survival,
     ToAsk,
-    Used,
     estimate,
     rough_bound,
 )
@@ -132,35 +130,11 @@ def test_seats_decide(pool):
     assert_true(estimates(found, cases), "narrow/key0 (workers)")
 
 
-@pytest.mark.slow
-def test_all_seats_are_taken_by_few_rounds(pool):
-    found = pool(provider("p", "per_key = { workers = 60 }", "m"))
-    assert_true(estimates(found, courses("m", 600, 6, 2.0)), "p/key0 (workers)")
-
-
-def test_models_that_share_keys_with_others(pool):
-    keys = '[{ name = "key0" }, { name = "key1" }, { name = "key2" }]'
-    text = provider("p", "per_key = { workers = 5 }", "a", "b", keys=keys)
-    found = pool(f'{text}[[provider.model]]\nname = "c"\nkeys = ["key2"]\n')
-    cases = mixed(courses("a", 100, 2, 1.0), courses("b", 60, 4, 2.0), courses("c", 90, 3, 3.0))
-    assert_true(estimates(found, cases), "p/key2 (workers)")
-
-
-def test_rate_per_minute_lets_few_go(pool):
-    found = pool(provider("p", "per_key = { rpm = 30 }", "m"))
-    assert_true(estimates(found, courses("m", 120, 2, 1.0)), "p/key0 (rpm)")
-
-
 def test_limit_that_is_not_declared_stretches_the_estimate(pool):
     """A client that takes as long between two turns as an answer takes keeps seats empty."""
     found = pool(provider("p", "per_key = { workers = 50 }", "m"))
     cases = courses("m", 300, 6, 0.5)
     assert_true(estimates(found, cases, most_open=10, between_s=0.5), "p/key0 (workers)")
-
-
-def test_one_at_a_time(pool):
-    found = pool(provider("p", "per_key = { workers = 50 }", "m"))
-    assert_true(estimates(found, courses("m", 200, 3, 0.5), most_open=1, between_s=0.2))
 
 
 def test_groups_that_follow_one_another(pool):
@@ -174,12 +148,6 @@ def test_groups_that_follow_one_another(pool):
         for name, after in (("a", ()), ("b", ("a",)))
     )
     assert_true(estimates(found, cases, assignment=Assignment(groups=groups)))
-
-
-def test_no_limit_but_tokens(pool):
-    found = pool(provider("p", "per_key = { tpm = 6000 }", "m"))
-    cases = [Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)]
-    assert_true(estimates(found, cases))
 
 
 def shapes(pool, seed):
@@ -267,14 +235,6 @@ def test_interval_narrows_as_cases_end_and_grows_with_what_was_said():
     assert ends.interval(11.0, Eta(50.0, ""), 10_000) == (49.25, 99.75)
 
 
-def test_nothing_is_said_before_anything_is_known(pool):
-    found = pool(provider("p", "per_key = { workers = 4 }", "m"))
-    play = Watched(found, courses("m", 9, 1, 1.0))
-    status = play.broker.status(0.0)
-    to_ask = ToAsk({"m": 9}, 0, found.lanes, tuple(found.limits.values()), restricted=False)
-    assert estimate(to_ask, status, Used.of(status)) is None
-
-
 def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
     found = pool(provider("p", "per_key = { workers = 4 }", "m"))
     play = Watched(found, courses("m", 40, 1, 1.0))
@@ -289,20 +249,6 @@ def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
     some_silent = estimate(to_ask, status, first)
     assert some_silent.seconds < end_s
     assert all_asked.seconds > 2 * end_s
-
-
-def test_survival_is_the_mean_where_all_have_ended():
-    assert Survival({1.0: 2, 4.0: 2}, {}).rest() == pytest.approx(2.5)
-    assert Survival({1.0: 2, 4.0: 2}, {}).rest(1.0) == pytest.approx(3.0)
-    assert not Survival({}, {3.0: 5}).is_known
-
-
-def test_survival_counts_what_is_under_way():
-    # 100 of 6 turns each, half of them seen in the middle: no shorter and no longer for that.
-    assert Survival({6: 10}, {3: 40, 5: 50}).rest() == pytest.approx(6)
-    assert Survival({6: 10}, {3: 40, 5: 50}).rest(3) == pytest.approx(3)
-    # Short ones have ended, long ones not: the mean of those that ended is too short.
-    assert Survival({1: 10}, {1: 10}).rest() == pytest.approx(1 + 0.5 * 1)
 
 
 @pytest.mark.parametrize("seed", range(20))

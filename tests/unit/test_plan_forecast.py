@@ -34,18 +34,6 @@ def test_turns_of_an_episode_follow_each_other_and_cost_the_client_time(pool):
     assert slow.makespan_s == pytest.approx(1.95)
 
 
-def test_rate_spaces_the_sends_as_the_broker_does(pool):
-    found = forecast(pool("per_key = { workers = 50, qps = 10 }"), courses(101, 0.5), FREE)
-    # A hundred steps of 0.1 s with the headroom to which runs come down, then the last answer.
-    assert found.makespan_s == pytest.approx(100 * 0.102 + 0.5, rel=0.01)
-
-
-def test_idle_seats_of_all_keys_are_used(pool):
-    keys = '[{ name = "key0" }, { name = "key1" }, { name = "key2" }]'
-    found = forecast(pool("per_key = { workers = 5 }", keys), courses(150, 1.0), FREE)
-    assert found.makespan_s == pytest.approx(10.0)
-
-
 def test_one_episode_at_a_time_is_the_sum_of_all(pool):
     found = forecast(pool("per_key = { workers = 5 }"), courses(10, 0.5, 0.5), FREE, most_open=1)
     assert found.makespan_s == pytest.approx(10.0)
@@ -61,18 +49,6 @@ def test_groups_wait_for_each_other_and_for_their_time(pool):
     wide = pool("per_key = { workers = 50 }")
     found = forecast(wide, [*first, *second], Assignment(groups=groups))
     assert found.makespan_s == pytest.approx(1.0 + 3.0 + 1.0)
-
-
-def test_same_arguments_give_the_same_forecast(pool):
-    bound = pool("per_key = { workers = 3, qps = 7 }")
-    many = [Course(str(n), "m", "", (0.1 + n % 7 / 10, 0.3)) for n in range(60)]
-    assert forecast(bound, many, FREE) == forecast(bound, many, FREE)
-
-
-@pytest.mark.parametrize("limits", ["per_key = { workers = 1000 }", ""])
-def test_a_thousand_cases_start_at_once_where_seats_allow_it(pool, limits):
-    found = forecast(pool(limits), courses(1000, 0.5), FREE)
-    assert (found.peak_in_flight, found.makespan_s) == (1000, 0.5)
 
 
 def test_many_cases_that_no_lane_answers_are_all_refused(pool):
@@ -94,13 +70,3 @@ def test_subject_and_judge_on_a_key_of_one_seat_take_turns(load):
         "sim/m/key0": 20,
         "sim/j/key0": 20,
     }
-
-
-def test_groups_do_not_bind_requests_to_roles(load):
-    keys = '[{ name = "key0" }, { name = "key1" }]'
-    two = load(simulated("per_key = { workers = 9 }", keys=keys, named="m") + TWO)
-    asked = [Course(str(n), "m", "g", (0.5,), beside=(Step("j", 0.25),)) for n in range(4)]
-    group = Group("g", ("0", "1", "2", "3"), (two.lanes[0].lane_id,), at_once=1)
-    found = forecast(two, asked, Assignment(groups=(group,)))
-    assert found.makespan_s == pytest.approx(4 * 0.75)
-    assert found.refused == ()

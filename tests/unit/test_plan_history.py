@@ -14,7 +14,7 @@ from pytest_ultrapar.coordinator.planning import hint_notes
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.plan.waste import Service
-from pytest_ultrapar.pool.model import Latency, answered_by
+from pytest_ultrapar.pool.model import answered_by
 from tests.unit.finished_run import (
     case,
     episode,
@@ -48,14 +48,6 @@ def finished(tmp_path, pool, **fields):
     return run.path
 
 
-def test_no_run_at_all_is_said(sim):
-    found = find_history(None, sim(), {})
-    assert (found.run.episodes, found.notes) == ((), ("there is no earlier run in .ultrapar",))
-    assert find_history("none", sim(), {}).notes == ()
-    with pytest.raises(ConfigError, match="no run found at nowhere"):
-        find_history("nowhere", sim(), {})
-
-
 @pytest.mark.slow
 def test_run_of_the_same_pool_counts_whole(sim, tmp_path):
     run = finished(tmp_path, sim(), data={"tasks": "abc"})
@@ -75,12 +67,6 @@ def test_models_with_another_latency_or_answerer_are_left_out(sim, tmp_path):
     skilled = find_history(str(run), sim(f"{LATENCY}\nskill = 0.5"), {})
     assert {one.model for one in skilled.run.episodes} == {"m2"}
     assert skilled.notes[1].startswith("m1 was answered by simulated echo of skill 1, ")
-
-
-def test_simulated_run_says_nothing_of_a_real_pool(pool, sim, tmp_path):
-    run = finished(tmp_path, sim())
-    with pytest.raises(ConfigError, match="its answers were simulated, here they are real"):
-        find_history(str(run), pool(real()), {})
 
 
 def test_run_that_is_not_used_is_said_not_to_be(pool, sim, tmp_path, monkeypatch):
@@ -142,22 +128,6 @@ def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
     assert slower.notes == (f"not from {tmp_path / 'elsewhere'}: m1 had another simulated latency",)
 
 
-def test_hints_of_a_pool(pool):
-    named = pool(real(model="latency_hint_s = 8"))
-    assert pool_hints(named)["m"].latency == Latency("fixed", 8.0)
-    silent = pool_hints(pool(real()))["m"]
-    assert (silent.latency.median_s, silent.is_assumed) == (1.0, True)
-    drawn = pool_hints(pool(simulated(model=LATENCY)))["echo"]
-    assert (drawn.latency, drawn.is_assumed) == (Latency("fixed", 0.25), False)
-
-
-def test_slowest_of_several_providers_is_supposed(pool):
-    two = real(model="latency_hint_s = 8") + real(
-        model="latency_hint_s = 20", name="q", keys='[{ name = "key0", env = "K" }]'
-    ).removeprefix("schema = 1\n")
-    assert pool_hints(pool(two))["m"].latency.median_s == 20
-
-
 def test_service_of_a_model_is_what_was_seen_else_what_the_pool_says(pool):
     hints = pool_hints(pool(real()))
     assert known_services(hints, []) == {"m": Service(1.0, is_assumed=True)}
@@ -173,16 +143,4 @@ def test_what_is_supposed_is_said(pool):
     assert hint_notes([seen, supposed], {"b": hint}) == (
         "turns of an episode are assumed to be 1 (suite s)",
         "1 s a request is assumed, as the pool has no latency_hint_s, for m",
-    )
-
-
-def test_suites_of_the_same_supposed_turns_share_a_line(pool):
-    hint = pool_hints(pool(real()))["m"]
-    longer = msgspec.structs.replace(hint, turns=6.5)
-    names = ["phase51", "phase52", "other", "phase53"]
-    cases = [Expected(one, one, "m", (1.0,), None, None, "hint") for one in names]
-    hints = {one: hint if one == "other" else longer for one in names}
-    assert hint_notes(cases, hints)[:2] == (
-        "turns of an episode are assumed to be 6.5 (suites phase51, phase52, phase53)",
-        "turns of an episode are assumed to be 1 (suite other)",
     )

@@ -90,12 +90,6 @@ def test_load_of_a_limit_is_what_its_lanes_answer(pool):
     ]
 
 
-def test_nothing_sent_is_no_load(pool):
-    assert limit_loads(pool.lanes, pool.limits, {}) == ()
-    assert [one.share for one in key_shares(pool.lanes, {})] == [0.0, 0.0]
-    assert binding(()) == "no limit"
-
-
 def test_plan_of_a_run_that_rates_bind(pool):
     plan = planned(pool, *run(200))
     assert (plan.n_cases, plan.calls.value, plan.service_s.value) == (200, 400, 100.0)
@@ -123,37 +117,6 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(load, m
     assert [load.alone_s for load in plan.chosen.limits[:2]] == pytest.approx([40.0, 40.0])
     # The key that was measured needs its time; what the other is supposed to need may double.
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
-
-
-@pytest.mark.slow
-def test_many_cases_on_as_many_seats_take_as_many_waves_as_they_need(load):
-    wide = POOL.replace("workers = 5, qps = 10", "workers = 1250")
-    pool = load(wide)
-    plan = planned(pool, *run(5000, services=(8.0,)))
-    assert plan.chosen.forecast.makespan_s == pytest.approx(16.0)
-    assert plan.chosen.forecast.peak_in_flight == 2500
-    assert plan.bound.seconds == pytest.approx(16.0)
-
-
-@pytest.mark.slow
-def test_every_case_of_many_counts_with_its_own_time(load):
-    """Every sixth case is the long one, as with an inner parameter of six values."""
-    pool = load(POOL.replace(", qps = 10", ""))
-    expected, before = run(4200, services=(1.0,))
-    expected = [
-        msgspec.structs.replace(one, services_s=(7.0 if number % 6 == 5 else 1.0,))
-        for number, one in enumerate(expected)
-    ]
-    plan = planned(pool, expected, before)
-    busy_s = sum(load.busy_s for load in plan.chosen.forecast.lanes.values())
-    assert busy_s == pytest.approx(700 * 7 + 3500)
-    assert plan.chosen.forecast.makespan_s == pytest.approx(busy_s / 10, rel=0.02)
-
-
-def test_mark_of_the_mode_in_force_is_explained(pool):
-    said = text(planned(pool, *run(20)))
-    assert any(line.startswith("ultra <- ") for line in said)
-    assert "<-: the mode of this run" in said
 
 
 def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
@@ -199,12 +162,6 @@ def test_cost_is_set_beside_the_budget(load, budget, warning):
     assert list(short_of_money(plan)) == ([] if warning is None else [warning])
 
 
-def test_run_without_a_budget_has_no_word_of_it(pool):
-    plan = planned(pool, *run(10))
-    assert list(short_of_money(plan)) == []
-    assert "budget" not in "\n".join(text(plan))
-
-
 def test_price_that_is_half_there_is_named(load):
     half = POOL.replace("price_per_mtok_out = 10\n", "")
     pool = load(half)
@@ -213,14 +170,6 @@ def test_price_that_is_half_there_is_named(load):
     assert "cost unknown for m: has no price_per_mtok_out in the pool" in text(plan)
     pool = load(half.replace("price_per_mtok_in = 2\n", ""))
     assert "price" not in "\n".join(text(planned(pool, *run(3))))
-
-
-def test_two_providers_prices_count_by_their_requests(load):
-    second = POOL.replace("schema = 1\n", "").replace('name = "p"', 'name = "q"')
-    second = second.replace("per_mtok_in = 2", "per_mtok_in = 4").replace('"A"', '"C"')
-    pool = load(POOL + second.replace('"B"', '"D"'))
-    plan = planned(pool, *run(200, tokens=(1000, 0)))
-    assert plan.cost.value == pytest.approx(200 * 1000 * 3 / 1e6, rel=0.05)
 
 
 def test_text_says_everything_of_a_plan(pool):
@@ -261,12 +210,6 @@ def test_binding_key_is_told_from_another_limit_that_binds(load):
     assert f"of all limits {name} (workers) and 1 alike binds, 50.0 s" in said
 
 
-def test_text_of_hints_alone_speaks_of_no_statistics(pool):
-    whole = "\n".join(text(planned(pool, run(3, basis="hint")[0])))
-    assert "95 %" not in whole
-    assert "from 1/2 to 2 times" in whole
-
-
 def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
     instances = ", ".join(f'"m-{n}"' for n in range(30))
     many = POOL.replace("latency_hint_s", f"instances = [{instances}]\nlatency_hint_s", 1)
@@ -278,10 +221,6 @@ def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
     assert lines[table + MOST_ROWS + 1].startswith("(")
     assert lines[table + MOST_ROWS + 1].endswith("more limits, which need less)")
     assert max(len(line) for line in lines if line.startswith(("model ", "key,", "limit,"))) <= 80
-
-
-def test_text_shows_no_control_characters(pool):
-    assert not any("\x1b" in line for line in text(planned(pool, *run(2)), sources=["\x1b[2J"]))
 
 
 def test_cases_that_no_lane_takes_are_counted_as_refused(pool):

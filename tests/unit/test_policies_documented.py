@@ -11,7 +11,7 @@ from bench_suites.original_scripts.group_key import group_key
 from bench_suites.original_scripts.key_rule import any_key, bind, lanes_on_key
 from bench_suites.original_scripts.model_key import key_of_model, model_key
 from bench_suites.original_scripts.phase_mode import phase_assignment
-from bench_suites.original_scripts.process import PART_OF, process_of
+from bench_suites.original_scripts.process import PART_OF
 from bench_suites.original_scripts.waves import VARIANTS
 from pytest_ultrapar import ConfigError
 from tests.unit.policy_play import (
@@ -94,17 +94,6 @@ def test_model_key_binds_each_qwen_to_its_key_and_leaves_the_others_free():
     assert all(group.at_once is None and not group.after for group in made.values())
 
 
-def test_key_that_a_pool_does_not_have_is_the_first_one_again():
-    made = bound(cases(QWENS), model_key, TWO_KEYS)
-    assert [keys_of(group) for group in made.groups] == [
-        {"key0"},
-        {"key1"},
-        {"key0"},
-        {"key0"},
-        {"key1"},
-    ]
-
-
 def test_rule_never_takes_the_last_lane_from_a_model():
     lanes = lanes_of(TWO_KEYS, ["kimi-k2"])
     assert lanes_on_key(TWO_KEYS, lanes, "kimi-k2", 1) == lanes
@@ -124,20 +113,6 @@ def test_group_key_puts_flaw_groups_of_a_model_on_different_keys():
         ]
     # Where the groups begin differs, so that the larger first group is not always on key0.
     assert [keys[model, "structure"] for model in QWENS[:3]] == [{"key0"}, {"key1"}, {"key2"}]
-
-
-def test_group_key_with_two_keys_shares_one_of_them():
-    own = of_phase("phase53", QWENS[:1])
-    made = bound(own, group_key(own), TWO_KEYS)
-    assert {group.name: len(group.cases) for group in made.groups} == {
-        "qwen2.5-72b-instruct on ideallab/key0": 2,
-        "qwen2.5-72b-instruct on ideallab/key1": 1,
-    }
-
-
-def test_group_key_is_model_key_where_there_are_no_flaw_groups():
-    own = of_phase("phase52", QWENS)
-    assert bound(own, group_key(own)) == bound(own, model_key)
 
 
 # -- phases ----------------------------------------------------------------------------------------
@@ -172,22 +147,6 @@ def test_phase53_runs_the_flaw_groups_of_a_model_together_and_models_one_by_one(
     assert waves == [[f"phase53 {model} {group}" for group in GROUPS] for model in OPEN]
 
 
-def test_phase53_of_seed_000_runs_only_the_groups_of_qwens_together():
-    waves = together(phase(of_phase("phase53"), variant="ultra-document"))
-    assert [len(wave) for wave in waves] == [1] * 9 + [3] * 5
-
-
-def test_phases_of_one_run_follow_one_another():
-    own = [case for suite in reversed(PARTS) for case in of_phase(suite, QWENS)]
-    made = phase(own)
-    suites = [group.name.split()[0] for group in made.groups]
-    assert suites == sorted(suites)
-    first52 = next(group for group in made.groups if group.name.startswith("phase52"))
-    assert first52.after == (f"phase51 {QWENS[-1]}",)
-    first53 = next(group for group in made.groups if group.name.startswith("phase53"))
-    assert len(first53.after) == 10
-
-
 def test_process_has_the_workers_of_its_shard_as_the_pool_says():
     own = of_phase("phase51")
     document = {g.name.split()[1]: g for g in phase(own).groups}
@@ -208,11 +167,6 @@ def test_process_has_the_workers_of_its_shard_as_the_pool_says():
     ]
 
 
-def test_qwens_of_seed_000_have_one_worker():
-    made = phase(of_phase("phase51", QWENS), TWO_KEYS, variant="ultra-document")
-    assert [group.at_once for group in made.groups] == [1] * 5
-
-
 def test_suite_that_is_no_phase_is_refused_by_name():
     own = cases(QWENS[:1], "phase99")
     with pytest.raises(ConfigError) as caught:
@@ -225,14 +179,6 @@ def test_case_without_the_parameter_of_its_phase_is_refused():
     own = cases(QWENS[:1], "phase54", prompt_type=("optimal",))
     with pytest.raises(ConfigError, match=r"split by 'tool_success_rate', which .* prompt_type"):
         phase(own)
-
-
-def test_process_of_a_case_has_a_name():
-    own = of_phase("phase52", QWENS[:1])
-    assert [process_of(case).name for case in own] == [
-        "phase52 qwen2.5-72b-instruct very_easy",
-        "phase52 qwen2.5-72b-instruct medium",
-    ]
 
 
 @given(data=st.data())

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from bench_suites.original_scripts.fix_a import one_after_the_other
-from bench_suites.original_scripts.group_key import group_key
-from bench_suites.original_scripts.key_rule import any_key, bind
+from bench_suites.original_scripts.key_rule import bind
 from bench_suites.original_scripts.model_key import model_key
 from bench_suites.original_scripts.phase_mode import phase_assignment
 from bench_suites.original_scripts.process import process_of
@@ -88,11 +87,6 @@ def test_sum_is_of_the_processes_that_send_most_together():
     assert sums(loads(own, bound)) == [(9, 15), (6, 12), (3, 6)]
 
 
-def test_mode_phase_has_the_same_load_although_its_starts_are_staggered():
-    made = phase_assignment(SEED_003, LANES, PHASE_52, rule=model_key)
-    assert most(PHASE_52, made) == [4, 4, 2]
-
-
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
@@ -105,12 +99,6 @@ def test_mode_phase_has_the_same_load_although_its_starts_are_staggered():
 def test_fixes_lower_the_load_of_phase_52(word, expected):
     # Two is the least here: the difficulties of one model.
     assert most(PHASE_52, shipped(word)) == expected
-
-
-def test_fix_a_has_one_process_at_a_time():
-    made = one_after_the_other(SEED_003.models, PHASE_52)
-    assert most(PHASE_52, made) == [1, 1, 1]
-    assert sum(len(group.cases) for group in made.groups) == len(PHASE_52)
 
 
 def test_header_names_who_meets_on_a_key_and_what_it_may_send():
@@ -127,15 +115,6 @@ def test_header_names_who_meets_on_a_key_and_what_it_may_send():
         "2 at once",
     ]
     assert key_lines(loads([], Assignment())) == []
-
-
-def test_flaw_groups_of_a_model_meet_on_its_key_unless_each_has_its_own():
-    together = phase_assignment(SEED_003, LANES, PHASE_53, rule=model_key)
-    assert most(PHASE_53, together) == [3, 3, 3]
-    apart = phase_assignment(SEED_003, LANES, PHASE_53, rule=group_key(PHASE_53))
-    assert most(PHASE_53, apart) == [1, 1, 1]
-    spread = phase_assignment(SEED_003, LANES, PHASE_53, rule=any_key)
-    assert most(PHASE_53, spread) == [3, 3, 3]
 
 
 def test_phases_without_concurrency_have_one_process_at_a_time():
@@ -159,18 +138,6 @@ def test_load_follows_the_order_of_groups_exactly():
     assert most(own, Assignment(groups=after_all)) == [1, 1, 1]
     words = (Group("a", a, exclusive="w"), Group("b", b, exclusive="w"), Group("c", c))
     assert most(own, Assignment(groups=words)) == [2, 2, 2]
-
-
-def test_case_in_no_group_counts_as_free_beside_all_others():
-    own = cases(QWENS[:1], "phase52", difficulty=("a", "b"))
-    key0 = tuple(lane.lane_id for lane in LANES if lane.key == "key0")
-    made = Assignment(groups=(Group("a", (own[0].case_id,), key0),))
-    assert most(own, made) == [2, 1, 1]
-
-
-def test_key_without_work_has_no_load():
-    own = cases(QWENS[2:3], "phase52", difficulty=("a",))
-    assert most(own, bind(SEED_003, LANES, own, model_key)) == [0, 0, 1]
 
 
 def test_table_of_the_page_on_policies_is_what_comes_out():

@@ -2,7 +2,6 @@
 
 import pytest
 
-from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.environment import Origin, resolve
 from pytest_ultrapar.pool.model import EffectiveValue, Instance
@@ -50,22 +49,6 @@ def test_resolve_takes_false_and_zero_for_something():
 
 
 @pytest.mark.parametrize(
-    ("name", "variable"),
-    [
-        ("repeats", "NUM_INSTANCES"),
-        ("mode", "USE_CONCURRENT"),
-        ("storage", "STORAGE_FORMAT"),
-        ("rate_mode", "RATE_MODE"),
-    ],
-)
-def test_resolve_names_the_variable_of_a_setting(name, variable):
-    assert resolve(getattr(Options, name), command_line=None, environment="x", file=None) == (
-        "x",
-        Origin("environment", variable),
-    )
-
-
-@pytest.mark.parametrize(
     ("file", "environ", "override", "effective"),
     [
         ("[pool]\nworkers = 9", "8", 7, (7, "command line --ultrapar-max-workers")),
@@ -80,20 +63,6 @@ def test_max_workers_bounds_the_whole_pool(load, file, environ, override, effect
     assert pool.limits["pool"].workers == effective[0]
     assert pool.lanes[0].limits == ("pool",)
     assert EffectiveValue("pool workers", *effective) in pool.effective
-
-
-def test_max_workers_leaves_the_other_bounds_of_the_pool(load):
-    pool = load(simulated(top="[pool]\nqps = 3"), max_workers=2)
-
-    assert (pool.limits["pool"].workers, pool.limits["pool"].qps) == (2, 3)
-    assert EffectiveValue("pool qps", 3, "pool.toml") in pool.effective
-
-
-def test_max_workers_out_of_bounds_is_refused_by_its_option(load):
-    with pytest.raises(ConfigError) as refusal:
-        load(simulated(), max_workers=0)
-
-    assert str(refusal.value) == "command line: --ultrapar-max-workers must be >= 1 (got 0)"
 
 
 @pytest.mark.parametrize(
@@ -117,30 +86,12 @@ def test_adaptive_mode_holds_wherever_it_comes_from(load, file, environ, overrid
     assert (limit.workers, pool.held[limit.name].workers) == (5, 2)
 
 
-def test_rate_mode_that_is_unknown_is_refused_by_its_option(load):
-    with pytest.raises(ConfigError) as refusal:
-        load(simulated(), rate_mode="fast")
-
-    message = 'command line: --ultrapar-rate-mode must be "fixed" or "adaptive" (got "fast")'
-    assert str(refusal.value) == message
-
-
 def test_provider_may_have_a_rate_mode_of_its_own_unless_all_are_told(load):
     text = simulated('rate_mode = "adaptive"')
 
     assert load(text).providers[0].rate_mode == "adaptive"
     assert EffectiveValue("sim rate_mode", "adaptive", "pool.toml") in load(text).effective
     assert load(text, {"RATE_MODE": "fixed"}).rate_mode == "fixed"
-
-
-def test_adaptive_mode_that_is_overridden_is_not_in_force(load):
-    text = simulated(top='[pool]\nrate_mode = "adaptive"')
-    pool = load(text, {"RATE_MODE": "adaptive"}, rate_mode="fixed")
-
-    assert pool.rate_mode == "fixed"
-    assert EffectiveValue("rate_mode", "fixed", "command line --ultrapar-rate-mode") in (
-        pool.effective
-    )
 
 
 def test_every_number_in_force_is_listed_with_its_origin(load):

@@ -73,13 +73,7 @@ def test_models_that_do_not_ask_for_it_keep_their_workers(load):
             "provider[0].model[0].per_instance.workers times 3 prompt types must be <= 100000"
             " (got 150000)",
         ),
-        ("[pool]\nprompt_types = 0", TIMES, "pool.prompt_types must be >= 1 (got 0)"),
         ("[pool]\nprompt_types = 1001", TIMES, "pool.prompt_types must be <= 1000 (got 1001)"),
-        (
-            '[pool]\nprompt_types = "3"',
-            TIMES,
-            "pool.prompt_types must be an integer (got a string)",
-        ),
     ],
 )
 def test_multiplication_that_cannot_be_is_refused(load, top, model, message):

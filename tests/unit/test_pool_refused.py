@@ -1,4 +1,4 @@
-"""What no pool file may say: literal keys, contradictions, nesting without end."""
+"""What no pool file may say, each refused by one message that names the place."""
 
 import pytest
 
@@ -7,194 +7,277 @@ from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.pool_texts import real, simulated, without_schema
 
 REFUSED = [
-    pytest.param(
+    # No TOML.
+    ("schema = 1\n[pool\nworkers = 3\n", "line 2 is not TOML: Expected ']' at the end of a table"),
+    (
+        'schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n',
+        "line 2 is not TOML: Illegal character '\\n': keys = [{ name = \"key0\", api_key = ***}]",
+    ),
+    (
+        'schema = 1\nkeys = [{ name = "key0", env = sk-abcdefgh }]\n',
+        'line 2 is not TOML: Invalid value: keys = [{ name = "key0", env = ***}]',
+    ),
+    (
+        'schema = 1\nkeys = [{ name = "key0", env = KEY_0 }]\n',
+        'line 2 is not TOML: Invalid value: keys = [{ name = "key0", env = KEY_0 }]',
+    ),
+    (
+        'schema = 1\nbase_url = "https://me:pw@host\n',
+        "line 2 is not TOML: Illegal character '\\n': base_url = \"https://***@host",
+    ),
+    ("schema = 1\nschema = 1\n", "line 2 is not TOML: Cannot overwrite a value: schema = 1"),
+    ("schema = 1\nx = " + "[" * 3000 + "]" * 3000, "is nested too deeply"),
+    # Fields that are unknown, missing or of the wrong type.
+    ("", "schema is missing; write schema = 1 at the top of the file"),
+    ("schema = 2\nfoo = 1", "schema must be 1 (got 2)"),
+    ("schema = true", "schema must be an integer (got true)"),
+    ("schema = 1", "provider is empty: a pool needs at least one [[provider]]"),
+    (
+        "schema = 1\n[provider]\nname='x'",
+        "provider must be a list (got a table); write [[provider]]",
+    ),
+    (
+        simulated("per_keys = { workers = 3 }"),
+        "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
+        "api_version, base_url, budget, ca_file, client_cert, client_key, day, keys, "
+        "latency, max_tokens, metrics_url, model, name, parameters, per_key, "
+        "per_key_model, proxy, proxy_env, qps, rate_mode, rpd, rpm, simulation_seed, "
+        "stream, timeout_s, tpd, tpm, trust_env, workers)",
+    ),
+    (
+        simulated("per_key = { worker = 3 }"),
+        "provider[0].per_key.worker is not a known field; did you mean workers? (allowed: "
+        "budget, day, qps, rpd, rpm, tpd, tpm, workers)",
+    ),
+    (simulated("per_key = { workers = { fix = 3 } }"), "provider[0].per_key.workers.fix is not a"),
+    (simulated(keys='[{name="key0", enviroment="A"}]'), "provider[0].keys[0].enviroment is not a"),
+    (
+        simulated('"a\\u001b[31m b" = 3'),
+        'provider[0] has a field called "a\\x1b[31m b", which is not known',
+    ),
+    (simulated("price_per_mtok_in = 3"), "provider[0].price_per_mtok_in is not a known field; did"),
+    (simulated(model="per_model = { workers = 3 }"), "provider[0].model[0].per_model is not a"),
+    (
+        simulated('per_key = { workers = "five" }'),
+        "provider[0].per_key.workers must be an integer or a table (got a string); a "
+        "table is { fixed = ..., adaptive = ... }",
+    ),
+    (simulated("per_key = { qps = false }"), "provider[0].per_key.qps must be a number or a table"),
+    (simulated("timeout_s = 2020-01-01"), "provider[0].timeout_s must be a number (got a date or"),
+    (simulated(model='instances = "a"'), "provider[0].model[0].instances must be a list (got a"),
+    (simulated(model='instances = ["a", 5]'), "provider[0].model[0].instances[1] must be a string"),
+    (simulated(model="skill = 1.5"), "provider[0].model[0].skill must be <= 1 (got 1.5)"),
+    (simulated(model='persona = "sloopy"'), 'provider[0].model[0].persona must be "echo" or'),
+    (
+        simulated('latency = { kind = "normal", median_s = 1 }'),
+        'provider[0].latency.kind must be "fixed" or "log-normal" or "knee" (got "normal"); did',
+    ),
+    (
+        simulated('latency = { kind = "knee", median_s = 1 }'),
+        'provider[0].latency.knee is missing: kind = "knee" needs it',
+    ),
+    (
+        simulated('latency = { kind = "fixed", median_s = 1, knee = 4 }'),
+        'provider[0].latency.knee is for kind = "knee" only (got kind = "fixed")',
+    ),
+    (simulated('latency = { kind = "fixed" }'), "provider[0].latency.median_s is missing"),
+    (
+        simulated('latency = { kind = "fixed", median_s = 1, sigma = 0.4 }'),
+        'provider[0].latency.sigma is for kind = "log-normal"; a fixed latency does not vary',
+    ),
+    (
+        simulated(model='latency = { kind = "log-normal", median_s = 1 }'),
+        'provider[0].model[0].latency.sigma is missing: kind = "log-normal" needs it',
+    ),
+    ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; it is what"),
+    ('schema = 1\n[[provider]]\nname = "simulated"', "provider[0].api is missing; it must be"),
+    (
+        real(api="openia"),
+        'provider[0].api must be "openai" or "azure-openai" or "openai-responses" or '
+        '"anthropic" or "gemini" or "simulated" (got "openia"); did you mean "openai"?',
+    ),
+    # Numbers out of their bounds.
+    (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s must be <= 86400 (got a"),
+    (simulated("per_key = { qps = -5 }"), "provider[0].per_key.qps must be > 0 (got -5)"),
+    (simulated("per_key = { qps = 1e-9 }"), "provider[0].per_key.qps must be >= 1e-06 (got 1e-09)"),
+    (simulated("per_key = { qps = nan }"), "provider[0].per_key.qps must be a number (got nan)"),
+    (simulated("per_key = { qps = inf }"), "provider[0].per_key.qps must be <= 1000000 (got inf)"),
+    (
+        simulated("per_key = { workers = 1" + "0" * 400 + " }"),
+        "provider[0].per_key.workers must be <= 100000 (got a number above 1e18)",
+    ),
+    (simulated(model="per_instance = { rpm = 0 }"), "provider[0].model[0].per_instance.rpm must"),
+    (
+        simulated(model="per_lane = { workers = 100001 }"),
+        "provider[0].model[0].per_lane.workers must be <= 100000 (got 100001)",
+    ),
+    (simulated(top="[pool]\nworkers = 0"), "pool.workers must be > 0 (got 0); leave it out for no"),
+    (simulated("timeout_s = 86401"), "provider[0].timeout_s must be <= 86400 (got 86401)"),
+    (simulated(model="price_per_mtok_in = -1"), "provider[0].model[0].price_per_mtok_in must be"),
+    # Names that are empty, broken, there twice or in no list.
+    (simulated() + without_schema(simulated()), 'provider[1].name must be unique (got "sim", as'),
+    (
+        simulated(keys='[{ name = "a" }, { name = "a" }]'),
+        'provider[0].keys[1].name must be unique (got "a", as in provider[0].keys[0].name)',
+    ),
+    (simulated(model='instances = ["a", "a"]'), "provider[0].model[0].instances[1] must be unique"),
+    (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] is called "key0"'),
+    (simulated(name="pool"), 'provider[0].name must not be "pool", the name of the whole pool\'s'),
+    (simulated(name=""), "provider[0].name must not be empty"),
+    (simulated(name="a/b"), "provider[0].name must be made of letters, digits and . _ : - (got"),
+    (simulated(named="a" * 101), "provider[0].model[0].name must have at most 100 characters (got"),
+    (
+        simulated(keys='[{ name = "sk-abcdef" }]'),
+        "provider[0].keys[0].name looks like a secret (it is not shown); a key's name "
+        'stands in all results, so give it one such as "key0"',
+    ),
+    (simulated(model="instances = []"), "provider[0].model[0].instances must name at least one"),
+    (simulated(keys="[]"), "provider[0].keys is empty: a provider needs at least one key, { name"),
+    (
+        'schema = 1\n[[provider]]\nname = "p"\napi = "simulated"\nkeys = [{ name = "k" }]',
+        "provider[0].model is empty: a provider needs at least one [[provider.model]]",
+    ),
+    (
+        real(model='api_name = "a"\ninstances = ["m"]'),
+        "provider[0].model[0].api_name stands beside instances: name it in their entries, { name",
+    ),
+    (real(model='api_name = "a b"'), "provider[0].model[0].api_name must be made of letters,"),
+    (real(model='keys = ["key1"]'), "provider[0].model[0].keys[0] must be a key of this provider"),
+    (real(model="keys = []"), "provider[0].model[0].keys must name at least one key (got none);"),
+    (
+        simulated(
+            keys="[" + ",".join(f'{{name="k{i}"}}' for i in range(101)) + "]",
+            model="instances = [" + ",".join(f'"i{i}"' for i in range(100)) + "]",
+        ),
+        "provider[0].model[0] brings the pool above 10000 lanes (instances times keys)",
+    ),
+    # Addresses, ports and what belongs to one API only.
+    (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" needs the'),
+    (real(url=""), 'provider[0].base_url is missing: api = "openai" needs it'),
+    (real(url='base_url = "api.example.com/v1"'), "provider[0].base_url must begin with https://"),
+    (
+        real(url='base_url = "https://me:canary@api.example.com/v1"'),
+        "provider[0].base_url must not hold a user name or password: secrets come from",
+    ),
+    (
+        real(url='base_url = "http://api.example.com/v1"'),
+        "provider[0].base_url must begin with https://: http:// would send the key in the clear,",
+    ),
+    (
+        real(url='base_url = "ftp://api.example.com/v1"'),
+        'provider[0].base_url must begin with https:// (got scheme "ftp")',
+    ),
+    (
+        real(url='base_url = "https://a.example:99999/v1"'),
+        'provider[0].base_url must be a URL such as "https://api.example.com/v1" (its host or',
+    ),
+    (
+        real(url='base_url = "https://a.example/v1?key=canary"'),
+        "provider[0].base_url must not hold a query or fragment (`?` or `#`)",
+    ),
+    (
+        real(url='base_url = "https://169.254.169.254/v1"'),
+        'provider[0].base_url must not be a link-local address (got "169.254.169.254")',
+    ),
+    (real(url='base_url = "https://[::1/v1"'), "provider[0].base_url must be a URL such as"),
+    (simulated('base_url = "http://127.0.0.1:8000"'), "provider[0].base_url is not used by api ="),
+    (
+        simulated('api_version = "2024-10-21"'),
+        'provider[0].api_version is for api = "azure-openai" only (got api = "simulated")',
+    ),
+    (real(api="azure-openai"), 'provider[0].api_version is missing: api = "azure-openai" needs'),
+    (real(model='persona = "echo"'), 'provider[0].model[0].persona is for api = "simulated" only'),
+    (
+        real('latency = { kind = "fixed", median_s = 1 }'),
+        'provider[0].latency is for api = "simulated" only (got api = "openai")',
+    ),
+    (simulated(model="ports = [8001]"), "provider[0].model[0].ports needs a base_url, which a"),
+    (real(model="ports = [0]"), "provider[0].model[0].ports[0] must be >= 1 (got 0)"),
+    (real(model="ports = []"), "provider[0].model[0].ports must name at least one port (got none)"),
+    (
+        real(model='ports = [8001]\ninstances = ["m"]'),
+        "provider[0].model[0].instances stands beside ports or ports_env; give only one",
+    ),
+    (real(model='ports_env = "VLLM_PORTS"'), "provider[0].model[0].ports_env names the"),
+    (real(model='ports_env = "sk-canary"'), "provider[0].model[0].ports_env must be the name of"),
+    (
+        simulated(model='instances = [{ name = "a", base_url = "https://x.example" }]'),
+        "provider[0].model[0].instances[0].base_url is not used by a simulated provider; leave it",
+    ),
+    # Secrets, contradictions, nesting without end.
+    (
         "schema = 1\n" + ".".join("a" * 200) + " = 1",
         "is nested more than 8 levels deep (at a.a.a.a.a.a.a.a.a)",
-        id="deep2",
     ),
-    pytest.param("schema = 1" + "0" * 5000, "holds a number that is too long", id="long"),
-    pytest.param(
+    ("schema = 1" + "0" * 5000, "holds a number that is too long"),
+    (
         simulated(keys='[{ name = "k", api_key = "sk-canary" }]'),
-        (
-            "provider[0].keys[0].api_key is refused: a secret never stands in the file; put "
-            'it into an environment variable and name that variable: env = "MY_API_KEY"'
-        ),
-        id="litkey",
+        "provider[0].keys[0].api_key is refused: a secret never stands in the file; put "
+        'it into an environment variable and name that variable: env = "MY_API_KEY"',
     ),
-    pytest.param(
-        simulated('token = "sk-canary"'),
-        (
-            "provider[0].token is refused: a secret never stands in the file; put it into an "
-            'environment variable and name that variable: env = "MY_API_KEY"'
-        ),
-        id="litkey2",
-    ),
-    pytest.param(
+    (
         simulated(keys='[{ name = "k", env = "sk-canary" }]'),
-        (
-            "provider[0].keys[0].env must be the name of an environment variable, made of "
-            "A-Z, 0-9 and _ (its value is not shown, since it may be a secret; a literal key "
-            "is refused)"
-        ),
-        id="litkey3",
+        "provider[0].keys[0].env must be the name of an environment variable, made of "
+        "A-Z, 0-9 and _ (its value is not shown, since it may be a secret; a literal key "
+        "is refused)",
     ),
-    pytest.param(
-        simulated(keys='[{ name = "k", env = "0123456789abcdef0123456789abcdef" }]'),
-        (
-            "provider[0].keys[0].env must be the name of an environment variable, made of "
-            "A-Z, 0-9 and _ (its value is not shown, since it may be a secret; a literal key "
-            "is refused)"
-        ),
-        id="litkey4",
-    ),
-    pytest.param(
-        simulated('key = "sk-canary"'),
-        (
-            "provider[0].key is refused: a secret never stands in the file; put it into an "
-            'environment variable and name that variable: env = "MY_API_KEY"'
-        ),
-        id="litkey5",
-    ),
-    pytest.param(
-        simulated('secret = "sk-canary"'),
-        (
-            "provider[0].secret is refused: a secret never stands in the file; put it into "
-            'an environment variable and name that variable: env = "MY_API_KEY"'
-        ),
-        id="litkey6",
-    ),
-    pytest.param(
-        simulated(keys='[{ name = "k", env = "" }]'),
-        (
-            "provider[0].keys[0].env must be the name of an environment variable (got an "
-            "empty string)"
-        ),
-        id="envempty",
-    ),
-    pytest.param(
-        simulated(keys='[{ name = "k", env = 5 }]'),
-        ("provider[0].keys[0].env must be the name of an environment variable (got an integer)"),
-        id="envnum",
-    ),
-    pytest.param(
-        simulated('rate_mode = "fast"'),
-        'provider[0].rate_mode must be "fixed" or "adaptive" (got "fast")',
-        id="providermode",
-    ),
-    pytest.param(
+    (simulated('key = "sk-canary"'), "provider[0].key is refused: a secret never stands in the"),
+    (simulated(keys='[{ name = "k", env = "" }]'), "provider[0].keys[0].env must be the name of"),
+    (simulated(keys='[{ name = "k", env = 5 }]'), "provider[0].keys[0].env must be the name of an"),
+    (
         simulated("per_key = { workers = { fixed = 2 } }", top='[pool]\nrate_mode = "adaptive"'),
         "provider[0].per_key.workers.adaptive is missing: adaptive mode needs a value of its own",
-        id="noadaptive",
     ),
-    pytest.param(
+    (
         simulated("per_key = { workers = { fixed = 9, adaptive = 5 } }"),
-        (
-            "provider[0].per_key.workers.adaptive = 5 contradicts provider[0].per_key.workers.fixed"
-            " = 9: the ceiling of adaptive mode must not be below what fixed mode uses"
-        ),
-        id="lowceiling",
+        "provider[0].per_key.workers.adaptive = 5 contradicts "
+        "provider[0].per_key.workers.fixed = 9: the ceiling of adaptive mode must not be "
+        "below what fixed mode uses",
     ),
-    pytest.param(
-        simulated("per_key = { qps = 10, rpm = 5 }"),
-        (
-            "provider[0].per_key.rpm = 5 contradicts provider[0].per_key.qps = 10: what is allowed"
-            " in one second must be allowed in a minute"
-        ),
-        id="lowrpm",
-    ),
-    pytest.param(
-        simulated("per_key = { rpd = 0.5 }"),
-        "provider[0].per_key.rpd must be >= 1 (got 0.5)",
-        id="rpd",
-    ),
-    pytest.param(
+    (simulated("per_key = { qps = 10, rpm = 5 }"), "provider[0].per_key.rpm = 5 contradicts"),
+    (simulated("per_key = { rpd = 0.5 }"), "provider[0].per_key.rpd must be >= 1 (got 0.5)"),
+    (
         simulated("per_key = { rpd = { fixed = 10.5, adaptive = 20 } }"),
         "provider[0].per_key.rpd.fixed must be a whole number (got 10.5)",
-        id="half a request a day",
     ),
-    pytest.param(
-        simulated(model="per_instance = { tpd = 0 }"),
-        "provider[0].model[0].per_instance.tpd must be > 0 (got 0); leave it out for no limit",
-        id="tpd",
-    ),
-    pytest.param(
+    (
         simulated('per_key = { rpd = 5, day = "America/Los_Angelos" }'),
-        (
-            "provider[0].per_key.day must be a time zone of the IANA database, such as "
-            '"America/Los_Angeles" or "UTC" (got "America/Los_Angelos"); did you mean '
-            '"America/Los_Angeles"?'
-        ),
-        id="nozone",
+        "provider[0].per_key.day must be a time zone of the IANA database, such as "
+        '"America/Los_Angeles" or "UTC" (got "America/Los_Angelos"); did you mean '
+        '"America/Los_Angeles"?',
     ),
-    pytest.param(
-        simulated('per_key = { rpd = 5, day = "America" }'),
-        (
-            "provider[0].per_key.day must be a time zone of the IANA database, such as "
-            '"America/Los_Angeles" or "UTC" (got "America")'
-        ),
-        id="continent",
-    ),
-    *(
-        pytest.param(
-            simulated(f'per_key = {{ rpd = 5, day = "{name}" }}'),
-            "provider[0].per_key.day must be a time zone of the IANA database, such as "
-            f'"America/Los_Angeles" or "UTC" (got "{name}")',
-            id=name,
-        )
-        for name in ("localtime", "posixrules", "Factory")
-    ),
-    pytest.param(
+    (
         simulated('per_key = { rpm = 5, day = "UTC" }'),
         "provider[0].per_key.day means nothing without rpd or tpd in the same table",
-        id="dayalone",
     ),
-    pytest.param(
-        simulated(top='[pool]\nrate_mode = "fast"'),
-        'pool.rate_mode must be "fixed" or "adaptive" (got "fast")',
-        id="ratemode",
-    ),
-    pytest.param(
+    (simulated(top='[pool]\nrate_mode = "fast"'), 'pool.rate_mode must be "fixed" or "adaptive"'),
+    (
         simulated("per_key = { workers = { adaptive = 5 } }"),
-        ("provider[0].per_key.workers.fixed is missing: fixed mode needs a value of its own"),
-        id="nofixed",
+        "provider[0].per_key.workers.fixed is missing: fixed mode needs a value of its own",
     ),
-    pytest.param(
-        simulated("per_key = { qps = {} }"),
-        "provider[0].per_key.qps.fixed is missing: fixed mode needs a value of its own",
-        id="nofixedq",
-    ),
-    pytest.param(
-        simulated("per_key = { workers = { fixed = 2, adaptive = 0 } }"),
-        "provider[0].per_key.workers.adaptive must be >= 1 (got 0)",
-        id="badadaptive",
-    ),
-    pytest.param(
-        simulated("per_key = { qps = { fixed = 2, adaptive = nan } }"),
-        "provider[0].per_key.qps.adaptive must be a number (got nan)",
-        id="badadaptiveq",
-    ),
-    pytest.param(
+    (
         simulated(model="multiply_by_prompt_types = true"),
-        (
-            "provider[0].model[0].multiply_by_prompt_types = true needs the number of prompt "
-            "types: prompt_types in [pool]"
-        ),
-        id="multiply",
+        "provider[0].model[0].multiply_by_prompt_types = true needs the number of prompt types:",
+    ),
+    *(
+        (simulated(f'per_key = {{ rpd = 5, day = "{name}" }}'), "provider[0].per_key.day must be a")
+        for name in ("America", "localtime", "posixrules", "Factory")
     ),
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_pool_refused_mistake_is_refused_with_one_clear_message(
-    tmp_path, monkeypatch, text, message
-):
+@pytest.mark.parametrize(
+    ("text", "message"), REFUSED, ids=[f"{at} {said[:40]}" for at, (_, said) in enumerate(REFUSED)]
+)
+def test_mistake_is_refused_with_one_clear_message(tmp_path, monkeypatch, text, message):
+    """The message, or the beginning of a long one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
 
     with pytest.raises(ConfigError) as refusal:
         load_pool("pool.toml", environ={}, overrides=Overrides())
 
-    assert str(refusal.value) == f"pool.toml: {message}"
+    assert str(refusal.value).startswith(f"pool.toml: {message}")
 
 
 CANARY = "sk-canary-0123456789"
@@ -237,3 +320,34 @@ def test_refusal_never_shows_a_secret(tmp_path, text):
     assert "canary" not in str(refusal.value)
     assert refusal.value.__cause__ is None
     assert refusal.value.__suppress_context__
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden", "-k", ":a"])
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("provider[0].name", lambda name: simulated(name=name)),
+        ("provider[0].keys[0].name", lambda name: simulated(keys=f'[{{ name = "{name}" }}]')),
+        ("provider[0].model[0].name", lambda name: simulated(named=name)),
+        ("provider[0].model[0].instances[0]", lambda name: real(model=f'instances = ["{name}"]')),
+        ("role", lambda name: simulated() + f'[role."{name}"]\nmodel = "echo"'),
+    ],
+)
+def test_name_like_a_folder_or_an_option_is_refused(tmp_path, place, text, name):
+    (tmp_path / "pool.toml").write_text(text(name), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"must begin with a letter|has a field called"):
+        load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../other", "a/../b", "a/.."])
+def test_name_at_an_api_stays_in_its_place(tmp_path, name):
+    (tmp_path / "pool.toml").write_text(real(model=f'api_name = "{name}"'), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"api_name must not be \"\.\" or hold"):
+        load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+
+@pytest.mark.parametrize("name", ["org/model", "@cf/meta/x", "/models/x", "./x", "a..b"])
+def test_name_at_an_api_may_be_a_path(tmp_path, name):
+    (tmp_path / "pool.toml").write_text(real(model=f'api_name = "{name}"'), encoding="utf-8")
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    assert pool.providers[0].models[0].instances[0].api_name == name

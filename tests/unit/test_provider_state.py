@@ -25,7 +25,6 @@ REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_conten
     [
         ({"input": "Hi", "previous_response_id": "resp_1"}, {"resp_1"}),
         ({"input": "Hi", "conversation": "conv_1"}, {"conv_1"}),
-        ({"input": "Hi", "conversation": {"id": "conv_1"}}, {"conv_1"}),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, {"msg_1"}),
         (
             {"input": [{"content": [{"type": "input_file", "file_id": "file-1"}]}]},
@@ -38,10 +37,6 @@ REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_conten
         (
             {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
             {"vs_1", "vs_2"},
-        ),
-        (
-            {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]},
-            set(),
         ),
         ({"tools": [{"type": "code_interpreter", "container": "cntr_1"}]}, {"cntr_1"}),
         ({"container": {"id": "container_1", "skills": []}}, {"container_1"}),
@@ -58,10 +53,8 @@ REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_conten
             {"contents": [{"parts": [{"fileData": {"fileUri": "https://img.example/a.png"}}]}]},
             set(),
         ),
-        ({"previous_response_id": None, "conversation": None}, set()),
         ({"previous_response_id": 5, "file_id": {"id": 5}}, set()),
         ({"input": 'say "previous_response_id": "resp_1"'}, set()),
-        ({"messages": [{"role": "user", "content": "Hi"}]}, set()),
         ([], set()),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from itertools import combinations
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from pytest_ultrapar.analysis.repetitions import (
     cell_change,
     cell_share,
     cells_of,
-    clusters_of,
     interval_over_clusters,
     n_repetitions,
     pass_all,
@@ -73,29 +71,6 @@ def test_estimates_are_those_of_all_draws_of_k(n):
             draws = list(combinations(given_outcomes, k))
             assert pass_at(k, n, c) == pytest.approx(sum(map(any, draws)) / len(draws))
             assert pass_all(k, n, c) == pytest.approx(sum(map(all, draws)) / len(draws))
-
-
-def test_estimates_agree_with_scipy_for_many_repetitions():
-    for c in (0, 1, 30, 199, 200):
-        at_k, all_k = 1 - comb(200 - c, 20) / comb(200, 20), comb(c, 20) / comb(200, 20)
-        assert pass_at(20, 200, c) == pytest.approx(at_k)
-        assert pass_all(20, 200, c) == pytest.approx(all_k)
-
-
-@given(st.integers(1, 9), st.data())
-def test_estimates_are_unbiased(n, data):
-    """Their mean over all that n repetitions may show is what they estimate, exactly."""
-    k, p = data.draw(st.integers(1, n)), data.draw(st.fractions(0, 1, max_denominator=20))
-    chances = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
-    at_k = sum(
-        chance * (1 - Fraction(math.comb(n - c, k), math.comb(n, k)))
-        for c, chance in enumerate(chances)
-    )
-    assert at_k == 1 - (1 - p) ** k
-    mean = sum(float(chance) * pass_at(k, n, c) for c, chance in enumerate(chances))
-    assert mean == pytest.approx(float(at_k))
-    mean = sum(float(chance) * pass_all(k, n, c) for c, chance in enumerate(chances))
-    assert mean == pytest.approx(float(p**k))
 
 
 @pytest.mark.parametrize(
@@ -173,14 +148,6 @@ def test_repetitions_of_one_cell_alone_are_independent_draws_of_it():
     assert cell_share("pass@10", found).interval.high == 1.0
 
 
-def test_what_a_mark_says_goes_before_the_cell():
-    """Repetitions that draw anew: `cluster=["task"]` of two models."""
-    marked = rows("ssu", "ssu", clusters=["task{}", "task{}"])
-    assert clusters_of(marked) == ["task0", "task1", "task2"] * 2
-    share = share_of(marked, solved(marked))
-    assert share == clustered_share(zip("abcabc", solved(marked), strict=True))
-
-
 def test_draws_of_a_marked_suite_say_how_sure_small_k_is():
     marked = rows("ssuu", "susu", "uuus", clusters=["task{}"] * 3)
     once, twice = (cell_share(f"pass@{k}", marked) for k in (1, 2))
@@ -247,19 +214,6 @@ def test_interval_is_never_narrower_than_of_independent_cases_or_beyond_the_shar
         assert cells.value - 1e-12 <= cells.interval.high <= 1
 
 
-def test_cells_of_one_mind_count_once_each():
-    found = rows(*["sssss"] * 20)
-    share = share_of(found, solved(found))
-    assert (share.low, share.high) == wilson_interval(20, 20)
-
-
-def test_chances_too_small_to_be_squared_have_an_interval():
-    found = rows("s" * 350 + "u" * 350, "s" * 351 + "u" * 349, "u" * 700)
-    share = cell_share("pass^350", found)
-    assert 0 < share.value < 1e-200
-    assert 0 <= share.interval.low <= share.value < share.interval.high < 1
-
-
 def drawn(draw, n_cells, n_repeats, share, correlation):
     """Solved repetitions of each cell, in `DRAWS` runs: beta-binomial."""
     spread = (1 - correlation) / correlation
@@ -299,16 +253,6 @@ def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, corr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("correlation", [0.01, 0.3, 0.8])
-@pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.95])
-@pytest.mark.parametrize("n_cells", [10, 20])
-def test_interval_holds_with_few_cells_and_at_the_ends(n_cells, share, correlation):
-    """There it is wider than it need be; the plain design effect held it in 83 of 100 at worst."""
-    counts = drawn(np.random.default_rng(16), n_cells, 10, share, correlation)
-    assert held(counts, 10, share, lambda counts: counts / 10, clustered) >= 0.935
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("k", "n_repeats"), [(2, 3), (3, 5), (5, 5), (3, 10)])
 @pytest.mark.parametrize("share", [0.3, 0.5])
 @pytest.mark.parametrize("n_cells", [20, 50])
@@ -324,16 +268,6 @@ def test_interval_of_pass_at_k_holds_the_truth(n_cells, share, k, n_repeats):
         (all_k, lambda counts: comb(counts, k) / draws),
     ):
         assert held(counts, n_repeats, truth, value, clustered) >= 0.93
-
-
-def test_intervals_over_clusters_are_those_of_rows():
-    """What the counts above stand on is what a run's rows get."""
-    counts = drawn(np.random.default_rng(18), 12, 5, 0.4, 0.3)[0]
-    found = rows(*("s" * c + "u" * (5 - c) for c in counts))
-    share = share_of(found, solved(found))
-    assert (share.low, share.high) == pytest.approx(clustered((counts / 5).tolist(), 5))
-    values = (1 - comb(5 - counts, 3) / comb(5, 3)).tolist()
-    assert cell_share("pass@3", found).interval == pytest.approx(clustered(values, 5))
 
 
 @pytest.mark.slow
@@ -357,13 +291,6 @@ def test_change_of_cells_holds_the_truth_and_is_paired():
 def clustered_width(share, n):
     """Of a difference of two runs whose cells have nothing in common."""
     return 2 * 1.96 * math.sqrt(2 * (1 / 12 + share / 3 / 5) / n)
-
-
-def test_change_of_one_cell_is_that_of_its_repetitions():
-    before, after = rows("sssssuuuuu"), rows("suuuuuuuuu")
-    found = cell_change("pass@1", list(zip(before, after, strict=True)))
-    assert (found.base, found.new, found.n) == (0.5, 0.1, 1)
-    assert -1 < found.interval.low < -0.4 < found.interval.high < 0.1
 
 
 def test_change_counts_cells_that_have_enough_grades_in_both_runs():

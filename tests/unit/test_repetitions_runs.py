@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 
 import pytest
 
@@ -12,8 +11,8 @@ from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.repetitions import cell_share, share_of
 from pytest_ultrapar.analysis.statistics import wilson_interval
 from pytest_ultrapar.compare.comparison import compare_runs
-from pytest_ultrapar.compare.gate import check_repetitions, judge
-from pytest_ultrapar.compare.report import comparison_sections, gate_section
+from pytest_ultrapar.compare.gate import judge
+from pytest_ultrapar.compare.report import comparison_sections
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.sections import text_lines
@@ -88,28 +87,6 @@ def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
     assert any("repetitions of a cell" in line and "Wilson's" in line for line in lines)
 
 
-def test_run_without_repetitions_says_nothing_of_them(tmp_path):
-    path = write_run(tmp_path / "run", {"alpha": outcomes(ALPHA)})
-    run = find_measured_run(str(path))
-    assert (run.summary.n_repetitions, run.summary.repetitions) == (1, ())
-    text = "\n".join(told_of(run.summary))
-    assert "pass@" not in text
-    assert "repetitions" not in text
-    assert run.summary.cells[0].interval is not None
-    for entry in json.loads((path / "benchmark.json").read_text())["benchmarks"]:
-        assert "repetitions" not in entry["extra_info"]
-    # With one repetition these are the solved rate, to the last digit.
-    rate = judged("solved_rate>=0.5", run)
-    for metric in ("pass@1", "pass^1", "majority"):
-        found = judged(f"{metric}>=0.5", run)
-        assert (found.value, found.low, found.high, found.n) == (
-            rate.value,
-            rate.low,
-            rate.high,
-            rate.n,
-        )
-
-
 def test_benchmark_file_has_each_figure_with_its_cells(run):
     entries = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
     (own,) = (
@@ -142,19 +119,6 @@ def test_gate_judges_figures_of_cells(run):
     assert judged("majority.point>=0.6", run).verdict == "FAIL"
 
 
-def test_gate_says_which_cells_it_left_out(run):
-    result = judge([parse_rule("pass@3>=0.1"), parse_rule("majority>=0.1")], run, None)
-    text = "\n".join(text_lines([gate_section(result)]))
-    assert (
-        "pass@3>=0.1: 2 of 12 cells left out, since they have fewer than 3 graded repetitions"
-    ) in text
-    assert (
-        "majority>=0.1: 1 of 12 cells left out, since not more than half of their repetitions"
-        " were graded"
-    ) in text
-    assert "n counts cells" in text
-
-
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
@@ -169,29 +133,6 @@ def test_more_repetitions_than_there_are_are_refused(run, tmp_path, rule, says):
         judge([parse_rule(rule)], run, base)
     assert str(refused.value).startswith(f"gate rule {rule!r}: ")
     assert says in str(refused.value)
-
-
-def test_rules_are_checked_by_planned_cases_before_a_run(run):
-    check_repetitions([parse_rule("pass@3>=0.8"), parse_rule("majority>=0.5")], run.cases)
-    with pytest.raises(ConfigError, match="the run has 3"):
-        check_repetitions([parse_rule("pass@5>=0.8")], run.cases)
-
-
-def test_figure_of_no_cell_fails_the_rule(tmp_path):
-    run = written(tmp_path / "run", alpha=("sui", "sii"), beta=("uii", "iis"))
-    found = judged("pass@3>=0.1", run)
-    assert (found.verdict, found.note) == (
-        "no figure",
-        "none of its cells has 3 graded repetitions",
-    )
-    found = judged("majority[model=beta]>=0.1", run)
-    assert "of none of its cells more than half" in found.note
-
-
-def test_single_cell_is_judged_by_its_repetitions(tmp_path):
-    path = write_run(tmp_path / "run", {"alpha": outcomes(["ssssssssuu"])}, repeats=10)
-    found = judged("solved_rate>=0.1", find_measured_run(str(path)))
-    assert (found.low, found.high) == wilson_interval(8, 10)
 
 
 # -- two runs --------------------------------------------------------------------------------------
@@ -250,21 +191,3 @@ def test_change_of_a_rate_allows_for_repetitions_in_every_table(tmp_path):
     of_answers = equivalence(read_rows(base).values(), read_rows(new).values()).looks[0]
     assert of_answers.high - of_answers.low > 0.4
     assert judged("changed<=0.4", new, base).verdict == "undecided"
-
-
-def test_marked_suite_keeps_its_clusters(tmp_path):
-    """Repetitions that draw anew, as in the workflow phases: nothing changes for them."""
-    draw = random.Random(4)
-    given = {model: [draw.choice(["solved", "unsolved"]) for _ in range(30)] for model in "ab"}
-    marked = write_run(tmp_path / "marked", given, clustered=True, repeats=3)
-    plain = write_run(tmp_path / "plain", given, clustered=True)
-    runs = [find_measured_run(str(path)) for path in (marked, plain)]
-    for rule in ("solved_rate>=0.5", "solved_rate[model=a]>=0.5"):
-        found, expected = (judged(rule, run) for run in runs)
-        assert (found.low, found.high) == (expected.low, expected.high)
-    assert judged("pass@1>=0.01", runs[0]).verdict == "pass"
-    found = judged("pass@3>=0.5", runs[0])
-    assert found.verdict == "undecided"
-    assert "each repetition draws anew" in found.note
-    lines = told_of(runs[0].summary)
-    assert any("k is above half" in line for line in lines)

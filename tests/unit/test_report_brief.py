@@ -7,7 +7,6 @@ from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell
 from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
 from pytest_ultrapar.report.text import n_cells
-from pytest_ultrapar.report.whole_run import HostPart
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import STATISTICS, SUMMARY, counts
 
@@ -43,13 +42,6 @@ def test_rows_are_models_and_columns_what_varies_next_the_worst_first():
         "all       60     37%      63%      10%",
         "n: graded cases; report.md has intervals",
     ]
-
-
-def test_words_of_a_heading_stand_below_each_other():
-    told = brief(of_cells(cell("m", FLAWS[0]), cell("m", FLAWS[1]), cell("n", "x_y")))
-    at = told.index("")
-    assert told[at + 1].split() == ["sequence", "tool", "x"]
-    assert told[at + 2].split() == ["model", "n", "solved", "disorder", "misuse", "y"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 240])
@@ -98,20 +90,6 @@ def test_shares_are_coloured_and_nothing_moves():
     assert any("<75%>" in line for line in painted)
 
 
-def test_cells_without_a_grade_have_no_share():
-    told = brief(of_cells(cell("m", "x", n=0, solved=0)))
-    assert [line.split() for line in told if line.startswith("m ")] == [["m", "0", "-"]]
-
-
-@pytest.mark.parametrize(("width", "n_lines"), [(100, 2), (80, 3)])
-def test_sentences_end_where_a_clause_does_whatever_the_width(width, n_lines):
-    kinds = {f"unsolved/tool_selection_{n}": n for n in range(20)}
-    told = brief(msgspec.structs.replace(SUMMARY, kinds=kinds), width=width)
-    at = next(i for i, line in enumerate(told) if line.startswith("kinds: "))
-    said = " ".join(line.strip() for line in told[at : at + n_lines])
-    assert said.endswith("4 unsolved/tool_selection_4, ...")
-
-
 def test_limits_of_a_run_are_said_as_a_whole_sentence():
     falls = [
         LimitAudit(limit=f"provider/key{n}", n=3, in_flight=2, workers=5, sends_1s=3, passed=())
@@ -128,18 +106,3 @@ def test_sentences_that_are_too_long_are_cut_and_stand_in_the_report():
     at = next(i for i, line in enumerate(told) if "t.py::test[1]" in line)
     assert told[at + 1].startswith("  ")
     assert told[at + 1].endswith(" ...")
-
-
-def test_host_of_several_says_whose_part_its_verdict_is_about():
-    part = HostPart("ci-3", "nightly", 560)
-    n = SUMMARY.statistics.n_planned
-    assert any(line.startswith(f"{n:,} of 560 cases on host ci-3: ") for line in brief(part=part))
-
-
-def test_host_that_ran_nothing_is_not_covered_by_100_percent():
-    nothing = msgspec.structs.replace(STATISTICS, n_planned=0, n_graded=0, coverage=1.0)
-    summary = msgspec.structs.replace(SUMMARY, statistics=nothing)
-    told = brief(summary, part=HostPart("ci-3", "nightly", 560))
-    assert "host ci-3 ran none of the 560 cases of run nightly" in told
-    assert not any("coverage" in line for line in told)
-    assert told[-1].startswith("results in out")

@@ -23,31 +23,11 @@ def test_lane_whose_requests_failed_has_a_line_with_the_kinds():
     assert n_failed_requests([failed, failed, lane()]) == 22
 
 
-def test_lane_that_answered_all_has_no_line():
-    assert lines(lane(outcomes={"ok": 40, "refused": 3, "bad_request": 1, "unsent": 2})) == []
-
-
-def test_requests_that_went_to_other_lanes_stand_beside_their_kinds():
-    moved = lane(outcomes={"overload": 12, "rate": 1}, n_moved=12, n_opened=1)
-    assert lines(moved) == [
-        "lane p/a/k: 13 failed requests (12 overload, 1 rate), 12 tried again on other lanes; "
-        "breaker opened once, 0.00 s in all"
-    ]
-
-
 def test_lane_that_is_paused_at_the_end_says_once_for_how_long():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
     assert lines(paused) == [
         "lane p/a/k was rate limited and asked for 1 s; paused twice, 1.30 s in all"
-    ]
-
-
-def test_lane_that_is_out_says_so_once():
-    reason = f"key p/k was refused (401){OUT}"
-    dead = lane("p/a/k", "out", reason, removed_after_s=3.0, outcomes={"auth": 1})
-    assert lines(dead) == [
-        f"lane p/a/k: key p/k was refused (401){OUT} (after 3.00 s); 1 failed request (1 auth)"
     ]
 
 
@@ -64,24 +44,8 @@ def test_lanes_that_are_out_for_the_same_reason_share_a_line_before_all_others()
     ]
 
 
-def test_reason_that_is_too_long_keeps_its_end():
-    (line,) = lines(lane("p/a/k", "out", f"lane p/a/k {'x' * 900}{OUT}"))
-    assert line.endswith(OUT)
-    assert len(line) < 300
-
-
 def test_lanes_with_trouble_have_a_bounded_number_of_lines():
     many = [lane(f"p/i{n}/k", outcomes={"timeout": 1}) for n in range(MOST_LANES + 5)]
     found = lines(*many)
     assert len(found) == MOST_LANES + 1
     assert found[-1] == "... and 5 more lines of lanes, all in the manifest"
-
-
-def test_refusals_are_for_too_much_of_anything():
-    assert lines(lane(n_rate_limited=7)) == ["7 of 40 requests were refused for rate limits"]
-
-
-def test_wider_sends_are_said_once_per_limit():
-    one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
-    (line,) = lines(one, other)
-    assert line.startswith("sends on p/k were spaced 5 % wider after refusals")

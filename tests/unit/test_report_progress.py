@@ -20,7 +20,7 @@ from pytest_ultrapar.report.progress import (
     seconds_left,
     tables_line,
 )
-from pytest_ultrapar.report.text import duration, rate, times
+from pytest_ultrapar.report.text import duration
 from pytest_ultrapar.report.whole_run import WholeRun
 
 COUNTS = {"solved": 20, "partial": 5, "unsolved": 10, "infra": 2, "error": 1}
@@ -74,17 +74,6 @@ def test_progress_says_no_rate_and_no_end_before_anything_is_known():
     assert line == "asking: 0/100 graded, 0 solved, 0 partial, 0 unsolved, 15 in flight"
 
 
-def test_progress_counts_down_between_estimates():
-    state = after((0.0, 0), (10.0, 40))
-    assert seconds_left(state, 14.0) == pytest.approx(11)
-    assert seconds_left(state, 40.0) == 0
-
-
-def test_cases_are_counted_when_they_are_graded():
-    state = after((0.0, 0, 0), (10.0, 90, 30))
-    assert progress_line(state, 10.0, 200).startswith("asking: 30/100 graded, 30 solved")
-
-
 def test_grading_that_trails_behind_decides_when_all_is_over():
     # 60 answers wait to be graded, three a second.
     assert seconds_left(after((0.0, 0, 0), (10.0, 90, 30)), 10.0) == pytest.approx(70 / 3)
@@ -96,26 +85,6 @@ def test_grading_is_a_step_of_its_own_with_its_own_end():
     state = after((0.0, 100, 10), (10.0, 100, 40), all_answered=True, in_flight=0)
     assert progress_line(state, 10.0, 200) == (
         "grading: 40/100 graded, 40 solved, 0 partial, 0 unsolved, 3.0/s, ETA 20.0 s"
-    )
-
-
-def test_progress_done_has_no_end_to_wait_for():
-    assert "ETA" not in progress_line(after((0.0, 0), (5.0, 100), all_answered=True), 5.0, 200)
-
-
-def test_collection_shows_that_time_passes_and_how_long_it_took_before():
-    assert collecting_line(20.0, None, 200) == "collecting: 20.0 s so far"
-    assert collecting_line(20.0, (70.0, 100_000), 200) == (
-        "collecting: 20.0 s so far, ETA 50.0 s, the latest run took 70.0 s for its 100,000 cases"
-    )
-    assert collecting_line(2.0, (2.5, 1), 200).endswith("the latest run took 2.50 s for its 1 case")
-    assert "ETA" not in collecting_line(80.0, (70.0, 100_000), 200)
-
-
-def test_tables_have_an_end_too():
-    assert tables_line(0, 100_000, 0.1, 200) == "writing tables: 0/100,000 cases"
-    assert tables_line(25_000, 100_000, 4.0, 200) == (
-        "writing tables: 25,000/100,000 cases, ETA 12.0 s"
     )
 
 
@@ -139,11 +108,6 @@ def test_progress_rate_is_that_of_the_recent_past():
     assert state.seen[-1][0] - state.seen[0][0] == pytest.approx(WINDOW_S)
 
 
-def test_progress_keeps_few_looks_however_often_it_looks():
-    looks = [(t / 100, t) for t in range(10_000)]
-    assert len(after(*looks, total=10**6).seen) <= 2 * WINDOW_S + 2
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -158,11 +122,6 @@ def test_progress_keeps_few_looks_however_often_it_looks():
 )
 def test_duration_has_few_digits(seconds, text):
     assert duration(seconds) == text
-
-
-def test_rate_and_times_have_few_digits():
-    assert [rate(x) for x in (1332.6, 4, 0.125, 0.005)] == ["1,333/s", "4.0/s", "7.5/min", "18.0/h"]
-    assert [times(x) for x in (297.5, 3.44)] == ["298x", "3.4x"]
 
 
 WHOLE = WholeRun(3, 560, 120, 9, {"m": 431})
@@ -192,14 +151,6 @@ def test_host_that_waits_says_so_before_anything_else():
     line = progress_line(state, 10.0, 80)
     assert line == "asking on 3 hosts: 120/560 done, waits: key0's qps = 2 is with other hosts"
     assert "in flight" not in progress_line(state, 10.0, 200)
-
-
-def test_share_is_of_no_interest_when_all_hosts_have_done_all():
-    state = of_several()
-    over = observe_whole(state, replace(WHOLE, n_done=560), share=state.share, waits="", now_s=20.0)
-    assert progress_line(over, 20.0, 200) == (
-        "asking on 3 hosts: 560/560 done, 23.0/s in all, here 32 graded, 30 solved, 2 infra"
-    )
 
 
 def pace(looks, **fields):
@@ -232,12 +183,3 @@ def test_pace_of_a_model_is_that_since_its_first_case():
 def test_where_groups_wait_for_each_other_models_have_no_pace():
     looks = [(0.0, 60, 276, 154), (10.0, 100, 240, 150)]
     assert f"ETA {duration((560 - 100) / 4.0)}" in pace(looks, in_groups=True)
-
-
-def test_no_end_is_said_before_anything_of_the_whole_run_was_seen_to_end():
-    assert "ETA" not in progress_line(of_several(n_before=120), 10.0, 200)
-
-
-@given(st.integers(0, 200))
-def test_progress_of_several_hosts_fits_any_width(width):
-    assert len(progress_line(of_several(), 10.0, width)) <= width

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,12 +15,6 @@ SHORT = Section("speed", notes=("2 cases in 3.0 s",))
 
 def table(text):
     return "\n".join(markdown_lines([Section("t", ("name",), ((text,),))])).splitlines()[4]
-
-
-def test_what_fits_is_whole():
-    assert markdown_within([SHORT, SHORT], 10_000) == "\n".join(
-        [*markdown_lines([SHORT, SHORT]), ""]
-    )
 
 
 def test_long_tables_lose_their_last_rows_and_say_so():
@@ -66,23 +59,3 @@ def test_names_in_a_table_are_no_markup():
     assert table(r"a\|b") == r"| a\\\|b |"
     assert table("**`x`**") == r"| \*\*\`x\`\*\* |"
     assert table("n <= 3 a_b [1] \x1b[0m") == "| n <= 3 a_b [1] \\x1b[0m |"
-
-
-def test_names_in_a_report_link_nowhere():
-    for text in ("https://evil.example/x", "www.evil.example", "a@b.example", "team/it#12"):
-        assert "\u200b" in table(text)
-    (_, _, note) = markdown_lines([Section("t", notes=("see #12 of &lt;b&gt; ~~x~~",))])
-    assert note == "- see #\u200b12 of &amp;lt;b&amp;gt; \\~\\~x\\~\\~"
-
-
-@pytest.mark.slow
-def test_many_sentences_do_not_take_a_table_with_them():
-    rows = tuple((f"m{n}",) for n in range(3000))
-    long = Section("t", ("name",), rows, notes=("x" * 100,) * 2000)
-    assert "| m0 " in markdown_within([long], 64_000)
-
-
-def test_names_have_a_bound_in_a_file_too():
-    lines = [*markdown_lines([Section("n" * 10_000, ("n" * 10_000,), (("n" * 10_000,),))])]
-    assert max(map(len, lines)) < 400
-    assert "[+9700 characters]" in lines[0]

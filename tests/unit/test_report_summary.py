@@ -8,7 +8,7 @@ from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.sections import text_lines
 from pytest_ultrapar.report.summary import SIMULATED, summary_sections
-from pytest_ultrapar.report.text import shorten, text_table
+from pytest_ultrapar.report.text import text_table
 from pytest_ultrapar.store.journal import Damage
 
 OUTCOMES = ("solved", "partial", "unsolved", "infra", "error", "skipped")
@@ -95,24 +95,6 @@ def test_summary_table_counts_by_the_two_names():
     ]
 
 
-def test_legend_says_what_the_columns_are_and_why_all_has_no_interval():
-    legend = below("Results", lines())[4]
-    assert legend.startswith("n: graded cases, each in the suite that asked it; 95 % interval: of")
-    assert "no interval for all, whose cases may share tasks" in legend
-    one = msgspec.structs.replace(SUMMARY, cells=SUMMARY.cells[:1])
-    legend = below("Results", lines(one))[2]
-    assert legend.startswith("n: graded cases")
-    assert "no interval for all" not in legend
-
-
-def test_one_row_without_scores_needs_no_legend():
-    statistics = msgspec.structs.replace(STATISTICS, scores={})
-    one = msgspec.structs.replace(SUMMARY, cells=SUMMARY.cells[:1], statistics=statistics)
-    assert "n: graded cases" not in "\n".join(lines(one))
-    two = msgspec.structs.replace(SUMMARY, statistics=statistics)
-    assert "scores: means" not in "\n".join(lines(two))
-
-
 def test_one_case_is_not_compared_with_itself():
     some = msgspec.structs.replace(SUMMARY, client_bound="the client was busy")
     assert "speed-up" in "\n".join(lines(some))
@@ -152,13 +134,6 @@ def test_summary_says_which_cases_without_a_grade_were_answered():
     assert stopped_early(SUMMARY) == "stopped early: 28 of 30 cases have a result"
 
 
-def test_summary_says_when_first_tokens_came():
-    first = Latency(31, 0.5, 0.3, 0.6, 0.75, 1.25, 1.5)
-    text = "\n".join(lines(msgspec.structs.replace(SUMMARY, first_token=first)))
-    assert "\nfirst token of 31 streams after p50 0.30 s, p95 0.75 s, p99 1.25 s\n" in text
-    assert "first token" not in "\n".join(lines())
-
-
 def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
     statistics = msgspec.structs.replace(
         STATISTICS,
@@ -172,17 +147,6 @@ def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
         in text
     )
     assert "(by that sample): speed-up 30.0x (interval of at least 95 %: 25.2x to 140x)" in text
-
-
-def test_summary_of_a_resumed_run_says_what_its_speed_is_of():
-    text = "\n".join(lines(msgspec.structs.replace(SUMMARY, resumed=True)))
-    assert "ultra: 25 cases of this session in 10.0 s" in text
-
-
-def test_summary_says_what_died_with_a_worker():
-    dead = msgspec.structs.replace(lane(), outcomes={"ok": 4, "lost": 2})
-    text = "\n".join(lines(lanes=[dead, lane()]))
-    assert "\n2 requests of workers that died or hung are in no table" in text
 
 
 def test_summary_marks_simulated_answers_first_and_only_those():
@@ -220,23 +184,6 @@ def test_summary_shows_troubles_safely_and_on_one_line_each():
     assert not [line for line in found if "\n" in line or "\x1b" in line]
 
 
-def test_kinds_of_cases_are_not_taken_for_requests():
-    failed = msgspec.structs.replace(lane(), n_failed=2, n_rate_limited=7)
-    sections = {
-        one.title: one.notes for one in summary_sections(SUMMARY, [failed], directory="out")
-    }
-    kinds, said = sections["Cases by kind"]
-    assert kinds == "kinds: 3 infra/timeout, 1 error/ValueError"
-    assert said.endswith(" requests 2 failed, 7 refused for rate limits")
-    assert not [note for note in sections["Trouble"] if "kinds" in note]
-
-
-def test_summary_of_a_serial_run_compares_with_nothing():
-    statistics = msgspec.structs.replace(STATISTICS, basis="full", speedup=1.0)
-    serial = msgspec.structs.replace(SUMMARY, mode="serial", statistics=statistics)
-    assert "speed-up" not in "\n".join(lines(serial))
-
-
 def test_summary_of_a_run_without_results_still_says_so():
     nothing = msgspec.structs.replace(
         STATISTICS,
@@ -259,19 +206,6 @@ def test_summary_of_a_run_without_results_still_says_so():
     assert "30 never ran; 0 graded, coverage 0.0 %" in text[2]
 
 
-def test_summary_of_an_ungraded_cell_shows_no_share():
-    cell = Cell(("m3", "x"), 2, 0, counts(infra=2), {})
-    row = below("Results", lines(msgspec.structs.replace(SUMMARY, cells=[cell])))[1]
-    assert row.split() == ["m3", "x", "0", "-", "-", "-", "-", "2", "-"]
-
-
-def test_summary_long_tables_are_cut():
-    cells = [Cell(("m", str(i)), 1, 1, counts(1), {}) for i in range(1050)]
-    found = below("Results", lines(msgspec.structs.replace(SUMMARY, cells=cells)))
-    assert found[1001].startswith("all ")
-    assert found[1002] == "50 more rows in the tables"
-
-
 def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():
     table = (["name", "a", "b", "c", "d"], [["m", "1", "2", "3", "4000"]])
     narrow = text_table(*table, n_names=1, width=15)
@@ -279,12 +213,6 @@ def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():
     whole = text_table(*table, n_names=1, width=19)
     assert [len(line) for line in whole] == [19, 19]
     assert text_table(*table, n_names=1, width=5)[2:] == ["(2 more columns hidden; set COLUMNS=19)"]
-
-
-def test_text_table_shortens_the_widest_name_in_its_middle():
-    assert shorten("qwen2.5-72b-instruct", 10) == "qwen..ruct"
-    table = text_table(["name", "n"], [["qwen2.5-72b-instruct", "12"]], n_names=1, width=14)
-    assert table == ["name         n", "qwen..ruct  12"]
 
 
 def test_cases_that_ended_for_one_reason_are_told_of_once_with_their_number():

@@ -35,29 +35,6 @@ def seconds(parts):
 SEATS = Limit("seats", "key", 2)
 
 
-def test_seats_that_are_always_taken_leave_nothing_to_explain():
-    calls = [episode(request(at, at + 1.0)) for at in (0.0, 0.0, 1.0, 1.0, 2.0, 2.0)]
-    found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS)
-    assert found.run.used_s == pytest.approx(3.0)
-    assert seconds(found.run) == {}
-
-
-def test_an_uneven_end_is_a_tail():
-    calls = [(0.0, 4.0), (0.0, 4.0), (4.0, 8.0)]
-    log = log_of([lane("i0", "k", "seats")], *(episode(request(a, b)) for a, b in calls))
-    found = parts_of(log, SEATS)
-    assert found.run.used_s == pytest.approx(6.0)
-    assert seconds(found.run) == {"tail_s": 2.0}
-
-
-def test_a_rate_that_is_not_used_up_while_requests_wait_for_it_is_rate_wait():
-    rate = Limit("rate", "key", qps=1.0)
-    calls = [episode(request(2.0 * at, 2.0 * at + 0.1, for_rate_s=2.0 * at)) for at in range(40)]
-    found = parts_of(log_of([lane("i0", "k", "rate")], *calls), rate)
-    assert found.run.used_s == pytest.approx(39.1)
-    assert seconds(found.run) == {"rate_wait_s": pytest.approx(39.0, abs=0.1)}
-
-
 def test_a_seat_that_is_free_while_others_are_awaited_is_seat_wait():
     inner, outer = Limit("inner", "instance", 2), Limit("outer", "key", 1)
     calls = [episode(request(1.0 * at, at + 1.0, waited_s=1.0 * at)) for at in range(5)]
@@ -87,13 +64,6 @@ def test_an_episode_that_thinks_between_two_turns_keeps_its_client_busy():
     assert seconds(found.run) == {"client_s": 2.0}
 
 
-def test_a_pause_before_a_second_try_is_back_off():
-    first = request(0.0, 1.0, outcome="overload")
-    one = episode(first, request(4.0, 5.0, number=1))
-    found = parts_of(log_of([lane("i0", "k", "seats")], one, one), SEATS)
-    assert seconds(found.run) == {"backoff_s": 3.0}
-
-
 def test_episodes_that_a_rule_keeps_back_are_called_so():
     calls = [episode(request(1.0 * at, at + 1.0)) for at in range(6)]
     found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS, restricted=True)
@@ -121,14 +91,6 @@ def test_where_the_longest_episode_bounds_the_last_one_tells():
 LONG, SHORT = lane("i0", "k", "seats", model="long"), lane("i1", "k", "seats", model="short")
 
 
-def test_workers_that_start_late_are_no_wait_for_seats():
-    """The last episode is asked for after 0.7 s; no limit was ever full."""
-    early, late = episode(request(0.0, 1.0, on=1)), episode(request(0.7, 3.7, held_s=0.1))
-    found = parts_of(log_of([LONG, SHORT], early, late), Limit("seats", "key", 9))
-    assert found.run.used_s == pytest.approx(3.0)
-    assert seconds(found.run) == {"startup_s": 0.6, "client_s": 0.1}
-
-
 def test_an_episode_that_comes_late_since_seats_were_taken_waited_for_seats():
     both = [episode(request(0.0, 1.0, on=1)), episode(request(1.0, 4.0))]
     found = parts_of(log_of([LONG, SHORT], *both), Limit("seats", "key", 1))
@@ -138,15 +100,6 @@ def test_an_episode_that_comes_late_since_seats_were_taken_waited_for_seats():
     found = parts_of(log_of([LONG, SHORT], *both), SEATS)
     assert found.run.used_s == pytest.approx(3.0)
     assert seconds(found.run) == {"seat_wait_s": 1.0}
-
-
-def test_an_episode_that_comes_late_behind_those_that_wait_for_a_rate_waited_for_it():
-    waited = episode(request(1.0, 1.1, for_rate_s=1.0))
-    found = parts_of(
-        log_of([LONG], episode(request(0, 0.1)), waited, episode(request(1.0, 4.0))),
-        Limit("seats", "key", 9),
-    )
-    assert seconds(found.run) == {"rate_wait_s": 1.0}
 
 
 def test_parts_of_lanes_name_the_limit_that_was_used_most():

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,7 +13,7 @@ from pytest_ultrapar.analysis import compaction
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeStarted
-from pytest_ultrapar.store import parquet, table_set
+from pytest_ultrapar.store import parquet
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.tables import Column
@@ -57,57 +53,6 @@ def test_compact_results_have_one_row_per_graded_case_in_planned_order(run):
         "skipped",
     ]
     assert table["kind"].to_pylist() == [None, None, None, "context_length", "ValueError", None]
-
-
-def test_compact_results_schema_is_the_contract(run):
-    compact(run.path)
-    schema = pq.read_schema(run.path / "results.parquet")
-    string, double = pa.string(), pa.float64()
-    timestamp = pa.timestamp("us", tz="UTC")
-    expected = [
-        ("run_id", string, False),
-        ("case_id", string, False),
-        ("nodeid", string, False),
-        ("suite", string, False),
-        ("model", string, False),
-        ("repeat", pa.int32(), False),
-        ("mode", string, False),
-        ("rate_mode", string, False),
-        ("outcome", string, False),
-        ("test", string, False),
-        ("kind", string, True),
-        ("param.flaw", string, True),
-        ("param.level", pa.int64(), True),
-        ("param.mixed", string, True),
-        ("param.share", double, True),
-        ("param.strict", pa.bool_(), True),
-        ("param.wide", string, True),
-        ("score.extra", double, True),
-        ("score.workflow", double, True),
-        ("n_attempts", pa.int32(), True),
-        ("n_turns", pa.int32(), True),
-        ("tokens_in", pa.int64(), True),
-        ("tokens_out", pa.int64(), True),
-        ("queue_wait_s", double, True),
-        ("rate_wait_s", double, True),
-        ("backoff_s", double, True),
-        ("service_s", double, True),
-        ("duration_s", double, True),
-        ("started_at", timestamp, True),
-        ("ended_at", timestamp, True),
-        ("provider", string, True),
-        ("instance", string, True),
-        ("key", string, True),
-        ("worker", string, False),
-        ("seed", pa.int64(), False),
-        ("error", string, True),
-        ("cost", double, True),
-        ("host", string, True),
-    ]
-    assert [(each.name, each.type, each.nullable) for each in schema] == expected
-    for name in ("results", "attempts", "transcripts"):
-        metadata = pq.read_schema(run.path / f"{name}.parquet").metadata
-        assert metadata[b"ultrapar.simulated"] == b"true"
 
 
 def test_compact_result_row_holds_what_was_measured(run):
@@ -253,16 +198,6 @@ def test_compact_json_holds_the_same_rows(run):
     assert len(rows) == len(expected)
 
 
-def test_compact_row_groups_bound_memory(run, monkeypatch):
-    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 2)
-    compact(run.path)
-    assert pq.ParquetFile(run.path / "results.parquet").num_row_groups == 3
-    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 100)
-    monkeypatch.setattr(table_set, "TEXT_PER_GROUP", 4)
-    compact(run.path)
-    assert pq.ParquetFile(run.path / "transcripts.parquet").num_row_groups == 3
-
-
 @pytest.mark.parametrize("step", ["finish", "publish 1", "publish 3", "benchmark"])
 def test_compact_interrupted_between_any_two_steps_loses_nothing(run, monkeypatch, step):
     complete = compact(run.path)
@@ -295,24 +230,6 @@ def test_compact_interrupted_between_any_two_steps_loses_nothing(run, monkeypatc
     assert compact(run.path) == complete
     assert not list(run.path.glob(".*.tmp"))
     assert len(segments(run.journal)) == 2
-
-
-def test_compact_cleans_up_after_one_that_was_killed(run):
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        gone.wait()
-    (run.path / ".results.parquet.1.tmp").write_bytes(b"half")
-    (run.path / f".manifest.json.{gone.pid}.tmp").write_bytes(b"half")
-    sessions_own = run.path / f".assignment.json.{os.getpid()}.tmp"
-    sessions_own.write_bytes(b"half")
-    compact(run.path)
-    assert list(run.path.glob(".*.tmp")) == [sessions_own]
-
-
-def test_compact_counts_requests_of_cases_no_longer_planned(run):
-    write_journal(run, "gw2", episode(99, 1.0, 2.0))
-    compact(run.path)
-    assert "case99" in pq.read_table(run.path / "attempts.parquet")["case_id"].to_pylist()
-    assert "case99" not in rows_by_case(run)
 
 
 def test_compact_of_a_run_without_a_grade_writes_empty_tables(tmp_path):
@@ -352,21 +269,6 @@ def test_parquet_flipped_byte_is_found_by_the_page_checksum(tmp_path):
     table.path.write_bytes(data)
     with pytest.raises(ResultsError, match="cannot be read back"):
         parquet.verify(table.path, schema, 100)
-
-
-def test_parquet_failed_verification_leaves_the_earlier_table(run, monkeypatch):
-    compact(run.path)
-    before = (run.path / "results.parquet").read_bytes()
-
-    def broken(*_args):
-        msg = "does not read back"
-        raise ResultsError(msg)
-
-    monkeypatch.setattr(parquet, "verify", broken)
-    with pytest.raises(ResultsError, match="does not read back"):
-        compact(run.path)
-    assert (run.path / "results.parquet").read_bytes() == before
-    assert not list(run.path.glob(".*.tmp"))
 
 
 def test_a_session_with_nothing_left_to_run_keeps_what_was_measured(run):

@@ -17,7 +17,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.merge.merging import merge
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.cases_file import iter_plan, read_cases, write_cases
-from pytest_ultrapar.store.journal import Damage, frame, largest_sizes, segments
+from pytest_ultrapar.store.journal import Damage, largest_sizes, segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import recover
 from pytest_ultrapar.store.regraded import take_episodes
@@ -69,20 +69,6 @@ def test_compact_of_a_damaged_run_as_json_has_nulls_and_can_be_compared(run):
     assert compared["case0"].timed
 
 
-def test_compact_counts_a_record_that_is_there_twice_once_and_says_so(run):
-    once = compact(run.path)
-    attempts = pq.read_table(run.path / "attempts.parquet")
-    path = segments(run.journal)[0]
-    ended = next(line for line in path.read_bytes().splitlines(keepends=True) if b'"ended"' in line)
-    (run.journal / "w-gw7-1-0.jsonl").write_bytes(ended)
-    twice = compact(run.path)
-    assert pq.read_table(run.path / "attempts.parquet") == attempts
-    assert twice.n_requests == once.n_requests
-    (damage,) = twice.damage
-    assert (damage.segment, damage.offset, damage.length) == ("w-gw7-1-0.jsonl", 0, len(ended))
-    assert f"repeats the episode in {path.name} at byte" in damage.reason
-
-
 @pytest.mark.parametrize("storage", ["json", "parquet"])
 def test_table_that_is_not_as_it_was_written_is_refused(run, storage):
     """Of JSON nothing else tells it, and of Parquet the last part has no checksum."""
@@ -123,17 +109,6 @@ def test_compact_reports_segments_that_lost_records(run, what):
     assert largest_sizes(run.journal, known) == known
 
 
-def test_compact_goes_on_after_an_episode_of_another_version(run):
-    payload = msgspec.json.decode(msgspec.json.encode(episode(6, 1.0, 2.0)))
-    payload["attempts"][0]["status"] = "two hundred"
-    (run.journal / "w-gw7-1-0.jsonl").write_bytes(frame(msgspec.json.encode(payload)))
-    write_journal(run, "gw2", grade(6))
-    summary = compact(run.path)
-    assert summary.statistics.n_final == 7
-    assert [damage.segment for damage in summary.damage] == ["w-gw7-1-0.jsonl"]
-    assert "another version" in summary.damage[0].reason
-
-
 @pytest.mark.parametrize("how", ["beside its own", "at the end of one"])
 def test_records_of_another_run_are_named_and_left_out_by_all_readers(run, tmp_path, how):
     other = run_of_seven(tmp_path / "other")
@@ -166,15 +141,6 @@ def test_records_of_another_run_are_named_and_left_out_by_all_readers(run, tmp_p
     assert take_episodes(run.path, again.path)[1] == [gap]
     assert all(again.run_id.encode() in path.read_bytes() for path in segments(again.journal)[:1])
     again.close()
-
-
-def test_segments_that_do_not_say_their_run_are_of_an_earlier_version_and_count(run):
-    own = segments(run.journal)
-    rows = compact(run.path) and rows_by_case(run)
-    for path in own:
-        path.write_bytes(path.read_bytes().partition(b"\n")[2])
-    assert compact(run.path).damage == []
-    assert rows_by_case(run) == rows
 
 
 def test_cases_that_are_not_those_of_the_manifest_are_refused(run):

@@ -73,22 +73,6 @@ def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
     assert made(run, begun) == expected
 
 
-def test_case_graded_again_counts_as_it_stands_at_the_end(tmp_path):
-    run = make_run(tmp_path / "out", [case(n) for n in range(3)])
-    begun = Intake(run.path)
-    for records in (
-        [grade(0, "skipped", 5.0, test="skipped"), episode(1, 1.0, 2.0, "infra", kind="timeout")],
-        [grade(1, "infra", 3.0, kind="timeout"), episode(2, 1.0, 2.0), grade(2, at_s=3.0)],
-        [episode(0, 6.0, 7.0), episode(1, 4.0, 5.0), grade(1, at_s=6.0, scores={"luck": 0.5})],
-        [grade(0, "unsolved", 8.0, test="failed"), grade(2, "partial", 9.0, scores={"more": 1.0})],
-    ):
-        write_journal(run, "gw0", *records)
-        begun.take_up()
-    expected = anew(run)
-    assert made(run, begun) == expected
-    assert expected[1]["results"]["outcome"].to_pylist() == ["unsolved", "solved", "partial"]
-
-
 @pytest.mark.parametrize("what", ["changed", "gone", "shorter", "twice", "resumed"])
 def test_what_is_unusual_is_read_anew(run, what):
     begun = Intake(run.path)
@@ -110,15 +94,6 @@ def test_what_is_unusual_is_read_anew(run, what):
     begun.take_up()
     assert not begun.fits(read_manifest(run.path))
     expected = anew(run)
-    assert made(run, begun) == expected
-
-
-def test_conversations_that_are_not_kept_are_read_again(run, monkeypatch):
-    expected = anew(run)
-    monkeypatch.setattr(table_set, "TEXT_KEPT", 4)
-    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 2)
-    begun = Intake(run.path)
-    begun.take_up()
     assert made(run, begun) == expected
 
 
@@ -147,11 +122,3 @@ def test_process_that_follows_a_run_has_all_that_was_written_before_its_end(run)
         pass
     assert msgspec.structs.replace(process.compact(), digests={}) == expected[0]
     assert {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES} == expected[1]
-
-
-def test_process_that_follows_a_run_whose_directory_goes_ends_quietly(run, tmp_path):
-    process = CompactionProcess.start(run.path)
-    process.follow()
-    shutil.rmtree(run.path)
-    process.stop()
-    assert list(tmp_path.iterdir()) == []

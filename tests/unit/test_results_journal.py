@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 
 import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
 from pytest_ultrapar.store.journal import (
     JournalReader,
     JournalWriter,
-    Position,
-    segments,
 )
 from pytest_ultrapar.store.redact import Redactor
 from tests.journals import read_at, scan_journal
@@ -39,15 +35,6 @@ def test_journal_append_returns_where_the_record_stands(tmp_path):
     assert reader.read(first) == EpisodeStarted("a" * 16, "gw0", 1)
     reader.close()
     writer.close()
-
-
-def test_journal_segments_of_one_process_are_apart_and_private(tmp_path):
-    writers = [JournalWriter(tmp_path, "gw0", unchanged) for _ in range(2)]
-    names = [path.name for path in segments(tmp_path)]
-    assert names == [f"w-gw0-{os.getpid()}-0.jsonl", f"w-gw0-{os.getpid()}-1.jsonl"]
-    assert {path.stat().st_mode & 0o777 for path in segments(tmp_path)} == {0o600}
-    for writer in writers:
-        writer.close()
 
 
 def test_journal_takes_records_from_two_threads(tmp_path):
@@ -154,59 +141,9 @@ def test_journal_syncs_only_what_is_new(tmp_path, monkeypatch):
     writer.close()
 
 
-def test_journal_closed_refuses_and_closes_once(tmp_path):
-    writer = JournalWriter(tmp_path, "gw0", unchanged)
-    writer.close()
-    writer.close()
-    writer.sync()
-    with pytest.raises(ResultsError, match="closed"):
-        writer.append(ended())
-
-
-def test_journal_unwritable_directory_is_an_error(tmp_path):
-    with pytest.raises(ResultsError, match="cannot make the journal segment"):
-        JournalWriter(tmp_path / "missing", "gw0", unchanged)
-
-
 def test_journal_worker_name_cannot_leave_the_directory(tmp_path):
     with pytest.raises(ValueError, match="letters, digits"):
         JournalWriter(tmp_path, "../gw0", unchanged)
-
-
-def test_journal_read_refuses_a_wrong_position(tmp_path):
-    writer = JournalWriter(tmp_path, "gw0", unchanged)
-    good = writer.append(ended())
-    writer.close()
-    for wrong in (
-        Position(good.segment, good.offset + 1, good.length),
-        Position(good.segment, good.offset, good.length - 2),
-        Position(good.segment, good.offset + good.length, good.length),
-    ):
-        with pytest.raises(ResultsError, match="is damaged"):
-            read_at(tmp_path, wrong)
-    with pytest.raises(ResultsError, match="no name of a journal segment"):
-        read_at(tmp_path, Position("../secret", 0, 10))
-    with pytest.raises(ResultsError, match="No such file"):
-        read_at(tmp_path, Position("w-gw9-1-0.jsonl", 0, 10))
-
-
-def test_journal_scores_read_back_as_numbers(tmp_path):
-    writer = JournalWriter(tmp_path, "gw0", unchanged)
-    grade = Grade("a" * 16, "gw0", "solved", "passed", 1, scores={"ok": True, "n": 3})
-    position = writer.append(grade)
-    assert read_at(tmp_path, position).scores == {"ok": 1.0, "n": 3.0}
-    with pytest.raises(ResultsError, match=r"score 'x' of case a+ must be a finite number"):
-        writer.append(Grade("a" * 16, "gw0", "solved", "passed", 1, scores={"x": float("nan")}))
-    assert isinstance(writer.append(ended()), Position)
-    writer.close()
-
-
-def test_journal_value_with_line_feeds_stays_one_line(tmp_path):
-    writer = JournalWriter(tmp_path, "gw0", unchanged)
-    position = writer.append(ended(value=msgspec.Raw(b'{\n "a": 1\n}')))
-    writer.close()
-    assert segments(tmp_path)[0].read_bytes().count(b"\n") == 1
-    assert msgspec.json.decode(read_at(tmp_path, position).value) == {"a": 1}
 
 
 def test_journal_secret_is_taken_out_without_breaking_the_record(tmp_path):
@@ -233,22 +170,3 @@ def test_journal_secret_is_taken_out_without_breaking_the_record(tmp_path):
     assert back.stdout == "the *** say ***"
     assert back.detail == "key ***"
     assert msgspec.json.decode(back.value) == {"key ***": ["***", 12345678]}
-
-
-def test_journal_tells_no_value_from_a_null_value(tmp_path):
-    writer = JournalWriter(tmp_path, "gw0", unchanged)
-    none = writer.append(ended())
-    null = writer.append(ended(value=msgspec.Raw(b"null")))
-    writer.close()
-    assert not read_at(tmp_path, none).value
-    assert bytes(read_at(tmp_path, null).value) == b"null"
-
-
-def test_journal_import_leaves_heavy_packages_alone():
-    code = (
-        "import sys, pytest_ultrapar.store.run_directory, pytest_ultrapar.store.recovered,"
-        " pytest_ultrapar.store.redact; print([m for m in ('pyarrow', 'httpx', 'xdist',"
-        " 'pytest_benchmark', 'asyncio') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

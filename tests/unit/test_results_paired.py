@@ -14,8 +14,6 @@ from pytest_ultrapar.analysis.paired import (
     difference_interval,
     mcnemar,
     mean_interval,
-    possible_change,
-    possible_range,
     quantile_interval,
     rate_difference,
     ratio_interval,
@@ -25,7 +23,6 @@ from tests.examples import examples
 
 counts = st.integers(0, 400)
 numbers = st.floats(-1e6, 1e6)
-positive = st.floats(1e-3, 1e3)
 
 
 @given(counts, counts)
@@ -76,47 +73,6 @@ def test_mean_interval_holds_the_mean_as_often_as_it_says(draw, mean, n):
     assert 0.90 <= share <= 0.995
 
 
-def missed(draw, mean, n, ends, rounds=1000):
-    """How often of 1 the interval of a sample does not hold the mean."""
-    rng = random.Random(n)
-    found = (mean_interval([draw(rng) for _ in range(n)], ends=ends) for _ in range(rounds))
-    return sum(not low <= mean <= high for low, high in found) / rounds
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [2, 10, 30, 60, 100, 300])
-def test_mean_interval_of_rare_failures_holds_the_mean_as_often_as_it_says(n):
-    drops = missed(lambda rng: -float(rng.random() < 0.03), -0.03, n, (-1.0, 1.0))
-    solved = missed(lambda rng: float(rng.random() < 0.97), 0.97, n, (0.0, 1.0))
-    moved = missed(lambda rng: rng.choices((-1, 0, 1), (5, 80, 15))[0], 0.1, n, (-1.0, 1.0))
-    assert max(drops, solved, moved) <= 0.075
-
-
-def test_mean_interval_of_few_equal_values_says_little():
-    assert mean_interval([1.0, 1.0], ends=(-1.0, 1.0)).low < 0
-    low, high = mean_interval([0.0] * 300, ends=(-1.0, 1.0))
-    assert (low, high) == (pytest.approx(-high), pytest.approx(0.0092, abs=2e-4))
-
-
-def test_mean_interval_of_values_that_differ_needs_no_ends():
-    rng = random.Random(1)
-    values = [rng.gauss(0, 0.01) for _ in range(30)]
-    assert mean_interval(values, ends=(-1.0, 1.0)) == mean_interval(values)
-
-
-def test_interval_knows_which_of_its_bounds_are_known():
-    assert Interval(1.0, 2.0).known == (1.0, 2.0)
-    assert Interval(-math.inf, 2.0).known == (None, 2.0)
-    assert Interval(1.0, math.inf).known == (1.0, None)
-
-
-def test_possible_range_holds_zero_and_has_a_width():
-    assert possible_range([0.4, 0.9]) == (0.0, 0.9)
-    assert possible_range([-2.0, -1.0]) == (-2.0, 0.0)
-    assert possible_range([0.0]) == (0.0, 1.0)
-    assert possible_change([0.4, 0.9]) == (-0.9, 0.9)
-
-
 @examples(25)
 @given(st.lists(numbers, max_size=20))
 def test_mean_interval_holds_the_mean_of_the_values_and_is_the_same_again(values):
@@ -124,13 +80,6 @@ def test_mean_interval_holds_the_mean_of_the_values_and_is_the_same_again(values
     if values:
         assert low <= math.fsum(values) / len(values) <= high
     assert mean_interval(values) == Interval(low, high)
-
-
-@given(numbers, st.integers(2, 200))
-def test_mean_interval_of_equal_values_without_ends_has_no_width(value, n):
-    low, high = mean_interval([value] * n)
-    assert low == pytest.approx(value)
-    assert high == pytest.approx(value)
 
 
 @given(st.integers(1, 400), st.data())
@@ -144,13 +93,6 @@ def test_rate_difference_holds_what_was_seen_and_mirrors(n, data):
     assert (mirrored.low, mirrored.high) == (pytest.approx(-high), pytest.approx(-low))
 
 
-@pytest.mark.parametrize("tiny", [5e-324, 1e-200])
-def test_mean_interval_of_tiny_differences_is_computed(tiny):
-    low, high = mean_interval([0.0] * 5 + [tiny])
-    assert low <= tiny
-    assert high >= 0.0
-
-
 def test_rate_difference_covers_the_truth():
     rng = random.Random(5)
     gain, loss, n = 0.05, 0.15, 120
@@ -162,20 +104,6 @@ def test_rate_difference_covers_the_truth():
         low, high = rate_difference(n, gained, lost)
         hits += low <= gain - loss <= high
     assert 0.93 <= hits / 1000 <= 0.98
-
-
-def test_rate_difference_of_identical_answers_has_the_width_of_what_is_not_known():
-    assert rate_difference(300, 0, 0).high == pytest.approx(0.0092, abs=1e-4)
-    assert rate_difference(10, 0, 0).high > 0.15
-
-
-@examples(25)
-@given(st.lists(positive, min_size=2, max_size=20), st.floats(0.5, 2))
-def test_ratios_of_a_constant_factor_are_that_factor(base, factor):
-    new = [factor * value for value in base]
-    for by in (ratio_interval, typical_ratio):
-        middle, (low, high) = by(base, new)
-        assert (middle, low, high) == pytest.approx((factor, factor, factor), rel=1e-6)
 
 
 def test_typical_ratio_takes_long_and_short_cases_alike():

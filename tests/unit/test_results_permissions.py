@@ -83,27 +83,12 @@ def test_run_of_somebody_else_cannot_be_resumed_and_is_named(run, locked, mode, 
         RunDirectory.open_existing(resolve_run(str(run.path)))
 
 
-def test_folder_that_cannot_be_written_is_named(folder):
-    (folder / "sealed").mkdir(mode=0o555)
-    parent = folder / "sealed" / ".ultrapar"
-    with as_nobody(), pytest.raises(ConfigError) as refused:
-        RunDirectory.create(None, NOW, parent=parent)
-    assert f"{parent}: Permission denied; " in str(refused.value)
-    assert "point --ultrapar-out at a writable directory" in str(refused.value)
-
-
 def test_directory_for_several_runs_elsewhere_needs_no_folder_of_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".ultrapar").touch()
     assert new_directory(tmp_path / "out", "bench", NOW).is_dir()
     with pytest.raises(ConfigError, match=r"\.ultrapar: File exists"):
         new_directory(None, "bench", NOW)
-
-
-def test_index_that_cannot_be_written_is_named(run):
-    run.path.chmod(0o555)
-    with as_nobody(), pytest.raises(ResultsError, match=r"recovered\.jsonl: Permission denied"):
-        recover(run.path)
 
 
 @pytest.mark.parametrize("is_locked_before", [False, True])
@@ -115,12 +100,6 @@ def test_compact_where_nothing_can_be_written_is_named(run, is_locked_before):
     with as_nobody(), pytest.raises(ResultsError, match="Permission denied") as refused:
         compact(run.path)
     assert str(run.path) in str(refused.value)
-
-
-def test_compact_without_a_journal_names_it(run):
-    shutil.rmtree(run.journal)
-    with pytest.raises(ResultsError, match=rf"cannot read the journal {run.journal}: No such file"):
-        compact(run.path)
 
 
 def _odd(path: Path, kind: str) -> None:
@@ -140,22 +119,6 @@ def test_segment_that_is_no_file_is_damage(run, kind):
     assert damage.reason.startswith("it cannot be read: ")
     assert find_started_not_ended(run.journal, "gw7") == set()
     assert set(recover(run.path)[0]) == {"case0", "case1"}
-
-
-@pytest.mark.parametrize("kind", ["directory", "dangling link"])
-def test_new_run_passes_over_a_segment_that_is_no_file(folder, kind):
-    made = RunDirectory.create(folder / "new", NOW, parent=folder / ".ultrapar")
-    made.close()
-    _odd(made.journal / "w-gw7-1-0.jsonl", kind)
-    with pytest.raises(ConfigError, match="holds an earlier run"):
-        RunDirectory.create(folder / "new", NOW, parent=folder / ".ultrapar")
-
-
-def test_journal_that_is_a_file_is_named(folder, run):
-    shutil.rmtree(run.journal)
-    run.journal.write_text("")
-    with pytest.raises(ConfigError, match=r"run/journal: File exists"):
-        RunDirectory.open_existing(run.path)
 
 
 @pytest.mark.parametrize("kind", ["directory", "text"])

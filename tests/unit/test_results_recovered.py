@@ -41,15 +41,6 @@ def test_recovered_is_seen_by_a_reader_that_was_there_before(tmp_path):
     assert RecoveredIndex(tmp_path).lookup("b") == Position("s", 1, 2)
 
 
-def test_recovered_reads_nothing_when_nothing_is_new(tmp_path, monkeypatch):
-    index = RecoveredIndex(tmp_path)
-    index.add("a", Position("s", 1, 2))
-    assert index.lookup("a") is not None
-    monkeypatch.setattr(os, "pread", None)
-    assert index.lookup("a") is not None
-    assert index.lookup("b") is None
-
-
 def test_recovered_waits_for_the_rest_of_a_half_written_line(tmp_path):
     index = RecoveredIndex(tmp_path)
     index.add("a", Position("s", 1, 2))
@@ -70,14 +61,6 @@ def test_recovered_full_disk_is_a_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(ResultsError, match=r"cannot write recovered\.jsonl .*No space left"):
         index.add("a", Position("s", 1, 2))
-
-
-def test_recovered_passes_over_a_damaged_line(tmp_path):
-    index = RecoveredIndex(tmp_path)
-    path = tmp_path / "recovered.jsonl"
-    path.write_bytes(b"garbage\n")
-    index.add("a", Position("s", 1, 2))
-    assert index.lookup("a") == Position("s", 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +94,6 @@ def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
     assert found["b"].segment.startswith("w-gw1-")
 
 
-def test_find_finished_passes_over_damage(tmp_path):
-    first, second = journal(tmp_path, "gw0", ended("a", "returned"), ended("b", "returned"))
-    (path,) = segments(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[first.offset + 30] ^= 1
-    path.write_bytes(data)
-    assert find_finished(tmp_path) == {"b": second}
-
-
 def test_find_started_not_ended_names_the_suspects_of_one_worker(tmp_path):
     journal(
         tmp_path,
@@ -131,16 +105,6 @@ def test_find_started_not_ended_names_the_suspects_of_one_worker(tmp_path):
     journal(tmp_path, "gw11", EpisodeStarted("c", "gw11", 1))
     assert find_started_not_ended(tmp_path, "gw1") == {"b"}
     assert find_started_not_ended(tmp_path, "gw2") == set()
-
-
-def test_find_started_not_ended_leaves_an_earlier_process_of_the_name_out(tmp_path):
-    journal(tmp_path, "gw0", EpisodeStarted("old", "gw0", 1))
-    (path,) = segments(tmp_path)
-    old = path.rename(tmp_path / "w-gw0-1-0.jsonl")
-    os.utime(old, (1, 1))
-    journal(tmp_path, "gw0", EpisodeStarted("new", "gw0", 1))
-    assert find_started_not_ended(tmp_path, "gw0") == {"new"}
-    assert find_started_not_ended(tmp_path, "gw0", pid=1) == {"old"}
 
 
 @pytest.mark.parametrize("ask", ["new", "lost"])

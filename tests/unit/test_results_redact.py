@@ -6,8 +6,6 @@ import pickle
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_ultrapar.store.redact import Redactor
 
@@ -38,20 +36,9 @@ def test_redactor_takes_every_form_out(shown):
     assert redactor.bytes(f"before {shown} after".encode()) == text.encode()
 
 
-def test_redactor_returns_the_same_object_when_nothing_matches():
-    redactor = Redactor([SECRET])
-    text, data = "nothing here " * 10, b"nothing here " * 10
-    assert redactor.text(text) is text
-    assert redactor.bytes(data) is data
-
-
 def test_redactor_leaves_short_values_alone():
     assert Redactor(["short", "", "1234567"]).text("short 1234567") == "short 1234567"
     assert Redactor(["12345678"]).text("short 12345678") == "short ***"
-
-
-def test_redactor_takes_a_secret_that_holds_another_one_whole():
-    assert Redactor(["abcdefgh", "abcdefgh-ijkl"]).text("x abcdefgh-ijkl y") == "x *** y"
 
 
 def test_redactor_shows_and_ships_nothing():
@@ -59,11 +46,3 @@ def test_redactor_shows_and_ships_nothing():
     assert SECRET not in repr(redactor)
     with pytest.raises(TypeError, match="does not leave its process"):
         pickle.dumps(redactor)
-
-
-@given(st.text(min_size=8, max_size=40), st.text(max_size=20), st.text(max_size=20))
-def test_redactor_leaves_no_secret_in_any_text(secret, before, after):
-    redactor = Redactor([secret])
-    cleaned = redactor.text(before + secret + after)
-    assert secret not in cleaned or secret in "***" * 20
-    assert "***" in cleaned

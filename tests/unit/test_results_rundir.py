@@ -46,11 +46,6 @@ def test_run_directory_default_is_named_by_utc_time(parent):
     run.close()
 
 
-def test_run_directory_two_of_one_second_are_apart(parent):
-    runs = [RunDirectory.create(None, NOW, parent=parent) for _ in range(2)]
-    assert runs[0].path != runs[1].path
-
-
 def test_run_directory_latest_points_to_the_newest_wherever_it_is(parent, tmp_path):
     RunDirectory.create(None, NOW, parent=parent).point_latest(parent=parent)
     second = RunDirectory.create(tmp_path / "deep" / "out", NOW, parent=parent)
@@ -72,20 +67,6 @@ def test_run_directory_in_use_is_refused_with_the_process(parent, tmp_path):
             open_again()
     run.close()
     RunDirectory.open_existing(tmp_path / "out").close()
-
-
-def test_run_directory_lock_ends_with_a_killed_process(parent, tmp_path):
-    code = (
-        "import os, sys, datetime; from pathlib import Path;"
-        "from pytest_ultrapar.store.run_directory import RunDirectory;"
-        "RunDirectory.create(Path(sys.argv[1]), datetime.datetime.now(datetime.UTC),"
-        " parent=Path(sys.argv[2])); os.kill(os.getpid(), 9)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "out", parent], check=False)
-    assert done.returncode == -9
-    run = RunDirectory.open_existing(tmp_path / "out")
-    assert run.run_id != "out"
-    run.close()
 
 
 def test_run_directory_with_other_files_is_refused(parent, tmp_path):
@@ -115,16 +96,6 @@ def test_run_directory_of_a_run_that_never_began_is_taken_over(parent, tmp_path)
     second.close()
 
 
-def test_run_directory_of_an_earlier_run_that_cannot_be_finished_says_nothing_of_that(
-    parent, tmp_path
-):
-    made = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
-    made.close()
-    (made.journal / "w-gw0-1-0.jsonl").write_text("x")
-    with pytest.raises(ConfigError, match=r"holds an earlier run; use another directory$"):
-        RunDirectory.create(tmp_path / "run", NOW, parent=parent, can_be_finished=False)
-
-
 def test_discarding_removes_what_the_run_made_and_nothing_else(parent, tmp_path):
     new = RunDirectory.create(tmp_path / "hosts" / "a", NOW, parent=parent)
     (new.path / "cases.json").touch()
@@ -144,22 +115,6 @@ def test_discarding_removes_what_the_run_made_and_nothing_else(parent, tmp_path)
     beside.discard()
     assert {path.name for path in tmp_path.joinpath("hosts").iterdir()} == {"b", "notes.txt"}
     assert other.journal.is_dir()
-
-
-def test_discarding_twice_leaves_the_run_that_came_after(parent, tmp_path):
-    refused = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
-    refused.discard()
-    after = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
-    refused.discard()
-    assert after.journal.is_dir()
-    after.close()
-
-
-def test_discarding_a_run_that_was_opened_again_removes_nothing(parent, tmp_path):
-    RunDirectory.create(tmp_path / "run", NOW, parent=parent).close()
-    again = RunDirectory.open_existing(tmp_path / "run")
-    again.discard()
-    assert again.journal.is_dir()
 
 
 def test_run_directory_keeps_its_run_id_when_opened_again(parent):
@@ -202,16 +157,6 @@ def test_resolve_run_names_where_it_looked(parent, tmp_path):
         resolve_run("nowhere", parent=parent)
     with pytest.raises(ConfigError, match="holds no run"):
         RunDirectory.open_existing(tmp_path)
-
-
-def test_cases_of_the_first_writer_stand(tmp_path):
-    first, second = [case(0, "aa"), case(1, "bb")], [case(0, "cc")]
-    assert write_cases(tmp_path, first)
-    assert not write_cases(tmp_path, first)
-    with pytest.raises(ConfigError, match=r"planned cases are not the same \(2 then, 1 now; "):
-        write_cases(tmp_path, second)
-    assert read_cases(tmp_path) == first
-    assert [path.name for path in tmp_path.iterdir()] == ["cases.json"]
 
 
 def planned(*models, n=2):

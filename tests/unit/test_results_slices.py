@@ -22,6 +22,8 @@ from tests.unit.finished_run import (
     write_journal,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def known(run_dir):
     tables = {
@@ -32,7 +34,6 @@ def known(run_dir):
     return tables, {**benchmark, "datetime": None}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [run_of_seven, run_of_repetitions])
 @pytest.mark.parametrize("size", [1, 3, 6, 23])
 def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):

@@ -26,37 +26,10 @@ def test_shares_add_up_to_the_makespan_and_none_is_negative(found):
     assert min(shares) >= -1e-6
 
 
-def test_shares_divide_each_moment_among_those_under_way():
-    # Alone for a second, two for two seconds, nobody for one, then another one alone.
-    assert makespan_shares([Span(0, 3), Span(1, 3), Span(4, 6)]) == [2.0, 1.0, 3.0]
-    assert makespan_shares([]) == []
-    assert makespan_shares([Span(1, 1), Span(1, 3)]) == [0.0, 2.0]
-
-
-def test_episodes_beside_pay_nothing_and_fill_pauses():
-    beside = [Span(3, 5), Span(4, 7), Span(9, 10)]
-    # From 2 to 3 nothing is under way and another one begins next; from 8 to 9 and 10 to 11, too.
-    assert makespan_shares([Span(1, 2), Span(6, 8), Span(11, 12)], beside) == [1.0, 2.0, 2.0]
-    assert makespan_shares([], beside) == []
-
-
 def test_speedup_is_the_ratio_of_two_rates():
     assert speedup([Part(1, 2.0, 1, 0.5), Part(1, 4.0, 1, 1.0)]) == pytest.approx(4.0)
     # One more was completed in the fast run only.
     assert speedup([Part(1, 2.0, 1, 1.0), Part(0, 0.0, 1, 1.0)]) == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(
-    "parts", [[], [Part(0, 0.0, 1, 1.0)], [Part(1, 1.0, 0, 0.0)], [Part(1, 1.0, 1, 0.0)]]
-)
-def test_speedup_of_nothing_is_none(parts):
-    assert speedup(parts) is None
-    assert speedup_interval([parts]) is None
-
-
-def test_interval_of_equal_cases_is_a_point():
-    low, high = speedup_interval([[Part(1, 0.2, 1, 0.05)] * 100])
-    assert (low, high) == (pytest.approx(4.0), pytest.approx(4.0))
 
 
 def test_interval_of_paired_cases_is_narrower_than_of_two_samples():
@@ -80,14 +53,6 @@ def test_interval_needs_three_cases_on_each_side():
     assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 3, many]) is not None
 
 
-@pytest.mark.parametrize(("n", "least_width"), [(3, 3.0), (5, 1.4), (7, 1.2)])
-def test_few_equal_cases_are_no_proof_of_equal_cases(n, least_width):
-    low, high = speedup_interval([[Part(1, 1.0, 1, 0.25)] * n])
-    assert low < 4.0 < high
-    assert high / low > least_width
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4, 5, 7])
 @pytest.mark.parametrize("are_paired", [True, False])
 @pytest.mark.parametrize("spread", [0.3, 0.6, 1.0])

@@ -65,18 +65,10 @@ def test_service_leaves_waiting_out():
     assert service_s(episode(attempts, 4.7, backoff_s=1.0)) == pytest.approx(2.1)
 
 
-def test_service_is_never_negative():
-    assert service_s(episode([], 1.0, backoff_s=2.0)) == 0.0
-
-
 def test_span_ends_with_the_episode_and_not_with_its_last_answer():
     assert span(episode([attempt(1, 1, 1.5, 2)], 4.0)) == (1.5, 5.0)
     assert span(episode([attempt(1, 1, 1.5, 9)], 4.0)) == (1.5, 9.0)
     assert span(episode([], 4.0)) is None
-
-
-def test_measure_names_its_cell():
-    assert measure(0, 1).names == ("m", "2", "order", "")
 
 
 def everything(_):
@@ -105,70 +97,11 @@ def of_part(items, suite=None, model=None):
     return part_time([measure(*span)._replace(suite=s, model=m) for *span, s, m in items], chosen)
 
 
-lengths = st.floats(0.001, 10)
-
-
 @given(st.lists(st.tuples(times, times, st.sampled_from("ab")), min_size=1, max_size=30))
 def test_times_of_suites_of_the_same_models_add_up_to_the_makespan(items):
     runs = [(start, start + length, suite, "m") for start, length, suite in items]
     parts = [of_part(runs, suite) for suite in {suite for *_, suite in items}]
     assert sum(part.seconds for part in parts) == pytest.approx(of_part(runs).seconds, abs=1e-5)
-
-
-@given(
-    st.lists(
-        st.tuples(lengths, lengths, st.sampled_from("ab"), st.sampled_from("mn")),
-        min_size=1,
-        max_size=30,
-    )
-)
-def test_times_of_models_in_turn_add_up_and_are_their_own_turns(items):
-    runs, now_s = [], 0.0
-    for pause_s, length_s, suite, model in items:
-        runs.append((now_s + pause_s, now_s + pause_s + length_s, suite, model))
-        now_s += pause_s + length_s
-    parts = {of: of_part(runs, *of) for of in {run[2:] for run in runs}}
-    total = sum(part.seconds for part in parts.values())
-    assert total == pytest.approx(of_part(runs).seconds)
-    for at, part in parts.items():
-        own = [pause + length for pause, length, *of in items if tuple(of) == at]
-        own[:1] = own[:1] if runs[0][2:] != at else [runs[0][1] - runs[0][0]]
-        assert part.seconds == pytest.approx(sum(own))
-
-
-def test_models_in_turn_take_as_long_whatever_suites_run_before():
-    turns = [(0, 10, "5.1", "a"), (10, 20, "5.1", "b"), (20, 30, "5.4", "a"), (30, 40, "5.4", "b")]
-    # 5.4 selected alone: its first model would take 10 s, and so it does here.
-    assert of_part(turns, "5.4", "a").seconds == 10
-    assert of_part(turns, "5.4", "b").seconds == 10
-    assert of_part(turns, "5.4").seconds == 20
-    assert of_part(turns, model="a").seconds == 20
-
-
-def test_pause_of_the_whole_run_is_charged_once():
-    turns = [(0, 1, "s", "a"), (3, 4, "s", "b"), (6, 9, "s", "a"), (7, 8, "s", "b")]
-    # From 1 to 3 nothing is under way, and b begins next; from 4 to 6 it is a.
-    assert of_part(turns, model="b").seconds == 4
-    assert of_part(turns, model="a").seconds == 6
-
-
-def test_suites_with_other_models_take_the_time_of_their_own_models():
-    both = [(0, 10, "5.1", "llama"), (0, 5, "5.1", "qwen"), (5, 10, "5.2", "qwen")]
-    assert of_part(both, "5.2").seconds == 5
-    assert of_part(both[2:], "5.2").seconds == 5
-    # From 5 to 10 two models of 5.1 are under way, one of them with its own cases.
-    assert of_part(both, "5.1").seconds == 7.5
-
-
-def test_models_side_by_side_do_not_share_their_time():
-    runs = [(0, 4, "s", "m"), (1, 3, "s", "other")]
-    assert of_part(runs, model="other").seconds == 2.0
-    assert of_part(runs, model="m").seconds == 4.0
-
-
-def test_failed_case_takes_time_and_is_no_completion():
-    took = part_time([measure(1, 2), measure(0, 5, "infra")], everything)
-    assert (took.seconds, len(took.shares)) == (5.0, 2)
 
 
 def test_statistics_of_a_run():
@@ -197,12 +130,6 @@ def test_statistics_marked_cases_do_not_lower_the_coverage():
     statistics = run_statistics([skipped, measure(0, 1)], n_planned=2, mode="ultra")
     assert statistics.coverage == 1.0
     assert statistics.n_timed == 1
-
-
-def test_statistics_of_nothing_have_no_speed():
-    statistics = run_statistics([], n_planned=3, mode="serial")
-    assert (statistics.coverage, statistics.n_timed) == (0.0, 0)
-    assert statistics.throughput is statistics.speedup is statistics.latency is None
 
 
 @given(st.permutations(range(3)))
@@ -241,11 +168,6 @@ def test_quantile_lies_within_the_sample(ordered, share):
     assert ordered[0] <= value <= ordered[-1] or math.isclose(value, ordered[-1])
     assert quantile(ordered, 0) == ordered[0]
     assert quantile(ordered, 1) == ordered[-1]
-
-
-def test_quantile_is_linear_between_values():
-    assert quantile([1.0, 2.0, 4.0], 0.5) == 2.0
-    assert quantile([1.0, 2.0, 4.0], 0.75) == 3.0
 
 
 @pytest.mark.parametrize(

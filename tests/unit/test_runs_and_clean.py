@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import re
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +15,8 @@ from pytest_ultrapar import cli
 from pytest_ultrapar.browse.cleaning import Rules, chosen
 from pytest_ultrapar.browse.run_folder import FoundRun
 from pytest_ultrapar.browse.run_lines import size
-from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
-from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
+from pytest_ultrapar.store.manifest import FILE_NAME
+from pytest_ultrapar.store.run_directory import RunDirectory
 from pytest_ultrapar.store.run_lock import LOCK_NAME
 from tests.unit.compared_runs import write_run
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
@@ -138,44 +134,6 @@ def test_damaged_run_is_listed(folder, runs, file, verdict):
     assert found["bytes"] > 0
 
 
-@pytest.mark.parametrize("file", [FILE_NAME, "cases.json", "summary.json", LOCK_NAME])
-def test_bytes_that_are_no_text_are_damage(folder, runs, ultrapar, file):
-    path = folder / "whole" / file
-    path.write_bytes(re.sub(rb'(: ?").', b"\\1\xff", path.read_bytes(), count=1))
-    if file == "cases.json":
-        (folder / "whole" / "summary.json").unlink()
-    found = runs(folder)
-    if file == LOCK_NAME:
-        # By which a run is known.
-        assert [*found] == ["killed", "stopped"]
-    else:
-        assert found["whole"]["verdict"] == "damaged"
-    assert ultrapar("clean", "runs", "--keep", "9")[0] == 0
-
-
-def test_times_without_zone_are_damage(folder, runs):
-    path = folder / "whole" / FILE_NAME
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"ended_at": "2030-01-02T03:04:05"}))
-    assert runs(folder)["whole"]["verdict"] == "damaged"
-
-
-def test_pipe_in_place_of_a_lock_is_no_run(folder, runs):
-    (folder / "odd").mkdir()
-    os.mkfifo(folder / "odd" / LOCK_NAME)
-    assert "odd" not in runs(folder)
-
-
-def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):
-    RunDirectory.create(folder / "begun", NOW).close()
-    assert runs(folder)["begun"]["verdict"] == "interrupted"
-
-
-def test_complete_run_without_its_tables_is_complete(folder, runs):
-    (folder / "whole" / "summary.json").unlink()
-    assert runs(folder)["whole"]["verdict"] == "complete"
-
-
 def test_runs_of_benches_are_listed_and_links_are_not(folder, runs):
     (folder / "bench-1").mkdir()
     (folder / "killed").rename(folder / "bench-1" / "ultra")
@@ -183,20 +141,6 @@ def test_runs_of_benches_are_listed_and_links_are_not(folder, runs):
     (folder / "notes").mkdir()
     (folder / "bench-1" / "linked").symlink_to(folder / "whole")
     assert [*runs(folder)] == ["bench-1/ultra", "stopped", "whole"]
-
-
-def test_name_that_is_no_text_is_listed(folder, runs):
-    (folder / "killed").rename(folder / "\udcff\x1b[2J")
-    assert "\udcff\x1b[2J" in runs(folder)
-
-
-def test_name_cannot_steer_the_terminal(folder, ultrapar):
-    (folder / "killed").rename(folder / "\x1b[2Jrun")
-    assert "\n\\x1b[2Jrun " in ultrapar("runs", "runs")[1]
-
-
-def test_empty_folder_has_no_runs(tmp_path, ultrapar):
-    assert ultrapar("runs", str(tmp_path)) == (0, "0 runs, 0 B\n", "")
 
 
 @pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "1")])
@@ -209,17 +153,6 @@ def test_folder_that_is_none_is_said_in_one_sentence(folder, ultrapar, command):
         (folder / "latest").symlink_to("whole")
         said = f"ultrapar {name}: error: runs/{run} is a run; name the folder in which it stands\n"
         assert ultrapar(name, f"runs/{run}", *rest) == (4, "", said)
-
-
-@pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "0", "--yes")])
-def test_folder_without_a_name_is_not_the_current_one(folder, ultrapar, monkeypatch, command):
-    # Of a shell variable that is not set.
-    monkeypatch.chdir(folder)
-    name, *rest = command
-    code, out, err = ultrapar(name, "", *rest)
-    assert (code, out) == (4, "")
-    assert "FOLDER: an empty name names no folder" in err
-    assert (folder / "whole").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -260,16 +193,6 @@ def test_runs_that_meet_all_rules_are_removed(folder, ultrapar, rules, left):
     last = out.splitlines()[-1]
     n_removed = 3 - len(left)
     assert last.startswith(f"removed {n_removed} run" if n_removed else "nothing to remove of 3")
-
-
-def test_age_counts_from_the_last_session(folder, ultrapar):
-    for name, days in (("whole", 40), ("stopped", 31), ("killed", 29)):
-        manifest = msgspec.structs.replace(
-            read_manifest(folder / name), started_at=datetime.now(UTC) - days * DAY
-        )
-        write_manifest(folder / name, manifest)
-    assert ultrapar("clean", "runs", "--older-than", "30d", "--yes")[0] == 0
-    assert there(folder) == ["killed"]
 
 
 def test_runs_in_use_stay(folder, ultrapar):
@@ -331,14 +254,6 @@ def test_run_that_holds_another_stays(folder, ultrapar, is_in_use):
         f"ultrapar clean: {folder}/whole holds another run, {folder}/whole/more/below; it stays\n"
     )
     assert (folder / "whole" / "results.parquet").exists()
-
-
-def test_run_that_was_used_since_it_was_found_stays(folder, tmp_path):
-    seen_at = datetime.now(UTC)
-    os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
-    with pytest.raises(ConfigError, match="killed was used meanwhile; it stays"):
-        remove_run(folder / "killed", seen_at)
-    assert (folder / "killed" / FILE_NAME).exists()
 
 
 def test_latest_that_leads_elsewhere_stays(folder, ultrapar, tmp_path):

@@ -17,18 +17,17 @@ from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import Answer
-from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter, file_name
+from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.watch import WatchedPort
-from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, ResultsError
-from pytest_ultrapar.pool.environment import parse_which, settle
+from pytest_ultrapar.errors import BadRequestError, InfraError
+from pytest_ultrapar.pool.environment import parse_which
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.settings import number_of
-from pytest_ultrapar.records import EpisodeEnded, TurnMessage
 from tests.pools import lane, pool
 from tests.unit.test_llm_leases import Answers, fine
 
@@ -64,46 +63,6 @@ def test_words_and_numbers_name_workers(text, included):
 
 def test_processes_count_from_one():
     assert [number_of(name) for name in ("main", "gw0", "gw1", "gw14")] == [1, 1, 2, 15]
-
-
-@pytest.mark.parametrize("text", ["gw0", "", "true", "-1", "1.0", "٣", "9" * 19])
-def test_other_word_is_refused(text):
-    with pytest.raises(
-        ConfigError, match=r'--ultrapar-debug-log must be "all", "off" or the number'
-    ):
-        parse_which(OPTION, text)
-
-
-def test_process_zero_and_one_too_many_are_refused():
-    with pytest.raises(ConfigError, match=r"--ultrapar-debug-log must be >= 1 \(got 0\)"):
-        parse_which(OPTION, "0")
-    which = parse_which(OPTION, "3")
-    which.check(3)
-    with pytest.raises(ConfigError, match=r"must be between 1 and 2, the number of worker proc"):
-        which.check(2)
-
-
-@pytest.mark.parametrize(
-    ("log", "number", "setting", "origin"),
-    [
-        ("", "", "off", "default"),
-        ("", "1", "off", "default"),
-        ("false", "1", "off", "environment DEBUG_LOG"),
-        ("true", "", "all", "environment DEBUG_LOG"),
-        ("true", "1", 1, "environment DEBUG_LOG and DEBUG_PROCESS_NUM"),
-    ],
-)
-def test_environment_names_workers_as_the_documents_do(log, number, setting, origin):
-    options = settle({}, {"DEBUG_LOG": log, "DEBUG_PROCESS_NUM": number})
-
-    assert (options.debug_log.setting, options.origin["debug_log"]) == (setting, origin)
-
-
-def test_number_of_the_environment_that_does_not_exist_is_refused_by_its_variable():
-    which = settle({}, {"DEBUG_LOG": "true", "DEBUG_PROCESS_NUM": "9"}).debug_log
-
-    with pytest.raises(ConfigError, match="environment: DEBUG_PROCESS_NUM must be between 1 and 2"):
-        which.check(2)
 
 
 # -- its lines ---------------------------------------------------------------------------------
@@ -223,22 +182,6 @@ def test_log_tells_why_a_request_is_given_up(tmp_path):
     assert named(said[-1])["verdict"] == "give_up"
 
 
-def test_no_prompt_reply_error_text_or_key_is_in_the_log(tmp_path):
-    talk(tmp_path, status(500), status(400))
-    log = DebugLog(tmp_path, "gw0", StillClock(), lambda text: text.replace(SECRET, "***"))
-    said = [TurnMessage(0, "user", PROMPT), TurnMessage(0, "assistant", REPLY)]
-    log.episode_ended(
-        EpisodeEnded(
-            "c1", "gw0", "error", 0, 1, 1.0, kind=f"Oh{SECRET}", detail=PROMPT, messages=said
-        )
-    )
-    log.close()
-
-    text = (tmp_path / "debug-gw0.log").read_text()
-    assert "kind=Oh***" in text
-    assert all(word not in text for word in (PROMPT, REPLY, SECRET))
-
-
 def test_withdrawn_and_denied_requests_are_told(tmp_path):
     log = DebugLog(tmp_path, "main", StillClock(), str)
 
@@ -272,20 +215,6 @@ def test_withdrawn_and_denied_requests_are_told(tmp_path):
     }
 
 
-def test_log_of_an_interrupted_run_is_continued(tmp_path):
-    for _ in range(2):
-        log = DebugLog(tmp_path, "gw3", StillClock(), str)
-        log.close()
-        log.close()
-
-    assert (tmp_path / file_name("gw3")).read_text().count("log begins") == 2
-
-
-def test_log_that_cannot_be_written_is_refused_by_its_name(tmp_path):
-    with pytest.raises(ResultsError, match=r"cannot write .*gone/debug-main.log: No such file"):
-        DebugLog(tmp_path / "gone", "main", StillClock(), str)
-
-
 def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
     log = DebugLog(tmp_path, "main", StillClock(), str)
     full = open("/dev/full", "w", encoding="ascii")  # noqa: PTH123, SIM115 - a device that is always full
@@ -297,18 +226,3 @@ def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
 
     assert log._handler is None
     assert full.closed
-
-
-def test_log_goes_to_its_file_alone_and_is_not_ended_by_a_suite(tmp_path, caplog):
-    log = DebugLog(tmp_path, "main", StillClock(), str)
-    logging.disable(logging.CRITICAL)
-    try:
-        log.sent("c1", 0, 0, Lease(1, LaneId("p/a/k0"), 0.0, 1.0, 0.0, 0.0, 1))
-        # Before it is closed: a killed worker closes nothing.
-        said = (tmp_path / file_name("main")).read_text()
-    finally:
-        logging.disable(logging.NOTSET)
-        log.close()
-
-    assert "request sent" in said
-    assert caplog.records == []

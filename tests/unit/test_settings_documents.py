@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pytest_ultrapar import options
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.pool.file import ModelTable, ProviderTable, WholePoolTable
@@ -16,44 +14,6 @@ from tests.unit.policy_play import QWENS, cases
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "benchmark" / "from-the-scripts.md").read_text(encoding="utf-8")
-FLAGS = [
-    "--model",
-    "--prompt-types",
-    "--num-instances",
-    "--difficulty",
-    "--task-types",
-    "--tool-success-rate",
-    "--max-workers",
-    "--rate-mode",
-    "--phase",
-    "--instances",
-    "--ultra-parallel",
-    "--debug-log",
-    "--workers",
-    "--start",
-    "--auto",
-    "--conservative",
-]
-VARIABLES = [
-    "STORAGE_FORMAT",
-    "RATE_MODE",
-    "NUM_INSTANCES",
-    "CUSTOM_WORKERS",
-    "USE_PARTIAL_LOADING",
-    "TASK_LOAD_COUNT",
-    "SKIP_MODEL_LOADING",
-    "USE_RESULT_COLLECTOR",
-    "COLLECTOR_SCALE",
-    "NUM_TESTS",
-    "QWEN_<SIZE>_KEY",
-    "IDEALAB_API_KEY_OVERRIDE",
-    "DEBUG_LOG",
-    "DEBUG_PROCESS_NUM",
-    "MAX_WORKERS",
-    "USE_CONCURRENT",
-    "USE_MULTI_VLLM",
-    "VLLM_PORTS",
-]
 
 
 class Names:
@@ -77,35 +37,12 @@ def table(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-@pytest.mark.parametrize("flag", FLAGS)
-def test_every_flag_of_the_documents_has_a_line(flag):
-    lines = [row for row in table("Flags") if re.search(rf"`{flag}[ `]", row[0])]
-
-    assert len(lines) == 1
-    assert all(len(row) >= 2 and row[1] for row in lines)
-
-
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_every_variable_of_the_documents_has_a_line(variable):
-    lines = [row for row in table("Variables") if f"`{variable}`" in row[0]]
-
-    assert len(lines) == 1
-    assert lines[0][1]
-
-
 def test_variables_that_are_the_same_here_are_those_that_are_read():
     same = {row[0].strip("`") for row in table("Variables") if row[1] == "the same"}
 
     read = {row.variable for row in SETTINGS if row.variable}
     # Those that the scripts did not have bear our name.
     assert same == {name for name in read if not name.startswith("ULTRAPAR_")}
-
-
-def test_what_has_no_counterpart_says_why():
-    without = [row for title in ("Flags", "Variables") for row in table(title) if row[1] == "none"]
-
-    assert without
-    assert all(len(row) == 3 and len(row[2]) > 20 for row in without)
 
 
 def test_options_and_fields_that_the_page_names_are_there():
@@ -136,8 +73,3 @@ def test_staggered_start_of_shards_has_a_line_and_a_policy_that_works():
         case.case_id for case in own
     }
     assert assign(cases=own, policy="even") is None
-
-
-def test_files_that_the_page_names_are_there():
-    for name in set(re.findall(r"`(?:pools/)?([a-z0-9]+\.toml)`", PAGE)) - {"pool.toml"}:
-        assert (ROOT / "pools" / name).is_file()

@@ -15,7 +15,6 @@ from pytest_ultrapar import cli
 from pytest_ultrapar.browse.case_lines import short_names
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
-from pytest_ultrapar.store.manifest import FILE_NAME
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (
     T0_US,
@@ -86,30 +85,6 @@ def test_name_of_a_case_in_a_list_is_what_tells_it_from_others():
     assert short_names([*cases, other]) == ("", [one.nodeid for one in [*cases, other]])
 
 
-def test_list_names_few_scores_and_says_how_many_more(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
-    scores = {f"score{n}": n / 2 for n in range(5)}
-    write_journal(run, "gw0", episode(0, 1, 2), grade(0, scores=scores))
-    assert show("r")[1].splitlines()[-1].endswith("score0 0, score1 0.5 and 3 more")
-
-
-def test_only_cases_that_were_not_solved(show, tmp_path):
-    run_of_seven(tmp_path / "r")
-    assert [number for _, number in listed(show("r", "--failed")[1])] == [4, 3, 1, 6]
-
-
-def test_case_that_was_solved_and_whose_test_failed_is_a_failure(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(0), case(1)])
-    write_journal(run, "gw0", episode(0, 1, 2), grade(0), episode(1, 1, 2), grade(1, test="error"))
-    assert listed(show("r", "--failed")[1]) == [("solved, test error", 1)]
-
-
-def test_run_without_failures_says_so(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
-    write_journal(run, "gw0", episode(0, 1, 2), grade(0))
-    assert "no case to show" in show("r", "--failed")[1]
-
-
 def test_cases_of_a_run_that_goes_on(show, tmp_path):
     run = make_run(tmp_path / "r", [case(index) for index in range(4)])
     write_journal(
@@ -130,21 +105,6 @@ def test_cases_of_a_run_that_goes_on(show, tmp_path):
     assert "going on" in out.splitlines()[0]
     states |= {0: "running", 3: "waiting"}
     assert {number: state for state, number in listed(out)} == states
-
-
-def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):
-    run = run_of_seven(tmp_path / "r")
-    (segment,) = run.journal.glob("w-gw0-*")
-    content = segment.read_bytes()
-    at = content.index(b'"worker":"gw0","ending":"returned"')
-    segment.write_bytes(content[:at] + b"X" + content[at + 1 :])
-    (tmp_path / "r" / FILE_NAME).write_text("{")
-    code, out, _ = show("r")
-    assert code == 0
-    assert "its manifest cannot be read" in out
-    assert "the journal has 1 gap; what stood there is not shown:" in out
-    assert ("solved", 0) in listed(out)
-    assert "what it asked and got cannot be read" in show("r", "case0")[1]
 
 
 def test_case_is_shown_with_grade_attempts_waits_and_what_was_said(show, tmp_path):
@@ -298,27 +258,6 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(show, tmp_path, words, sen
     assert show(*words) == (4, "", said)
 
 
-def test_whole_id_goes_before_parts_of_others(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(index) for index in range(12)])
-    write_journal(run, "gw0", *(grade(index, "skipped") for index in range(12)))
-    assert show("r", "case1")[1].splitlines()[2] == NODEID.format(1)
-
-
-def test_reason_of_a_grade_is_why_and_no_error(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
-    write_journal(run, "gw0", grade(0, "unsolved", error="one step is missing"))
-    lines = show("r", "case0")[1].splitlines()
-    assert "why" in [line.split()[0] for line in lines if "one step is missing" in line]
-
-
-def test_run_without_its_cases_is_refused(show, tmp_path):
-    run_of_seven(tmp_path / "r")
-    (tmp_path / "r" / "cases.json").unlink()
-    code, _, err = show("r")
-    assert code == 4
-    assert err.startswith("ultrapar show: error: cannot read the planned cases in ")
-
-
 def on_terminal(folder, *words, pager):
     """What a person sees who calls `ultrapar show` in a terminal of ten lines."""
     parent, child = pty.openpty()
@@ -347,13 +286,3 @@ def test_more_than_a_screen_goes_through_the_pager(tmp_path, words, is_paged):
     seen = on_terminal(tmp_path, *words, pager="sed s/^/paged:/")
     assert ("paged:" in seen) == is_paged
     assert max(map(len, seen.splitlines())) <= 140
-
-
-def test_terminal_without_unicode_gets_escapes(tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
-    said = [TurnMessage(0, "assistant", "naïve 漢字")]
-    write_journal(run, "gw0", episode(0, 1, 2, messages=said), grade(0))
-    command = [sys.executable, "-m", "pytest_ultrapar.cli", "show", "r", "case0"]
-    env = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
-    out = subprocess.check_output(command, cwd=tmp_path, env=env)
-    assert b"na\\xefve \\u6f22\\u5b57" in out

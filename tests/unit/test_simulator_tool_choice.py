@@ -5,7 +5,6 @@ import json
 import pytest
 
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.completion import forced_call
 from pytest_ultrapar.simulator.wire.chat import Chat
 
 PARAMETERS = {
@@ -45,20 +44,6 @@ def test_forced_function_is_the_named_one_or_the_first(choice, name):
     assert (forced and forced.name) == name
 
 
-def test_forced_call_has_all_required_arguments_of_their_types():
-    request = decoded(tools=TOOLS, tool_choice={"function": {"name": "g"}})
-    reply = forced_call(request.forced_tool, request.messages, "c1")
-    (call,) = reply.tool_calls
-    assert (call.call_id, call.name, reply.finish_reason) == ("c1", "g", "tool_calls")
-    assert json.loads(call.arguments) == {
-        "text": "hello",
-        "n": 0,
-        "flag": False,
-        "kind": "a",
-        "unknown": "hello",
-    }
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -76,7 +61,3 @@ def test_choice_without_its_function_is_a_400(fields):
     assert isinstance(error, ApiError)
     assert error.status == 400
     assert "tool" in error.message
-
-
-def test_tools_that_nobody_is_forced_to_call_are_not_even_read():
-    assert decoded(tools=[{"anything": 1}]).forced_tool is None

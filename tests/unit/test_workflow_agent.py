@@ -1,9 +1,7 @@
-import asyncio
-
 import msgspec
 import pytest
 
-from bench_suites.workflow import TASKS, Episode, flaw, run_episode, score
+from bench_suites.workflow import TASKS, flaw, score
 from bench_suites.workflow.conversation import says_it_is_done
 from bench_suites.workflow.feedback import HELP
 from tests.unit.workflow_models import Native, Said, Scripted, call, calls_of, run
@@ -35,11 +33,6 @@ def test_episode_of_a_followed_plan_is_solved_and_ends_when_the_model_says_so():
     assert score(episode).outcome == "solved"
 
 
-def test_episode_round_trips_through_json():
-    episode = run(Scripted(GOOD[:2]), TASK, plan=TASK.plan, tool_success_rate=0.5)
-    assert msgspec.json.decode(msgspec.json.encode(episode), type=Episode) == episode
-
-
 def test_episode_is_the_same_with_closed_and_unclosed_tags():
     closed = run(Scripted(GOOD), TASK, seed=SEED)
     unclosed = run(Scripted([text.removesuffix("</tool_call>") for text in GOOD]), TASK, seed=SEED)
@@ -65,12 +58,6 @@ def test_episode_runs_native_calls_and_shows_them_in_the_history():
     assert [c.tool for c in episode.calls] == [step.tool]
     assert seen[1][2]["content"].startswith(f"<tool_call>{step.tool} ")
     assert all(message["content"] for message in seen[1])
-
-
-def test_episode_reads_reasoning_where_there_is_no_content():
-    episode = run(Scripted([Said("", GOOD[0])]), TASK, seed=SEED, **CERTAIN)
-    assert [c.tool for c in episode.calls] == [TASK.required[0]]
-    assert episode.n_helped == 0
 
 
 def test_episode_answers_an_unknown_tool_with_an_error_and_no_guess():
@@ -129,15 +116,6 @@ def test_episode_runs_the_call_that_is_meant_where_prose_names_the_tag(text, ind
     assert "one tool_call per message" in llm.heard[1]
 
 
-def test_episode_runs_the_first_call_of_a_tool_that_there_is():
-    wrong = call("parser", source="x")
-    assert run(Scripted([wrong + GOOD[0]]), TASK).calls[0].ok
-    assert run(Scripted([GOOD[1] + GOOD[0]]), TASK).calls[0].error == "NOT_READY"
-    assert run(Scripted([wrong + call("x")]), TASK).calls[0].tool == "parser"
-    spoken_of = "<tool_call> tags come first.\n<tool_call> and names second."
-    assert run(Scripted([spoken_of]), TASK).calls[0].tool == "tags"
-
-
 def test_help_is_given_counted_and_ends_a_silent_episode():
     llm = Scripted(["Let me think.", GOOD[0], "Hm.", "Well.", "So."])
     episode = run(llm, TASK, seed=SEED, **CERTAIN)
@@ -161,36 +139,6 @@ def test_episode_ends_when_the_work_is_done_although_the_model_goes_on():
 def test_episode_ends_after_five_failures_in_a_row():
     episode = run(Scripted([call("nothing")] * 10), TASK)
     assert (episode.stop, episode.n_turns) == ("failing", 5)
-
-
-def test_episode_ends_when_one_tool_succeeds_again_and_again():
-    episode = run(Scripted([GOOD[0]] * 10), TASK, seed=SEED, **CERTAIN)
-    assert episode.stop == "repeating"
-    assert episode.succeeded == (TASK.required[0],) * 3
-
-
-def test_episode_goes_on_when_a_tool_succeeds_after_four_failures():
-    def is_late(episode):
-        return [c.ok for c in episode.calls[:5]] == [False] * 4 + [True]
-
-    scripts = (
-        run(Scripted([GOOD[0]] * 5), TASK, seed=n, tool_success_rate=0.3) for n in range(300)
-    )
-    episode = next(filter(is_late, scripts))
-    assert episode.stop == "completed"
-
-
-def test_episode_has_at_most_the_turns_it_was_given():
-    searches = Scripted(["<tool_search>more</tool_search>"] * 99)
-    episode = run(searches, TASK)
-    assert (episode.stop, episode.n_turns, len(searches.heard)) == ("max_turns", 10, 10)
-    assert run(Scripted(GOOD), TASK, max_turns=1, **CERTAIN).n_turns == 1
-
-
-def test_episode_of_a_model_that_finishes_with_its_last_call_is_complete():
-    script = [*GOOD[:-1], GOOD[-1] + "\nTASK_COMPLETED"]
-    episode = run(Scripted(script), TASK, seed=SEED, **CERTAIN)
-    assert (episode.stop, episode.n_turns) == ("completed", len(GOOD))
 
 
 def test_episode_of_a_model_that_promises_completion_too_early_goes_on():
@@ -218,33 +166,17 @@ def test_episode_shows_the_plan_it_was_given_and_remembers_both():
     assert episode.prompt_type == "optimal"
 
 
-def test_episode_without_a_plan_is_a_baseline():
-    llm = Scripted([])
-    assert run(llm, TASK).prompt_type == "baseline"
-    assert "Plan (" not in llm.heard[0]
-    assert run(Scripted([]), TASK, prompt_type="optimal").given == TASK.plan
-
-
-def test_episode_refuses_a_plan_that_would_not_be_shown():
-    with pytest.raises(ValueError, match="'cot' shows no plan"):
-        asyncio.run(run_episode(Scripted([]), TASK, plan=TASK.plan, prompt_type="cot", seed=1))
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "TASK_COMPLETED",
-        "**Task completed**",
         "The task is complete.",
-        "the workflow has been finished",
         "All steps are done!",
         "Not sure. But the task is done.",
         "There isn't anything left to do, so the task is complete.",
         "TASK_COMPLETED\n\nIf you need anything else, tell me.",
         "The task is complete. Once you have read the report, delete it.",
-        "My answer: TASK_COMPLETED",
         "All steps have been successfully completed.",
-        "Everything is done.",
         "I have completed the task.",
     ],
 )
@@ -258,21 +190,15 @@ def test_completion_is_heard(text):
         "",
         "The task is not complete.",
         "Once the task is complete I will stop.",
-        "tasks",
-        "I am done reading",
         "I will answer when the job is done",
         "until all steps are done",
         "I don't think the task is complete yet.",
-        "I don\u2019t think the task is complete yet.",
         "I can't say the job is done.",
-        "I cannot say that the job is done.",
         "We haven't seen that all steps are complete",
         "I will answer TASK_COMPLETED once everything has run.",
         "My last word will be `TASK_COMPLETED` when the report is written.",
-        "Write **TASK_COMPLETED** after the last call.",
         "TASK_COMPLETED if everything is done.",
         "TASK_COMPLETED: no",
-        "I will answer TASK_COMPLETED at the end.",
         "The rules say: answer TASK_COMPLETED.",
         "Is the task done? No, two steps are left.",
         "First task completed, moving on to the second.",

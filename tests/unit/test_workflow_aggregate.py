@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -92,39 +92,6 @@ def test_aggregate_shares_errors_among_errors():
     assert (row["total_errors"], row["timeout_errors"], row["max_turns_errors"]) == (3, 1, 2)
     assert row["timeout_error_rate"] == pytest.approx(1 / 3)
     assert sum(value for name, value in row.items() if name.endswith("_error_rate")) == 1
-
-
-def test_aggregate_counts_a_refused_prompt_as_another_error():
-    refused = replace(UNSOLVED, kind="context_length", scores={})
-    (row,) = rows(refused, UNSOLVED, replace(PARTIAL, kind=None))
-    assert (row["total_errors"], row["max_turns_errors"], row["other_errors"]) == (3, 1, 2)
-    assert row["other_error_rate"] == pytest.approx(2 / 3)
-    # It has no scores, so it is in no mean of them.
-    assert row["avg_workflow_score"] == pytest.approx(0.3)
-
-
-def test_aggregate_says_when_the_newest_case_of_a_cell_ended():
-    later = SOLVED.ended_at + timedelta(hours=1)
-    other = replace(SOLVED, model="other")
-    newest = [row["last_updated"] for row in rows(SOLVED, replace(INFRA, ended_at=later), other)]
-    assert newest == [later, SOLVED.ended_at]
-    assert rows(replace(SOLVED, outcome="never ran", ended_at=None))[0]["last_updated"] is None
-
-
-def test_aggregate_counts_assistance():
-    (row,) = rows(SOLVED, PARTIAL, UNSOLVED)
-    assert (row["assisted_success"], row["assisted_failure"]) == (1, 1)
-    assert row["total_assisted_turns"] == 5
-    assert row["avg_assisted_turns"] == 2.5
-    assert row["assistance_rate"] == pytest.approx(2 / 3)
-
-
-def test_aggregate_says_nothing_of_a_cell_without_measurement():
-    (row,) = rows(INFRA)
-    assert row["total"] == 0
-    assert row["success_rate"] is None
-    assert row["avg_turns"] is None
-    assert row["timeout_error_rate"] is None
 
 
 def test_aggregate_of_parts_is_the_aggregate_of_the_whole_in_any_order():

@@ -1,4 +1,3 @@
-import contextlib
 from collections import Counter
 
 import pytest
@@ -8,7 +7,6 @@ from bench_suites.workflow import (
     SEVERITIES,
     TASK_TYPES,
     TASKS,
-    Flaw,
     FlawError,
     Plan,
     PlanStep,
@@ -22,9 +20,7 @@ from bench_suites.workflow.arguments import check_arguments
 from bench_suites.workflow.spots import spots
 
 FIVE = next(task for task in TASKS.by_id.values() if len(task.required) == 5)
-THREE = next(task for task in TASKS.by_id.values() if len(task.required) == 3)
 ALL = list(TASKS.by_id.values())
-BOUND = [task for task in ALL if any(step.needs for step in task.plan.steps)]
 
 
 def severe(name, task, **options):
@@ -38,11 +34,6 @@ def refused_steps(plan, task):
         for step in plan.steps
         if check_arguments(load_tools()[step.tool], dict(step.parameters), known) is not None
     ]
-
-
-def test_flaw_names_take_the_documents_prefix():
-    assert flaw("flawed_missing_step") == flaw("missing_step")
-    assert flaw("missing_step").severity == "severe"
 
 
 def test_flaw_names_and_severities_that_do_not_exist_are_refused():
@@ -116,20 +107,6 @@ def test_task_that_a_flaw_cannot_spoil_is_replaced_for_everybody_alike():
         assert draw_flawed(chosen, task_type, n_tasks + 1, 3) == drawn[1]
 
 
-def test_draw_spoils_no_more_plans_than_it_needs():
-    """A digest of the prompts draws with every flaw before the first request of every run."""
-    spoilt = []
-
-    def change(plan, severity, draw):
-        spoilt.append(plan.task_id)
-        return flaw("missing_step").change(plan, severity, draw)
-
-    counted = Flaw("counted", "structure", change)
-    drawn = draw_flawed(counted, "data_pipeline", 0, 0)
-    assert not drawn.is_substitute
-    assert spoilt == [drawn.task.task_id]
-
-
 def test_flaw_that_no_task_of_a_type_has_room_for_says_so(monkeypatch):
     tasks = tuple(t for t in TASKS.of_type("simple_task") if not any(s.needs for s in t.plan.steps))
     monkeypatch.setattr(type(TASKS), "of_type", lambda *_: tasks)
@@ -139,30 +116,6 @@ def test_flaw_that_no_task_of_a_type_has_room_for_says_so(monkeypatch):
     with pytest.raises(FlawError, match="cannot spoil the plan of any task of type simple_task"):
         check_room(flaw("sequence_disorder"), "simple_task")
     check_room(flaw("missing_step"), "simple_task")
-
-
-def test_sequence_disorder_keeps_the_steps_and_changes_their_order():
-    for task in BOUND:
-        spoilt = severe("sequence_disorder", task)
-        assert Counter(spoilt.steps) == Counter(task.plan.steps)
-        assert spoilt.tools == task.required[::-1]
-        with contextlib.suppress(FlawError):
-            light = severe("sequence_disorder", task, severity="light")
-            assert sum(a != b for a, b in zip(light.tools, task.required, strict=True)) == 2
-
-
-@pytest.mark.slow
-def test_tool_misuse_replaces_tools_and_keeps_purposes():
-    for task in ALL:
-        spoilt = severe("tool_misuse", task)
-        changed = [
-            (old, new) for old, new in zip(task.required, spoilt.tools, strict=True) if old != new
-        ]
-        assert len(changed) == min(len(task.required) // 2 + 1, len(task.required))
-        assert not {new for _, new in changed} & set(task.required)
-        assert [step.purpose for step in spoilt.steps] == list(task.purposes)
-        # The wrong tool would work: it is the choice that is wrong.
-        assert refused_steps(spoilt, task) == []
 
 
 @pytest.mark.parametrize("name", ["parameter_error", "parameter_issues"])
@@ -183,13 +136,6 @@ def test_parameter_error_spoils_values_and_parameter_issues_names():
         assert [value for _, value in step.parameters] == [value for _, value in sound.parameters]
 
 
-def test_missing_step_leaves_the_ends_or_the_last_step():
-    assert severe("missing_step", FIVE).tools == (FIVE.required[0], FIVE.required[-1])
-    assert severe("missing_step", THREE).tools == FIVE.required[:0] + THREE.required[-1:]
-    assert len(severe("missing_step", FIVE, severity="light").steps) == 4
-    assert len(severe("missing_step", FIVE, severity="medium").steps) == 3
-
-
 def test_missing_step_is_still_mentioned_only_when_light():
     task = next(
         t for t in ALL if t.task_type == "data_pipeline" and "file_operations_writer" in t.required
@@ -206,29 +152,6 @@ def test_missing_step_is_still_mentioned_only_when_light():
     )
 
 
-def test_redundant_operations_repeats_steps_in_place():
-    assert severe("redundant_operations", FIVE).tools == tuple(
-        tool for tool in FIVE.required for _ in range(2)
-    )
-    assert len(severe("redundant_operations", FIVE, severity="light").steps) == 6
-    assert len(severe("redundant_operations", FIVE, severity="medium").steps) == 7
-
-
-def test_incomplete_description_breaks_texts_off():
-    spoilt = severe("incomplete_description", FIVE)
-    for step, sound in zip(spoilt.steps, FIVE.plan.steps, strict=True):
-        assert step.purpose.endswith(" ...")
-        assert sound.purpose.startswith(step.purpose.removesuffix(" ..."))
-        assert step.parameters == sound.parameters[: len(sound.parameters) // 2]
-
-
-def test_insufficient_detail_leaves_only_the_tool():
-    for step, sound in zip(severe("insufficient_detail", FIVE).steps, FIVE.plan.steps, strict=True):
-        assert step.tool == sound.tool
-        assert (step.parameters, step.needs) == ((), ())
-        assert not set(step.purpose.split()) & set(sound.purpose.split()) - {"the", "data."}
-
-
 def test_logical_inconsistency_lets_earlier_steps_need_later_ones():
     spoilt = severe("logical_inconsistency", FIVE)
     assert spoilt.tools == FIVE.required
@@ -236,17 +159,6 @@ def test_logical_inconsistency_lets_earlier_steps_need_later_ones():
         assert spoilt.tools[index + 1] in spoilt.steps[index].needs
         handed = spoilt.steps[index].purpose.split("; hand ")[1].split(" on to")[0]
         assert f"take {handed}" not in spoilt.steps[index + 1].purpose
-
-
-@pytest.mark.slow
-def test_semantic_drift_begins_after_the_first_step_and_ends_elsewhere():
-    for task in ALL:
-        spoilt = severe("semantic_drift", task)
-        assert spoilt.steps[0] == task.plan.steps[0]
-        assert spoilt.tools[-1] not in task.required
-        differing = [i for i, t in enumerate(spoilt.tools) if t != task.required[i]]
-        assert differing == list(range(len(task.required)))[-len(differing) :]
-        assert refused_steps(spoilt, task) == []
 
 
 def test_contradictory_instructions_give_a_parameter_two_values():

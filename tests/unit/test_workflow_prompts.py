@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bench_suites.workflow import DIFFICULTIES, TASKS, flaw, load_tools
+from bench_suites.workflow import DIFFICULTIES, TASKS, load_tools
 from bench_suites.workflow.feedback import (
     HELP,
     ONE_CALL_PER_MESSAGE,
@@ -44,12 +44,6 @@ def test_prompt_without_a_plan_names_no_tool(prompt_type):
     assert not [name for name in load_tools() if name in text]
 
 
-def test_prompt_of_cot_is_baseline_with_a_request_to_think():
-    baseline, cot = prompt("baseline"), prompt("cot")
-    assert "Reasoning:" in cot
-    assert [part for part in baseline.split("\n\n") if part not in cot.split("\n\n")] == []
-
-
 def rest(text):
     return "\n".join(line for line in text.split("\n") if not line.startswith("Task: "))
 
@@ -63,17 +57,6 @@ def test_prompt_difficulty_changes_the_task_line_and_how_much_of_the_plan_is_sho
     for step in TASK.plan.steps:
         assert step.purpose in outlined
     assert "Needs: step 1" in outlined
-
-
-@pytest.mark.parametrize("prompt_type", ["baseline", "cot"])
-def test_prompt_without_a_plan_differs_by_difficulty_in_the_task_line_alone(prompt_type):
-    assert len({rest(prompt(prompt_type, difficulty)) for difficulty in DIFFICULTIES}) == 1
-
-
-def test_prompt_shows_a_flawed_plan_whole_at_every_difficulty():
-    spoilt = flaw("missing_step").apply(TASK.plan)
-    texts = [prompt("optimal", difficulty, spoilt) for difficulty in DIFFICULTIES]
-    assert all(spoilt.rendered() in text for text in texts)
 
 
 def test_prompt_refuses_unknown_types_and_a_missing_plan():

@@ -3,9 +3,6 @@ import json
 import pytest
 
 from bench_suites.workflow.reply_parser import (
-    LONGEST_NAME_CHARACTERS,
-    LONGEST_QUERY_CHARACTERS,
-    MOST_ACTIONS,
     Action,
     parse_reply,
 )
@@ -87,31 +84,6 @@ def test_parser_never_searches_arguments_for_names_or_tags():
     assert parse_reply(text).actions == (Action("call", "write_it", None),)
 
 
-def test_parser_keeps_the_order_of_several_actions():
-    text = (
-        "<tool_search>read a file</tool_search>\n<tool_search>write\n  it"
-        f"<tool_info>{READER}</tool_info><tool_call>{READER}</tool_call>"
-    )
-    parsed = parse_reply(text)
-    assert [(a.kind, a.text) for a in parsed.actions] == [
-        ("search", "read a file"),
-        ("search", "write it"),
-        ("info", READER),
-        ("call", READER),
-    ]
-    assert parsed.n_unclosed == 1
-
-
-def test_parser_counts_unclosed_tags():
-    assert parse_reply(f"<tool_call>{READER} {TEXT}").n_unclosed == 1
-    assert parse_reply(f"<tool_call>{READER} {TEXT}</tool_call>").n_unclosed == 0
-
-
-def test_parser_finds_nothing_in_ordinary_text():
-    for text in ("", "Let me think.", f"I call {READER} {TEXT}", "</tool_call>", "<tool_calls>x"):
-        assert parse_reply(text).actions == ()
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
@@ -138,20 +110,6 @@ def test_parser_takes_reasoning_for_the_answer_when_there_is_no_content():
         Action("call", "utility_logger", {}),
     )
     assert parse_reply("", None).text == ""
-
-
-def test_parser_bounds_what_it_keeps():
-    (call,) = parse_reply(f"<tool_call>{'x' * 10_000} {TEXT}").actions
-    assert len(call.text) == LONGEST_NAME_CHARACTERS
-    (search,) = parse_reply(f"<tool_search>{'x ' * 10_000}").actions
-    assert len(search.text) <= LONGEST_QUERY_CHARACTERS
-    assert len(parse_reply("<tool_call>a" * 1000).actions) == MOST_ACTIONS
-
-
-def test_parser_gives_text_that_can_be_sent():
-    parsed = parse_reply('\ud800<tool_call>{"name": "a\\ud800b"}</tool_call>')
-    assert parsed.text.startswith("\\ud800<tool_call>")
-    assert parsed.actions[0].text == "a\\ud800b"
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_info", "tool_call", "reader\ud800"])

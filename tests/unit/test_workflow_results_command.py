@@ -9,17 +9,15 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bench_suites.workflow.aggregate import aggregate
 from bench_suites.workflow_results.__main__ import main
-from bench_suites.workflow_results.aggregate_files import SCHEMA
 from bench_suites.workflow_results.bench_case import NEVER_RAN
 from bench_suites.workflow_results.run_cases import read_run
 from pytest_ultrapar.store.cases_file import Shared, write_shared
-from tests.unit.finished_run import NOW, run_of_seven
+from tests.unit.finished_run import NOW
 from tests.unit.test_workflow_aggregate import COLUMNS
 from tests.unit.workflow_results_runs import bench_case, some, write_run
 
@@ -83,20 +81,6 @@ def test_files_hold_the_51_columns_and_infra(run, capsys):
     assert "2 rows in " in capsys.readouterr().out
 
 
-def test_types_of_columns_are_counts_numbers_and_words():
-    whole = {field.name for field in SCHEMA if field.type == pa.int64()}
-    words = {field.name for field in SCHEMA if field.type == pa.string()}
-    assert words == {"model", "prompt_type", "difficulty", "task_type"}
-    assert whole == {
-        name
-        for name in SCHEMA.names
-        if name.endswith("_errors")
-        or name in {"total", "success", "full_success", "partial_success", "successful"}
-        or name in {"partial", "failed", "infra", "assisted_failure", "assisted_success"}
-        or name in {"total_assisted_turns", "tests_with_assistance"}
-    }
-
-
 def test_tables_of_all_phases_or_of_those_wanted(run, capsys):
     main([str(run)])
     said = capsys.readouterr().out
@@ -141,14 +125,6 @@ def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
     assert counts == [(0.8, 1, 0), (0.9, 0, 1)]
 
 
-def test_run_without_a_list_of_what_was_taken_took_nothing(tmp_path, capsys):
-    cases = [*some("phase51", solved=1), *some("phase54", solved=1, rate=0.9)]
-    run = write_run(tmp_path / "run", cases).path
-    assert read_run(str(run)).taken == ()
-    assert main([str(run), "--phase", "5.4"]) == 0
-    assert "from phase 5.1" not in capsys.readouterr().out
-
-
 def refused(capsys, *arguments):
     """The one line that a refusal says."""
     assert main([str(each) for each in arguments]) == 2
@@ -177,24 +153,6 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
     assert "does not hold what the suites of a run took" in refused(capsys, run)
     assert not list(tmp_path.glob("*/aggregate.*"))
-
-
-def test_run_of_other_suites_is_refused(tmp_path, capsys):
-    other = write_run(tmp_path / "run", [bench_case("mine", model="a")]).path
-    line = refused(capsys, other)
-    assert "its suites are mine; allowed are phase51, phase52" in line
-    unlike = run_of_seven(tmp_path / "unlike").path
-    (unlike / "results.jsonl").touch()
-    assert "there is no results.parquet" in refused(capsys, unlike)
-
-
-def test_phase_without_its_parameters_is_refused(tmp_path, capsys):
-    from pytest_ultrapar.analysis.compaction import compact
-
-    run = run_of_seven(tmp_path / "run").path
-    compact(run)
-    line = refused(capsys, run)
-    assert "test_x.py::test[0] has no parameter task_type, prompt_type, difficulty, tool" in line
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from bench_suites.workflow_results.phase import ALL_PHASES, question
 from bench_suites.workflow_results.phase_cells import phase_cells
 from bench_suites.workflow_results.run_cases import RunCases
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.store.cases_file import Shared
 from tests.unit.workflow_results_runs import bench_case
 
 OUTCOMES = ["solved", "partial", "unsolved", "infra", "error", "never ran"]
@@ -117,56 +116,6 @@ def test_no_table_counts_a_case_twice_or_asks_the_same_of_two_phases(cases, rand
         for case in baseline:
             if case.case_id in wanted:
                 assert (case.case_id in taken) == (question(case) not in asked)
-
-
-@given(st.lists(_cases, max_size=20), st.lists(_cases, max_size=20), st.randoms())
-def test_of_a_reused_run_only_what_was_taken_counts(tmp_path_factory, cases, earlier, random):
-    place = tmp_path_factory.getbasetemp()
-    taken = tuple(case.case_id for case in random.sample(earlier, random.randint(0, len(earlier))))
-    new = run(place, "new", cases, taken=[Shared("phase54", (), taken)], reused="old")
-    found = counted([new], run(place, "old", earlier))
-    assert list(found.cases) == cases
-    expected = [*cases, *(case for case in earlier if case.case_id in taken)]
-    assert aggregate(results(found.answers())) == aggregate(results(expected))
-    assert {case.case_id for case in found.taken["phase54"]} == set(taken)
-
-
-def test_case_of_the_run_itself_is_never_replaced_by_one_of_the_reused_run(tmp_path):
-    cases = [bench_case("phase54", "infra", rate=0.9, case_id="x"), bench_case(case_id="y")]
-    earlier = [
-        bench_case("phase54", rate=0.9, case_id="x", run_id="old"),
-        bench_case("phase54", rate=0.9, repeat=1, run_id="old"),
-        bench_case("phase51", "unsolved", case_id="y", run_id="old"),
-        bench_case("phase51", "partial", case_id="z", repeat=1, run_id="old"),
-    ]
-    taken = [Shared("phase54", ("y",), ("z",))]
-    new = run(tmp_path, "new", cases, taken=taken, reused="old")
-    found = counted([new], run(tmp_path, "old", earlier))
-    outcomes = {case.case_id: case.result.outcome for case in found.answers()}
-    assert outcomes == {"x": "infra", "y": "solved", "z": "partial"}
-    assert [case.case_id for case in found.taken["phase54"]] == ["y", "z"]
-
-
-def test_flaws_are_compared_with_repetitions_of_the_reused_run_that_they_have(tmp_path):
-    cases = [bench_case("phase53", flaw="tool_misuse", repeat=repeat) for repeat in (0, 1)]
-    earlier = [
-        *(bench_case(repeat=repeat, case_id=f"r{repeat}", run_id="old") for repeat in (0, 2)),
-        bench_case(outcome="infra", repeat=1, run_id="old"),
-        bench_case(prompt_type="cot", run_id="old"),
-        bench_case(model="another", run_id="old"),
-    ]
-    new = run(tmp_path, "new", cases, reused="old")
-    found = counted([new], run(tmp_path, "old", earlier))
-    assert [case.case_id for case in found.reference] == ["r0"]
-    assert found.answers() == cases
-
-
-def test_runs_together_have_what_any_of_them_took(tmp_path):
-    baseline = bench_case(case_id="x", run_id="old")
-    old = run(tmp_path, "old", [baseline], taken=[Shared("phase55", ("x", "gone"))])
-    new = run(tmp_path, "new", [], taken=[Shared("phase54", (), ("x",))], reused="old")
-    assert counted([new, old]).taken == {"phase54": (baseline,), "phase55": (baseline,)}
-    assert counted([new]).taken == {"phase54": ()}
 
 
 def test_run_that_was_not_reused_is_refused(tmp_path):

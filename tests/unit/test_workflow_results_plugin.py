@@ -123,22 +123,10 @@ def test_phases_are_found_without_reading_the_cases(tmp_path):
     assert phases_in(tmp_path) == ["5.1", "5.4"]
 
 
-def test_phases_are_found_across_the_chunks_of_a_file(tmp_path, monkeypatch):
-    write_cases(tmp_path, cases_of("phase52", "phase53"))
-    for size in range(1, 40):
-        monkeypatch.setattr(plugin, "_CHUNK", size)
-        assert phases_in(tmp_path) == ["5.2", "5.3"]
-
-
 def test_phase_that_took_all_of_its_cells_is_found(tmp_path):
     write_cases(tmp_path, cases_of("phase51"))
     write_shared(tmp_path, [Shared("phase55", ("case0",))])
     assert phases_in(tmp_path) == ["5.1", "5.5"]
-
-
-def test_words_of_a_parameter_are_no_phase(tmp_path):
-    write_cases(tmp_path, [case(0, model='"suite":"phase51"', flaw='x","suite":"phase52"')])
-    assert phases_in(tmp_path) == ["5.3"]
 
 
 def test_plugin_is_light():
@@ -182,47 +170,6 @@ def test_run_of_phases_ends_with_their_tables(project):
     assert project.files("out") == ["aggregate.csv", "aggregate.parquet"]
     rows = pq.read_table(project.pytester.path / "out" / "aggregate.parquet").to_pylist()
     assert [row["total"] for row in rows] == [1, 1, 1, 1]
-
-
-@pytest.mark.slow
-def test_reused_run_gives_its_cells(project):
-    assert project.run("phase51").ret == 0
-    result = project.run("phase54", "--ultrapar-reuse=latest", "-q")
-    project.tables().fnmatch_lines(["| one-7b *| 0.8 [[]1] *", "[[]1] from phase 5.1 of run 2*"])
-    # The earlier run's own table was at its own end.
-    result.stdout.no_fnmatch_line("Phase 5.1*")
-
-
-@pytest.mark.slow
-def test_reused_run_gives_none_of_its_other_cells(project):
-    assert project.run("phase51", "phase54", "--ultrapar-repeats=2").ret == 0
-    project.run("phase54", "--ultrapar-reuse=latest", "--ultrapar-out=out")
-    project.tables("out").fnmatch_lines(
-        [
-            "| one-7b *| 0.8 [[]1] * |   1 | *",
-            "| one-7b *| 0.6 * |   1 | *",
-            "| two-72b *| 0.8 [[]1] * |   1 | *",
-            "| two-72b *| 0.6 * |   1 | *",
-            "4 rows in *",
-        ]
-    )
-    rows = pq.read_table(project.pytester.path / "out" / "aggregate.parquet").to_pylist()
-    assert [row["total"] for row in rows] == [1, 1, 1, 1]
-
-
-@pytest.mark.slow
-def test_phase_that_asked_nothing_since_all_was_taken_has_its_table(project):
-    result = project.run("phase51", "phase55", "-n2")
-    assert result.ret == 0
-    project.tables().fnmatch_lines(
-        [
-            "## Phase 5.5: *",
-            "| all models * | optimal [[]1] |   2 | *",
-            "| one-7b *| optimal [[]1] |   1 | *",
-            "| two-72b *| optimal [[]1] |   1 | *",
-            "2 rows in *",
-        ]
-    )
 
 
 @pytest.mark.slow

@@ -63,12 +63,6 @@ def test_baseline_has_a_row_for_each_model():
     assert (a["model"], a["n"], a["solved % (95 %)"]) == ("a", "1", "0.0 (0.0-79.3)")
 
 
-def test_cell_without_a_measurement_shows_no_figure():
-    ((row),), _ = table(some("phase51", infra=3), "phase51")
-    assert (row["n"], row["infra"], row["coverage %"]) == ("0", "3", "0.0")
-    assert {row[head] for head in ("solved % (95 %)", "weighted", "phase2", "turns")} == {"-"}
-
-
 def test_coverage_is_of_planned_cases_that_were_not_skipped():
     outcomes = ["solved", "partial", "infra", "error", "never ran", "skipped"]
     assert coverage([bench_case(outcome=outcome) for outcome in outcomes]) == 2 / 5
@@ -96,11 +90,6 @@ def test_scale_takes_the_easy_level_and_has_the_largest_model_first():
     assert rows[2]["efficiency (95 %)"].startswith("28.35 (")
     assert rows[0]["efficiency (95 %)"] == "11.79 (8.26-11.79)"
     assert rows[2]["success % (95 %)"] == "75.0 (30.1-95.4)"
-
-
-def test_model_without_a_size_has_no_efficiency():
-    (row,), _ = table(some("phase52", solved=1, model="o3", difficulty="medium"), "phase52")
-    assert (row["size (B)"], row["efficiency (95 %)"]) == ("-", "-")
 
 
 def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
@@ -138,26 +127,6 @@ def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
     assert (together["n"], together["solved % (95 %)"].split()[0]) == ("6", "16.7")
 
 
-def test_flaws_without_a_baseline_have_no_reference():
-    (row,), notes = table(some("phase53", solved=1, flaw="tool_misuse"), "phase53")
-    assert row[PAIRED] == "-"
-    assert notes == []
-
-
-def test_severities_are_rows_of_their_own_with_the_same_reference():
-    cases = [
-        *some("phase53", solved=1, flaw="tool_misuse", severity="light"),
-        *some("phase53", unsolved=1, flaw="tool_misuse", severity="severe"),
-        *some("phase51", solved=1),
-    ]
-    rows, _ = table(cases, "phase53")
-    assert [(row["severity"], row["flaw"], row[PAIRED]) for row in rows] == [
-        ("none", "none [1]", "-"),
-        ("light", "tool_misuse", "100.0 / 100.0 (1) [1]"),
-        ("severe", "tool_misuse", "0.0 / 100.0 (1) [1]"),
-    ]
-
-
 def test_reliability_takes_its_level_and_falls_from_row_to_row():
     cases = [
         *some("phase54", unsolved=1, rate=0.5),
@@ -169,14 +138,6 @@ def test_reliability_takes_its_level_and_falls_from_row_to_row():
     assert [row["solved % (95 %)"].split()[0] for row in rows] == ["100.0", "50.0", "0.0", "0.0"]
     assert [row["partial % (95 %)"].split()[0] for row in rows] == ["0.0", "0.0", "100.0", "0.0"]
     assert notes == ["[1] from phase 5.1"]
-
-
-def test_level_that_a_phase_has_itself_is_not_taken():
-    cases = [*some("phase54", solved=2, rate=0.8), *some("phase54", solved=2, rate=0.9)]
-    # One of two runs took what the other one asked.
-    rows, notes = table(cases, "phase54", taken=some("phase51", unsolved=2))
-    assert [(row["tool success rate"], row["n"]) for row in rows] == [("0.9", "2"), ("0.8", "2")]
-    assert notes == []
 
 
 def test_what_the_baseline_had_no_answer_to_is_asked_and_counted_once():
@@ -192,13 +153,6 @@ def test_what_the_baseline_had_no_answer_to_is_asked_and_counted_once():
     assert notes == ["[1] partly from phase 5.1 of run earlier"]
 
 
-def test_cells_that_were_not_taken_are_no_rows():
-    cases = [*some("phase55", solved=1, prompt_type="cot"), *some("phase51", solved=1)]
-    rows, notes = table(cases, "phase55")
-    assert [row["prompt type"] for row in rows] == ["cot"]
-    assert notes == []
-
-
 def test_phase_that_took_all_of_its_cells_has_its_table():
     taken = [
         *some("phase51", solved=1, prompt_type="cot"),
@@ -212,20 +166,6 @@ def test_phase_that_took_all_of_its_cells_has_its_table():
     assert notes == ["[1] from phase 5.1"]
 
 
-def test_taken_levels_are_those_that_options_chose():
-    own = some("phase54", solved=1, rate=0.5, prompt_type="cot")
-    taken = [
-        *some("phase51", solved=1, rate=0.9, prompt_type="cot"),
-        *some("phase51", solved=1, rate=0.9),
-    ]
-    rows, _ = table([*own, *taken], "phase54", taken=taken)
-    assert [(row["prompt type"], row["tool success rate"]) for row in rows] == [
-        ("optimal", "0.9 [1]"),
-        ("cot", "0.9 [1]"),
-        ("cot", "0.5"),
-    ]
-
-
 def test_flaws_are_not_compared_with_other_conditions():
     cases = [
         *some("phase53", solved=1, flaw="tool_misuse", rate=0.6),
@@ -234,16 +174,6 @@ def test_flaws_are_not_compared_with_other_conditions():
     ]
     (row,), _ = table(cases, "phase53")
     assert (row["flaw"], row[PAIRED]) == ("tool_misuse", "-")
-
-
-def test_flaws_are_compared_with_a_reused_run():
-    cases = some("phase53", solved=1, flaw="tool_misuse")
-    (none, row), notes = table(
-        cases, "phase53", reference=[bench_case("phase51", "partial", run_id="earlier")]
-    )
-    assert (none["flaw"], none["n"]) == ("none [1]", "1")
-    assert row[PAIRED] == "100.0 / 0.0 (1) [1]"
-    assert notes == ["[1] from phase 5.1 of run earlier"]
 
 
 def test_prompt_types_are_also_shown_over_all_models():
@@ -270,17 +200,6 @@ def test_prompt_types_are_also_shown_over_all_models():
     assert notes == ["[1] from phase 5.1"]
 
 
-def test_rows_are_told_apart_by_what_an_option_varied():
-    cases = [*some("phase51", solved=1, rate=0.8), *some("phase51", unsolved=1, rate=0.6)]
-    rows, _ = table(cases, "phase51")
-    assert [(row["tool success rate"], row["n"]) for row in rows] == [("0.8", "1"), ("0.6", "1")]
-
-
-def test_conditions_that_all_rows_share_are_said_once():
-    (lines,) = tables(Counted(tuple(some("phase51", solved=1))), "first", ["phase51"])
-    assert "All with prompt type optimal, difficulty easy, tool success rate 0.8." in lines
-
-
 def test_cases_of_another_run_are_marked():
     cases = [
         *some("phase51", solved=1, model="a"),
@@ -291,10 +210,6 @@ def test_cases_of_another_run_are_marked():
     rows, notes = table(cases, "phase51")
     assert [row["model"] for row in rows] == ["a", "b [1]", "c [2]"]
     assert notes == ["[1] from run second", "[2] partly from run second"]
-
-
-def test_phase_that_asked_and_took_nothing_has_no_table():
-    assert list(tables(Counted(tuple(some("phase51", solved=1))), "first", PHASES[1:])) == []
 
 
 def test_names_cannot_break_a_table():
@@ -334,23 +249,6 @@ def test_interval_of_independent_cases_holds_the_share_and_is_wilsons(hits_of):
     assert abs(float(efficiency(share, 4).split()[0]) - 50 * n_hits / n) <= 0.005 + 1e-9
 
 
-def test_no_cases_have_no_share():
-    assert clustered_share([]) is None
-    assert with_interval(None) == efficiency(None, 4) == "-"
-
-
-def solved_by(model, n, n_solved, **fields):
-    return some("phase55", solved=n_solved, unsolved=n - n_solved, model=model, **fields)
-
-
-def test_equal_models_do_not_make_an_interval_narrower():
-    cases = [case for at in range(8) for case in solved_by(f"m{at}", 100, 60, prompt_type="cot")]
-    together, *_ = table(cases, "phase55")[0]
-    assert (together["model"], together["n"]) == ("all models", "800")
-    # Of one model it is 50.2 to 69.1; Student's t for 100 clusters adds a little.
-    assert together["solved % (95 %)"] == "60.0 (50.1-69.2)"
-
-
 def test_flaws_on_the_same_tasks_do_not_make_an_interval_narrower():
     flaws = ("tool_misuse", "missing_step", "semantic_drift")
     cases = [case for flaw in flaws for case in some("phase53", solved=6, unsolved=4, flaw=flaw)]
@@ -362,17 +260,6 @@ def test_flaws_on_the_same_tasks_do_not_make_an_interval_narrower():
     assert high < shown_high < high + 5
 
 
-def test_tasks_of_other_types_repetitions_or_seeds_are_independent():
-    cases = [
-        *solved_by("a", 10, 5, prompt_type="cot"),
-        *solved_by("b", 10, 5, prompt_type="cot", task_type="simple_task"),
-        *solved_by("b", 10, 5, prompt_type="cot", run_seed=1),
-    ]
-    together, *_ = table(cases, "phase55")[0]
-    low, high = (f"{100 * bound:.1f}" for bound in wilson_interval(15, 30))
-    assert together["solved % (95 %)"] == f"50.0 ({low}-{high})"
-
-
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=40))
 def test_interval_of_clusters_is_never_narrower_than_of_independent_cases(clusters):
     n = sum(map(len, clusters))
@@ -381,11 +268,6 @@ def test_interval_of_clusters_is_never_narrower_than_of_independent_cases(cluste
     assert 0 <= found.low <= low + 1e-12
     assert high - 1e-12 <= found.high <= 1
     assert found.n == n
-
-
-def test_cases_that_all_agree_count_once_for_each_cluster():
-    found = clustered_share((at % 20, True) for at in range(160))
-    assert (found.low, found.high) == wilson_interval(20, 20)
 
 
 def test_interval_of_dependent_cases_covers_the_truth():
@@ -447,32 +329,6 @@ def test_flaw_is_compared_on_the_tasks_that_both_plans_had():
     shown = {(row["model"], row["flaw"]): row[PAIRED] for row in rows}
     assert shown["m", "tool_misuse"] == "0.0 / 50.0 (2) [1]"
     assert shown["b", "tool_misuse"] == "-"
-
-
-def test_flaws_at_other_rates_are_compared_with_the_phase_that_has_them():
-    cases = [
-        *some("phase53", unsolved=1, flaw="tool_misuse", rate=0.5),
-        *some("phase54", solved=1, rate=0.5),
-        *some("phase54", solved=1, rate=0.9),
-        *some("phase54", solved=1, rate=0.5, prompt_type="cot"),
-    ]
-    (none, row), notes = table(cases, "phase53")
-    assert (none["flaw"], none["n"]) == ("none [1]", "1")
-    assert row[PAIRED] == "0.0 / 100.0 (1) [1]"
-    assert notes == ["[1] from phase 5.4"]
-
-
-def test_reference_that_two_phases_have_counts_once():
-    cases = [
-        *some("phase53", unsolved=1, flaw="tool_misuse"),
-        *some("phase51", infra=1),
-        *some("phase54", solved=1),
-        *some("phase55", unsolved=1),
-    ]
-    (none, row), notes = table(cases, "phase53")
-    assert (none["n"], none["infra"]) == ("1", "0")
-    assert row[PAIRED] == "0.0 / 100.0 (1) [1]"
-    assert notes == ["[1] from phase 5.4"]
 
 
 @pytest.mark.parametrize("suite", PHASES)
@@ -541,12 +397,6 @@ def best_rows(cases):
     return [
         (row["severity"], row["flaw"], row["reachable %"]) for row in rows if row["model"] == BEST
     ]
-
-
-def test_flawless_model_has_one_row_where_all_levels_are_alike():
-    flaws, severities = ("missing_step", "tool_misuse"), ("light", "severe")
-    cases = [case for flaw in flaws for one in severities for case in reached_in(flaw, one, 3)]
-    assert best_rows(cases) == [("all", "all", "90.0")]
 
 
 def test_flawless_model_has_a_row_for_each_level_that_differs():

@@ -1,9 +1,7 @@
-import json
-
 import pytest
 
 from bench_suites.workflow import TASKS, load_tools
-from bench_suites.workflow.simulation import ARGUMENT_ERRORS, ToolSimulation, luck
+from bench_suites.workflow.simulation import ARGUMENT_ERRORS, ToolSimulation
 
 TASK = next(t for t in TASKS.by_id.values() if "file_operations_writer" in t.required)
 STEPS = {step.tool: dict(step.parameters) for step in TASK.plan.steps}
@@ -43,14 +41,6 @@ def test_tool_does_not_run_before_all_that_it_needs_has_succeeded(rate):
     run_until(tools, WRITER, ok=True)
 
 
-def test_chance_falls_when_the_last_run_of_a_need_failed():
-    tools = simulation(0.5)
-    run_until(tools, PARSER, ok=True)
-    assert tools.chance_of(load_tools()[TRANSFORMER]) == pytest.approx(0.5)
-    run_until(tools, PARSER, ok=False)
-    assert tools.chance_of(load_tools()[TRANSFORMER]) == pytest.approx(0.35)
-
-
 def test_chance_falls_with_failures_among_the_last_three_runs():
     parser = load_tools()[PARSER]
     for seed in range(30):
@@ -77,23 +67,6 @@ def test_luck_is_replayed_by_its_seed_and_differs_between_seeds():
     assert len({tuple(result.ok for result in course(seed)) for seed in range(20)}) > 10
 
 
-def test_luck_of_a_tool_does_not_depend_on_other_calls():
-    alone, mixed = simulation(0.5, 9), simulation(0.5, 9)
-    first = [alone.run(PARSER, STEPS[PARSER]).ok for _ in range(2)]
-    mixed.run(WRITER, STEPS[WRITER])
-    mixed.run("nothing", {})
-    second = [mixed.run(PARSER, STEPS[PARSER]).ok for _ in range(2)]
-    assert first == second
-
-
-def test_luck_only_gets_worse_at_a_lower_rate():
-    for seed in range(300):
-        outcomes = [
-            simulation(rate, seed).run(PARSER, STEPS[PARSER]).ok for rate in (0.5, 0.7, 0.9)
-        ]
-        assert outcomes == sorted(outcomes)
-
-
 def test_arguments_decide_before_luck_and_do_not_count_as_runs():
     tools = simulation(0.9)
     for _ in range(5):
@@ -101,20 +74,6 @@ def test_arguments_decide_before_luck_and_do_not_count_as_runs():
         assert result.error == "INVALID_INPUT"
     assert tools.run(PARSER, None).error == "MALFORMED_CALL"
     assert tools.chance_of(load_tools()[PARSER]) == 0.9
-
-
-def test_what_examples_name_exists_nowhere():
-    for tool in load_tools().values():
-        for parameter in tool.parameters:
-            if parameter.constraints.resource not in {None, "new_file"}:
-                arguments = {one.name: one.example for one in tool.parameters}
-                assert simulation().run(tool.name, arguments).error in ARGUMENT_ERRORS
-
-
-def test_luck_is_of_run_task_and_repetition():
-    found = {luck(run, task, n) for run in (0, 1) for task in ("a", "b") for n in (0, 1)}
-    assert len(found) == 8
-    assert luck(0, "a", 0) == luck(0, "a", 0)
 
 
 def test_chance_errors_are_the_tools_own_and_blame_no_argument():
@@ -130,13 +89,6 @@ def test_unknown_tool_is_an_answer_and_never_another_tool():
     for name in ("", "parser", "data_processing_parse", "network_poster utility_logger"):
         result = simulation().run(name, {})
         assert (result.error, result.tool) == ("UNKNOWN_TOOL", name)
-
-
-def test_result_carries_the_arguments():
-    tools = simulation()
-    run_until(tools, PARSER, ok=True)
-    result = next(r for r in (tools.run(PARSER, STEPS[PARSER]) for _ in range(20)) if r.ok)
-    assert json.loads(result.output)["with"] == json.loads(json.dumps(STEPS[PARSER]))
 
 
 def test_file_that_was_written_can_be_read():
