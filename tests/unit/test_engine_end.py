@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import os
 import sys
 import threading
@@ -24,6 +25,13 @@ from pytest_ultrapar.records import EpisodeEnded
 
 LANE = LaneId("p/a/k0")
 FULL = OSError("the disk is full")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_garbage():
+    """What tasks raised is logged here: Python 3.11 cannot parse while garbage does that."""
+    yield
+    gc.collect()
 
 
 class Port:
