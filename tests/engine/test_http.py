@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import aiohttp
 import httpx
 import pytest
-import respx
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.engine.answers import Answer, TooLateError
@@ -390,6 +389,8 @@ def test_get_is_sent_once_whatever_becomes_of_its_connection():
 def test_respx_sees_requests():
     async def go() -> list[Answer | Failure]:
         client = HttpClient([endpoint(1)], max_connections=1)
+        import respx  # brings all of httpx
+
         with respx.mock(using="httpx") as mock:
             route = mock.post("http://127.0.0.1:1/v1")
             route.side_effect = [httpx.Response(200, json={}), httpx.ConnectError("no")]

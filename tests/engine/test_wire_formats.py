@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import httpx
 import pytest
-import respx
 
 from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.apis.reply import ToolCall
@@ -77,6 +76,8 @@ class Talk:
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
         llm = Llm(Sender(parts, model="m", group="", case_id="c1", seed=1, first=first))
+        import respx  # brings all of httpx
+
         with respx.mock(using="httpx") as mock:
             route = mock.post(self.url).mock(return_value=answer)
             try:

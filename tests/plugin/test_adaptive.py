@@ -11,6 +11,8 @@ from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
 from pytest_ultrapar.testing import read_server_log
 
+pytestmark = pytest.mark.slow
+
 POOL = """
 schema = 1
 [[provider]]
@@ -35,7 +37,6 @@ def adaptive(project):
     return project
 
 
-@pytest.mark.slow
 def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, workers):
     result = adaptive.run(workers, "--ultrapar-rate-mode=adaptive")
     assert result.ret == 0
@@ -100,7 +101,6 @@ per_instance = { workers = 100 }
 """
 
 
-@pytest.mark.slow
 def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_path):
     served = tmp_path / "served.toml"
     served.write_text(QUEUES)

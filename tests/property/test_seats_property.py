@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
 from tests.examples import examples
@@ -43,6 +42,8 @@ def pools(draw: st.DrawFn) -> tuple[Pool, dict[str, float]]:
 
 
 def best(lanes: tuple[Lane, ...], caps: dict[str, float]) -> float:
+    from scipy.optimize import linprog  # 0.3 s, in every collection
+
     table = np.array([[name in lane.limits for lane in lanes] for name in caps], dtype=float)
     return float(-linprog(-np.ones(len(lanes)), table, list(caps.values())).fun)
 

@@ -18,8 +18,9 @@ from bench_suites.adaptive.forecast import (
 from bench_suites.overhead.command import Checkout, measured_environment
 from bench_suites.overhead.command_line import Options
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_predicted_times_are_those_of_the_runs_that_follow():
     # What bounds these runs is latency and limits: a busy machine lengthens them by a few percent.
     few = [one for one in SITUATIONS if one.name in {"qps, three keys", "all lanes in turn"}]

@@ -15,6 +15,8 @@ from bench_suites.overhead.comparison import RAW
 from bench_suites.overhead.peers import COOPERATIVE, peers_round
 from bench_suites.overhead.workload import EPISODES
 
+pytestmark = pytest.mark.slow
+
 ONE_AFTER_ANOTHER = """
 import asyncio
 import inspect
@@ -51,7 +53,6 @@ def pytest_pyfunc_call(pyfuncitem):
 """Stands in for pytest-asyncio-cooperative, which cannot be installed beside other tests."""
 
 
-@pytest.mark.slow
 def test_tool_and_peers_run_the_same_cases(tmp_path):
     entry_points = "[pytest11]\none-after-another = one_after_another\n"
     with zipfile.ZipFile(

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
-from scipy.sparse import lil_array
 
 from pytest_ultrapar.plan.bound import (
     RequestClass,
@@ -61,6 +59,9 @@ def random_pool(seed):
 
 def linear_program_s(lanes, limits, requests):
     """The shortest fractional schedule: any part of a class to any lane of its model."""
+    from scipy.optimize import linprog  # 0.3 s, in every collection
+    from scipy.sparse import lil_array
+
     parts = resources(limits)
     columns = [(k, own) for k, r in enumerate(requests) for own in lanes if own.model == r.model]
     upper = lil_array((len(parts), len(columns) + 1))

@@ -257,6 +257,7 @@ def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, corr
 @pytest.mark.parametrize("share", [0.3, 0.5])
 @pytest.mark.parametrize("n_cells", [20, 50])
 def test_interval_of_pass_at_k_holds_the_truth(n_cells, share, k, n_repeats):
+
     counts = drawn(np.random.default_rng(17), n_cells, n_repeats, share, 0.3)
     spread = (1 - 0.3) / 0.3
     a, b = share * spread, (1 - share) * spread
