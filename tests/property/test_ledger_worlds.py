@@ -72,6 +72,7 @@ def agrees(kind: str, seeds: range, operations: int) -> None:
             world.play(operations)
 
 
+@pytest.mark.cpu_s(3)
 def test_the_script_answers_as_the_model_on_valkey():
     agrees("valkey", range(2), 300)
 
