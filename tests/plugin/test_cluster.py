@@ -24,10 +24,12 @@ from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.server import RULES
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.records import EpisodeStarted
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
 from tests.family import family_of, signal_all
+from tests.journals import scan_journal
 from tests.key_value_server import KeyValueServer, free_port
 from tests.light import LIGHT
 from tests.plugin.conftest import CANARY, OPTIONS
@@ -580,6 +582,12 @@ def asked(host, from_s, to_s):
     return {row["case_id"] for row in rows if from_s < row["t_send_s"] < to_s}
 
 
+def begun(host):
+    """Cases that a host has begun so far, by its journal."""
+    records = (record for _, record in scan_journal(host.directory / "journal"))
+    return {record.case_id for record in records if isinstance(record, EpisodeStarted)}
+
+
 @pytest.mark.slow
 def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts, lab, workers):
     """Neither what it had claimed, nor the next turn of what it had begun; and it has no row."""
@@ -592,7 +600,9 @@ def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts,
     family = family_of(one.process.pid)
     signal_all(family, signal.SIGSTOP)
     wait_until(lambda: "host one has been silent for 15 s" in two.output)
-    time.sleep(8)
+    # However late it has joined and got its share.
+    wait_until(lambda: begun(one) & begun(two))
+    server.wait_for(len(server.log.requests) + 5)
     woke_s = boot_s()
     signal_all(family, signal.SIGCONT)
     outputs = [one.end(), two.end()]
