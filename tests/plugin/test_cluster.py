@@ -565,9 +565,12 @@ def test_a_host_that_stands_still_takes_no_seat_that_others_have_by_then(project
 
 def talks(n):
     return f"""
+import time
+
 @prefetch
 async def talk(llm, prompt) -> str:
     for turn in range(4):
+        time.sleep(0.05)  # leases wait for the loop
         await llm.chat([{{"role": "user", "content": f"{{prompt}}: {{turn}}"}}])
     return "done"
 
@@ -584,7 +587,8 @@ def asked(host, from_s, to_s):
 
 def begun(host):
     """Cases that a host has begun so far, by its journal."""
-    records = (record for _, record in scan_journal(host.directory / "journal"))
+    journal = host.directory / "journal"
+    records = (record for _, record in (scan_journal(journal) if journal.exists() else ()))
     return {record.case_id for record in records if isinstance(record, EpisodeStarted)}
 
 
@@ -599,8 +603,7 @@ def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts,
     server.wait_for(60)
     family = family_of(one.process.pid)
     signal_all(family, signal.SIGSTOP)
-    wait_until(lambda: "host one has been silent for 15 s" in two.output)
-    # However late it has joined and got its share.
+    # However late the other one has joined and got its share.
     wait_until(lambda: begun(one) & begun(two))
     server.wait_for(len(server.log.requests) + 5)
     woke_s = boot_s()
