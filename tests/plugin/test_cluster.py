@@ -553,7 +553,8 @@ def test_a_host_that_stands_still_takes_no_seat_that_others_have_by_then(project
     project.suite(cases(44))
     server = lab("workers = 2", 2.5)
     one, two = hosts("one", "-n0", server.option), hosts("two", "-n0", server.option)
-    server.wait_for(6)
+    # Four seats: the second round of requests is in flight, and none is just about to be written.
+    server.wait_for(8)
     one.process.send_signal(signal.SIGSTOP)
     time.sleep(20)
     one.process.send_signal(signal.SIGCONT)
