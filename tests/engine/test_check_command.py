@@ -454,3 +454,11 @@ def test_reader_that_leaves_ends_the_check_quietly(tmp_path):
             assert process.stderr.read() == ""
             # As a shell says that SIGPIPE ended a process.
             assert process.wait(60) == 141
+
+
+def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
+    text = (LAB + MODEL.format("m")).replace("BASE_URL", "http://127.0.0.1:1/v1")
+    (tmp_path / "pool.toml").write_text(text)
+    code, lines = check("--simulator", "http://127.0.0.1:8123")
+    assert code == 4
+    assert 'pool.toml has no provider with api = "simulated"' in lines[0]

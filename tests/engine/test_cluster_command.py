@@ -2,7 +2,11 @@
 
 import json
 import re
+import socketserver
+import struct
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,11 +15,12 @@ import pytest
 from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall, LeaveCall
+from pytest_ultrapar.cluster.claims import ClaimCall, GroupRule, JoinCall, LeaveCall
 from pytest_ultrapar.cluster.identity import RunIdentity
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
 from pytest_ultrapar.cluster.notices import notice_of
-from pytest_ultrapar.cluster.server import ClusterServer
+from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
+from pytest_ultrapar.cluster.shards import whole_of
 from pytest_ultrapar.cluster.status import MOST_HOSTS
 from tests.key_value_server import KeyValueServer
 
@@ -27,6 +32,44 @@ IDENTITY = RunIdentity(
     version="9.8.7", seed=0, mode="ultra", rate_mode="fixed", policy="even", shard="", pool="p",
     groups="", models=("m",), n_cases=50, suite="s", order="o", numbers="n",
 )  # fmt: skip
+
+
+ANSWERS = {
+    "+OK to all": b"+OK\r\n",
+    "numbers that are none": b":abc\r\n",
+    "lists without end": b"*1\r\n" * 100_000,
+    "not the protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "facts that are none": b"$36\r\nredis_version:7.0.15\r\nrun_id:x\r\naof_\r\n\r\n",
+    "the password": f"-ERR what is {CANARY}?\r\n".encode(),
+}
+
+
+HOSTILE = {
+    "a row that is no row": lambda client: client.hset(f"{PREFIX}rows", "x\x1b[2J", b"nonsense"),
+    "a row of numbers that are none": lambda client: client.hset(
+        f"{PREFIX}rows",
+        "x",
+        struct.pack("<5d", *[float("nan")] * 5) + msgspec.msgpack.encode(["seats"] + [1] * 12),
+    ),
+    "a row of deep lists": lambda client: client.hset(
+        f"{PREFIX}rows", "x", struct.pack("<5d", *[1.0] * 5) + b"\x91" * 100_000
+    ),
+    "a share that is too short": lambda client: client.hset(
+        f"{PREFIX}row:{QPS.name}", "other", b"short"
+    ),
+    "a share of infinity": lambda client: client.hset(
+        f"{PREFIX}row:{QPS.name}", "other", struct.pack("<10d", *[float("inf")] * 10)
+    ),
+    "a ledger without an epoch": lambda client: client.hdel(f"{PREFIX}ledger", "epoch"),
+    "a time that is none": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
+    "a host of no time": lambda client: client.zadd(f"{PREFIX}seen", {"life-one": "-inf"}),
+    "another type": lambda client: (
+        client.delete(f"{PREFIX}seen"),
+        client.set(f"{PREFIX}seen", "nothing"),
+    ),
+    "news that are none": lambda client: client.hset(f"{PREFIX}news", "x", b"\xc1"),
+    "names that are none": lambda client: client.hset(f"{PREFIX}run:night:names", "x", "{"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -364,3 +407,62 @@ def test_hosts_that_have_left_are_known_by_what_they_finished(server):
         server.claim("night", LeaveCall(host=number, life=f"life of {name}", **late))
     state = server.run("night")
     assert (state.hosts, state.finishers) == ((), ("one", "two"))
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, capsys, what):
+    two_hosts(server)
+    HOSTILE[what](kv.client())
+    text = status(capsys)
+    assert "limits: redis://" in text
+    assert "holds something that pytest-ultrapar did not write" in text
+    assert "3 of 50 cases done" in text
+    assert "\x1b" not in text
+    (problem,) = json.loads(status(capsys, "--json"))["problems"]
+    assert "did not write" in problem
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_another_program_at_the_port_is_a_sentence(capsys, monkeypatch, what):
+    class Answering(socketserver.StreamRequestHandler):
+        def handle(self):
+            while self.request.recv(4096):
+                self.wfile.write(ANSWERS[what])
+
+    class Program(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Program(("127.0.0.1", 0), Answering) as program:
+        threading.Thread(target=program.serve_forever, args=(0.01,)).start()
+        port = program.server_address[1]
+        monkeypatch.setenv("ULTRAPAR_CLUSTER", f"redis://user:{CANARY}@127.0.0.1:{port}")
+        try:
+            code, text = shown(capsys, "status")
+        finally:
+            program.shutdown()
+    assert code == 4
+    assert "ultrapar cluster: error: " in text
+    assert len(text.splitlines()) == 1
+    assert CANARY not in text
+
+
+def test_groups_say_nothing_of_the_pace_of_a_model(server):
+    call = JoinCall(
+        name="one", life="a", identity=IDENTITY.text(), lines=[(0, 50)],
+        groups=[GroupRule(lines=(0, 1))],
+    )  # fmt: skip
+    server.claim("night", call)
+    assert server.run("night").by_model == ()
+
+
+def test_pace_of_models_in_shards_is_that_of_all_shards():
+    host = HostState("one", 0.0, 60.0, 30, 0, 30.0, drained=False, said="")
+    facts = {"identity": "", "began_s": 60.0, "n_failed": 0, "n_open": 0, "finishers": ()}
+    counts = {"n_cases": 100, "n_done": 30, "n_unclaimed": 70}
+    one = RunState(name="r:1/2", by_model=((50, 25), (50, 45)), hosts=(host,), **counts, **facts)
+    two = replace(one, name="r:2/2")
+    run = replace(one, name="r", n_cases=0, n_done=0, n_unclaimed=0, by_model=(), hosts=())
+    whole = whole_of(run, [one, two])
+    assert (whole.by_model, whole.left_s) == (((100, 50), (100, 90)), 90 * 6.0)
+    # One of them is of groups.
+    assert whole_of(run, [one, replace(two, by_model=())]).left_s == 140

@@ -11,6 +11,7 @@ import pytest
 from pytest_ultrapar.bench.benching import finish, read_ended
 from pytest_ultrapar.bench.merged import merged_benchmark
 from pytest_ultrapar.bench.report import report_lines
+from pytest_ultrapar.errors import ConfigError
 from tests.unit.two_runs import N_CASES, run_of, serial_run, ultra_run
 
 
@@ -179,3 +180,10 @@ def test_no_completed_case_in_any_mode_is_said_and_is_bad_input(tmp_path, capsys
     assert code == 4
     assert "no case was completed in any finished mode" in capsys.readouterr().out
     assert not (tmp_path / "benchmark.json").exists()
+
+
+def test_runs_of_other_cases_are_not_compared(tmp_path):
+    serial_run(tmp_path / "serial")
+    run_of(tmp_path / "ultra", "ultra", [(0.0, 1.0)] * 3)
+    with pytest.raises(ConfigError, match=r"serial ran 8 cases and ultra ran others \(3\)"):
+        finish(tmp_path, [end(tmp_path, "serial"), end(tmp_path, "ultra")], [])

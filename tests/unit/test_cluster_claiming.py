@@ -229,3 +229,16 @@ def test_what_ended_without_a_request_is_not_ahead_although_workers_keep_it(
     assert counts.begun(counts.n_open())[0] == begun
     # Nothing has been under way for a while: whatever was counted, nothing is ahead.
     assert counts.begun(0)[0] == 4
+
+
+def test_hosts_of_other_groups_number_otherwise_and_have_the_same_order():
+    one, two = grouped((Group("x", ids(0, 1)),)), grouped((Group("x", ids(0)),))
+    assert one.order == two.order == grouped(()).order
+    assert one.groups != two.groups
+    assert one.numbers != two.numbers
+    assert grouped(()).groups == ""
+
+
+@pytest.mark.parametrize("theirs", ["", "{}", "\x00", "[1]", '{"version": 1}'])
+def test_what_another_writer_left_is_refused(theirs):
+    assert "was not written by pytest-ultrapar" in str(refuse_other("night", identity(), theirs))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
 from pytest_ultrapar import cli
@@ -11,6 +15,33 @@ from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 N = 40
+
+
+def _damage(run: Path, what: str) -> None:
+    if what == "no summary":
+        (run / "summary.json").unlink()
+    elif what == "summary of another version":
+        (run / "summary.json").write_text("{}")
+    elif what == "other schema":
+        text = json.loads((run / "manifest.json").read_text()) | {"schema": 2}
+        (run / "manifest.json").write_text(json.dumps(text))
+    elif what == "torn manifest":
+        (run / "manifest.json").write_bytes((run / "manifest.json").read_bytes()[:100])
+    elif what == "no table":
+        (run / "results.parquet").unlink()
+    elif what == "torn table":
+        data = (run / "results.parquet").read_bytes()
+        (run / "results.parquet").write_bytes(data[: len(data) // 2])
+    elif what == "flipped byte":
+        data = bytearray((run / "results.parquet").read_bytes())
+        data[200] ^= 255
+        (run / "results.parquet").write_bytes(data)
+    elif what == "table of another run":
+        shutil.copy(run.parent / "slow" / "results.parquet", run)
+    elif what == "summary of another run":
+        shutil.copy(run.parent / "slow" / "summary.json", run)
+    elif what == "no cases":
+        (run / "cases.json").unlink()
 
 
 @pytest.fixture(scope="module")
@@ -292,3 +323,68 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
     assert code == 0
     assert [metric.name for metric in METRICS if f"    {metric.name} " not in said] == []
     assert all(rule in said for rule in DEFAULT_RULES)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("no summary", "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
+        ("summary of another version", "summary.json is no summary of this version"),
+        ("other schema", "manifest.json is of a newer version: its schema is 2"),
+        ("torn manifest", "manifest.json is not a manifest of this version"),
+        ("no table", "base has no results"),
+        ("torn table", "cannot read the results of"),
+        ("flipped byte", "cannot read the results of"),
+        ("table of another run", "is not the one that summary.json names by its digest"),
+        ("summary of another run", "holds files of different runs"),
+        ("no cases", "cannot read the planned cases"),
+    ],
+)
+def test_damaged_run_is_refused(ultrapar, runs, tmp_path, what, says):
+    for name in ("base", "slow", "again"):
+        shutil.copytree(runs / name, tmp_path / name)
+    _damage(tmp_path / "base", what)
+    code, out, err = ultrapar("compare", str(tmp_path / "again"), str(tmp_path / "base"))
+    assert (code, out) == (4, "")
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "no rule is given: add --rule RULE, or --baseline RUN"),
+        (("--rule", "speed>=3"), "speed is not a metric; did you mean speedup?"),
+        (("--rule", "throughput>=-10%"), "compares with a baseline, but there is none"),
+        (("--rule", "same_answers"), "compares with a baseline, but there is none"),
+        (
+            ("--rule", "solved_rate[model=alfa]>=0.5"),
+            "no case has model 'alfa'; did you mean alpha",
+        ),
+        (("--rule", "solved_rate[model=alph*]>=0.5"), "(filters take no patterns); did you mean"),
+        (("--rule", "solved_rate[suite=phase35]>=0.5"), "did you mean phase53?"),
+        (
+            ("--rule", "solved_rate[flaws=order]>=0.5"),
+            "flaws is not a parameter of a case; did you",
+        ),
+        (
+            ("--rule", "solved_rate[flaw=odrer]>=0.5"),
+            "no case has flaw 'odrer'; did you mean order",
+        ),
+        (("--rule", "solved_rate[level=7]>=0.5"), "no case has level '7'"),
+        (
+            ("--rule", "score.workflw>=0.5"),
+            "has no score workflw; did you mean workflow?",
+        ),
+        (("--rul", "x"), "unrecognized arguments"),
+    ],
+)
+def test_gate_refuses_rules_that_cannot_be_judged(ultrapar, words, says):
+    code, out, err = ultrapar("gate", "base", *words)
+    assert (code, out) == (4, "")
+    assert says in err
+
+
+def test_gate_prints_markdown(ultrapar):
+    code, said, _ = ultrapar("gate", "slow", "--baseline", "base", "--markdown")
+    assert code == 1
+    assert row(said, "service<=+7%")[1] == "FAIL"

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pytest_ultrapar.broker.day_file import DayMemory
-from pytest_ultrapar.broker.day_ledger import DayLedger
+from pytest_ultrapar.broker.day_ledger import DAY_S, DayLedger
 from pytest_ultrapar.clock import HostDayClock, Instant
 from tests.played_clock import PlayedDayClock
 
@@ -248,3 +248,12 @@ def test_host_and_played_clocks():
     assert first.wall_s <= second.wall_s
     assert first.boot_s <= second.boot_s
     assert PlayedDayClock(100.0).at(5.0) == Instant(105.0, 5.0, "played")
+
+
+def test_what_took_more_than_was_reserved_counts_in_full():
+    clocks = Clocks()
+    ledger = ledger_of(1000, clocks)
+    reserved = ledger.reserve(900, clocks.now_s)
+    ledger.settle(reserved, 1100, clocks.now_s)
+    assert ledger.left(clocks.now_s) == 0
+    assert ledger.ready_at_s(1, clocks.now_s) > clocks.now_s + DAY_S - 120

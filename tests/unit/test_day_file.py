@@ -14,7 +14,7 @@ import pytest
 
 from pytest_ultrapar import publish
 from pytest_ultrapar.broker import day_file
-from pytest_ultrapar.broker.day_file import DayMemory, file_name, state_directory
+from pytest_ultrapar.broker.day_file import DayMemory, DayRecord, file_name, state_directory
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.clock import HostDayClock, Instant
 from pytest_ultrapar.errors import ConfigError
@@ -321,3 +321,28 @@ def test_a_hundred_kills_count_no_send_too_few(tmp_path):
     for n in range(100):
         sent += killed_after(tmp_path, 100_000, 1 + n * 7919 % 300)
         assert left_now(tmp_path, 100_000) <= 100_000 - sent
+
+
+def test_directory_or_link_in_place_of_the_file_is_refused(memory):
+    memory.path.mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"cannot read .*requests-1.day, which counts requests"):
+        ledger_of(memory)
+    memory.path.rmdir()
+    memory.path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="cannot read"):
+        ledger_of(memory)
+
+
+def test_file_of_another_version_is_refused(memory):
+    used(memory, 1)
+    memory.path.write_bytes(memory.path.read_bytes().replace(b"day 1", b"day 2", 1))
+    with pytest.raises(ConfigError, match=r"is of another version .* use that one, or"):
+        ledger_of(memory)
+
+
+@pytest.mark.parametrize("year", [1e11, 1e18])
+def test_file_of_a_far_future_is_refused(memory, year):
+    count = DayRecord("x", 0, year, year, 5.0, "another start", [])
+    memory.update(NOW, lambda found: count)
+    with pytest.raises(ConfigError, match="set the clock right"):
+        ledger_of(memory)

@@ -221,3 +221,15 @@ def test_compare_shows_the_measured_speedups_of_two_benches(gate, capsys):
     (line,) = [line.split() for line in said.splitlines() if line.startswith("speedup")]
     assert line[2:4] == ["4.0x", "4.0x"]
     assert "the speed-up of the baseline stands on a serial run of the same cases" in said
+
+
+def test_model_that_the_serial_run_never_answered_has_no_figure(gate, tmp_path):
+    spans = [None if n % 2 else span for n, span in enumerate(one_by_one(N))]
+    run_of(tmp_path / "serial", "serial", spans, ended_at=NOW)
+    run_of(tmp_path / "ultra", "ultra", four_at_once(N), ended_at=NOW)
+    finish(tmp_path, [read_ended(mode, tmp_path / mode, 0) for mode in ("serial", "ultra")], [])
+    for way in (tmp_path, tmp_path / "benchmark.json"):
+        code, said, _ = gate(str(way), "--rule", "speedup[model=m2]>=0.1")
+        assert (code, "no figure" in said) == (1, True)
+        assert "none of its cases ran serially" in said
+        assert gate(str(way), "--rule", "speedup[model=m1]>=0.1")[0] == 0

@@ -7,8 +7,9 @@ import pytest
 
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.compare.gate import judge
-from pytest_ultrapar.compare.report import failure_line, gate_section
+from pytest_ultrapar.compare.report import comparison_sections, failure_line, gate_section
 from pytest_ultrapar.compare.rules import METRICS, parse_rule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
@@ -120,3 +121,16 @@ def test_answers_are_judged_whatever_the_client_did(folder):
     rules = ("solved_rate>=-0.02", "same_answers", "solved_rate>=0.99", "kept>=1", "tokens_out<=3")
     result = gate(folder, "busy", "base", *rules)
     assert [each.verdict for each in result.judged] == ["pass", "pass", "FAIL", "pass", "pass"]
+
+
+def test_compare_does_not_call_the_speed_of_a_busy_client_a_change(folder):
+    base, slow, busy = (
+        find_measured_run(str(folder / name)) for name in ("base", "slow", "busy-slow")
+    )
+    verdict, *_ = comparison_sections(base, compare_runs(base, [busy]))
+    (said,) = [note for note in verdict.notes if "speed" in note]
+    assert said.startswith("speed: undecided, since the client itself was the limit of new")
+    assert "throughput -16.7 %" in said
+    verdict, *_ = comparison_sections(base, compare_runs(base, [slow]))
+    (said,) = [note for note in verdict.notes if "speed" in note]
+    assert said.startswith("speed: throughput -16.7 %")

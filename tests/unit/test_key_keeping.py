@@ -211,3 +211,36 @@ def test_terminal_shows_one_line_that_is_redrawn_every_ten_seconds():
     ]
     line.say("key l", "", 35)
     assert terminal.written[-2:] == ["\r\x1b[2K", "ultrapar: waiting for key l"]
+
+
+def test_check_that_has_a_key_is_called_one(directory, keys, tmp_path):
+    time = VirtualTime()
+    checking = keep_keys(keys, None, "wait", WaitingLine(None), clock=time, pause=time.pause)
+    with pytest.raises(
+        ConfigError, match=r"key a/k1 is in use by a check of lanes with process id \d+ \(since 2"
+    ):
+        keep(keys, tmp_path, "fail")
+    checking.give_back(time)
+    assert keep(keys, tmp_path, "fail").waited_s > 0
+
+
+def test_keys_that_nothing_was_sent_with_keep_nobody_waiting(directory, keys, tmp_path):
+    keep(keys, tmp_path, "fail").give_back_unused()
+    found = take_all(directory, keys, holder())
+    assert found.earlier == {}
+    found.give_back({})
+
+
+def test_log_is_told_of_waiting_at_growing_distances():
+    terminal = Terminal(is_terminal=False)
+    line = WaitingLine(terminal)
+    for tenths in range(3000):
+        line.say("key k", ", which is in use", tenths / 10)
+    line.end()
+    assert terminal.written == [
+        "ultrapar: waiting for key k, which is in use",
+        *(
+            f"ultrapar: still waiting for key k: {at}"
+            for at in ("10.0 s", "30.0 s", "70.0 s", "2 min 30 s")
+        ),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pytest_ultrapar.claims.key_lock import (
     Holder,
     KeyLocks,
     Taken,
+    lock_directory,
     take_all,
 )
 from pytest_ultrapar.errors import ConfigError
@@ -196,3 +198,10 @@ def test_forked_child_that_unwinds_gives_nothing_back_and_leaves_its_own_files_a
     assert take_all(directory, ["a"], ME).holder.pid == 7
     kill(process)
     end(process)
+
+
+def test_directory_does_not_depend_on_what_differs_between_shells():
+    here = lock_directory({})
+    assert here == lock_directory({"TMPDIR": "/var/tmp", "XDG_RUNTIME_DIR": "/run/user/1"})
+    assert here.name == f"ultrapar-{os.getuid()}"
+    assert str(lock_directory({"ULTRAPAR_LOCK_DIR": "/srv/locks"})) == "/srv/locks"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane, LeaseRequest
 from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
@@ -263,3 +263,23 @@ def test_a_retry_that_waits_for_its_instance_to_answer_is_refused_when_others_ha
     assert parked
     held(play, 107.5, taken=[play.requests[n].case_id for n in parked])
     assert set(play.refused) == set(parked)
+
+
+def test_worker_name_is_taken_once():
+    play = one_lane()
+    play.connect("gw0")
+    with pytest.raises(ValueError, match="'gw0' is connected already"):
+        play.broker.connect("gw0", play.now_s)
+
+
+def test_request_id_is_taken_once_while_it_waits():
+    play = one_lane(workers=1)
+    play.ask()
+    waiting = play.ask()
+    with pytest.raises(ValueError, match="is waiting already"):
+        play.broker.request("gw0", LeaseRequest(waiting, "m"), play.now_s)
+
+
+def test_stranger_may_not_ask():
+    with pytest.raises(ValueError, match="no worker named 'gw9'"):
+        one_lane().broker.request("gw9", LeaseRequest(1, "m"), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -170,3 +171,33 @@ def test_limit_that_was_only_ever_refused_is_not_said_to_be_back():
     found = play.status(A).estimated
     assert found is not None
     assert (found.declared, found.is_back) == (True, False)
+
+
+def test_probes_of_an_instance_that_answers_nothing_go_at_most_twice_a_minute():
+    play = one_lane(workers=1000, episode_timeout_s=1e6)
+    play.back(play.ask())
+    for request_id in [play.ask(lane=A, after=A) for _ in range(10)]:
+        play.back(request_id, "malformed")
+    waiting = [play.ask(lane=A, after=A) for _ in range(20)]
+    sent_s: list[float] = []
+    until_s = play.now_s + 600.0
+    while play.now_s < until_s:
+        play.wait(0.25)
+        for request_id in waiting:
+            if request_id in play.leases:
+                sent_s.append(play.now_s)
+                play.back(request_id, "malformed")
+    gaps_s = [b - a for a, b in pairwise(sent_s)]
+    assert all(gap_s >= 29.0 for gap_s in gaps_s[4:])
+    assert 8 <= len(sent_s) <= 25
+
+
+def test_probe_whose_worker_dies_makes_room_for_the_next_at_once():
+    play = one_lane()
+    break_lane(play)
+    play.ask(worker="gw1")
+    other = play.ask(worker="gw0")
+    play.wait(5.5)
+    assert play.lane(other) is None
+    play.leave("gw1")
+    assert play.lane(other) == A

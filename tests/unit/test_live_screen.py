@@ -99,3 +99,9 @@ def test_lane_of_which_this_host_has_no_share_is_not_drawn_as_full():
     row = lane("lab/a/key0")._replace(in_flight=0, seats=Use(0, 0), rate=Use(0.0, 0))
     lines = PLAIN.lines(view([row])._replace(progress=of_several()), 79, 16)
     assert re.fullmatch(r"lab/a/key0 +░{10} +no share +no share *", lines[4])
+
+
+def test_bars_are_made_of_what_the_terminal_can_show():
+    lines = LiveScreen(colour=False, encoding="ascii").lines(view(), 79, 16)
+    "\n".join(lines).encode("ascii")
+    assert "########.." in lines[5]

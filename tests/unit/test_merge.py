@@ -20,9 +20,11 @@ from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.merge.joining import clocks_of, nearest_clock
 from pytest_ultrapar.merge.merging import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
+from pytest_ultrapar.session.runtime import read_tables, write_tables
 from pytest_ultrapar.store.cases_file import Generated, read_cases
 from pytest_ultrapar.store.journal import segments
-from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
+from pytest_ultrapar.store.parts import PARTS_NAME
 from tests.unit.finished_run import (
     LANE,
     NOW,
@@ -460,3 +462,43 @@ def test_a_resumed_part_is_measured_as_a_whole(tmp_path):
     made = merged(tmp_path / "w", run.path)
     assert made.summary.statistics.makespan_s == pytest.approx(101.0)
     assert "was resumed" in (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
+
+
+def test_nothing_and_no_run_are_refused(tmp_path, capsys):
+    assert "no run is named" in refusal(capsys, tmp_path / "w")
+    assert "no run found at" in refusal(capsys, tmp_path / "w", tmp_path / "none")
+    a = part(tmp_path / "a", [0])
+    (a / FILE_NAME).unlink()
+    assert "ended before its first case" in refusal(capsys, tmp_path / "w", a)
+
+
+def test_other_suites_are_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    run = make_run(tmp_path / "b", [msgspec.structs.replace(case(1), suite="other")])
+    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
+    assert "is of another suite (phase53) than the other runs (other)" in refusal(
+        capsys, tmp_path / "w", a, run.path
+    )
+
+
+def test_a_case_that_means_something_else_is_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    b = make_run(tmp_path / "b", [case(0, level=2)])
+    assert "has the id of another case" in refusal(capsys, tmp_path / "w", a, b.path)
+
+
+def test_long_strings_go_along(tmp_path):
+    a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
+    for run, name in ((a, "aa"), (b, "bb"), (b, "aa")):
+        (run / PARTS_NAME).mkdir(exist_ok=True)
+        (run / PARTS_NAME / name).write_bytes(name.encode())
+    merged(tmp_path / "w", a, b)
+    assert sorted(path.name for path in (tmp_path / "w" / PARTS_NAME).iterdir()) == ["aa", "bb"]
+
+
+def test_how_the_tables_of_all_suites_look_goes_along(tmp_path):
+    a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
+    write_tables(a, {})
+    write_tables(b, {"phase53": ("flaw", "level")})
+    merged(tmp_path / "w", a, b)
+    assert read_tables(tmp_path / "w") == {"phase53": ("flaw", "level")}

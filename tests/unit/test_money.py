@@ -200,3 +200,7 @@ def test_compare_shows_the_cost_unless_currencies_differ(tmp_path):
     assert dearer.figures["cost"].base == pytest.approx(0.0041 / 2)
     assert dearer.figures["cost"].new == pytest.approx(0.0051 / 2)
     assert "cost" not in elsewhere.figures
+
+
+def test_model_on_somebody_elses_server_has_no_price(load):
+    assert with_book_prices(load(pool_text(BOOK, url="http://localhost:8000/v1"))).prices == ()

@@ -540,3 +540,21 @@ def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
     assert found["azure (rpm 30)"].shares[-1] == pytest.approx(3 / 30)
     tokens = found["azure (tpm 6000)"].shares
     assert (tokens[50], tokens[-1]) == pytest.approx((120 / 6000, 820 / 6000), abs=1e-4)
+
+
+def test_run_that_was_killed_is_shown_as_far_as_it_came(killed, capsys):
+    page, markdown = shown(killed, capsys)
+    said = "This run was interrupted: it has 6 of 7 cases; --ultrapar-resume finishes it"
+    assert said in page
+    assert said in markdown
+    assert f"results in {killed}" in page
+
+
+def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, capsys):
+    pool, new = tmp_path / "pool.toml", tmp_path / "page"
+    pool.write_text("[defaults]")
+    assert main(["report", str(run), "--out", str(pool)]) == 4
+    assert f"--out {pool} exists and is no page" in capsys.readouterr().err
+    assert pool.read_text() == "[defaults]"
+    assert main(["report", str(run), "--out", str(new)]) == 0
+    assert new.read_text().startswith("<!doctype html>")

@@ -273,3 +273,9 @@ def test_judges_that_decide_are_counted(pool):
         for one in courses("m", 600, 2, 0.5)
     ]
     assert_true(estimates(two, judged), "q/key0 (workers)")
+
+
+def test_no_limit_but_tokens(pool):
+    found = pool(provider("p", "per_key = { tpm = 6000 }", "m"))
+    cases = [Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)]
+    assert_true(estimates(found, cases))

@@ -70,3 +70,13 @@ def test_subject_and_judge_on_a_key_of_one_seat_take_turns(load):
         "sim/m/key0": 20,
         "sim/j/key0": 20,
     }
+
+
+def test_groups_do_not_bind_requests_to_roles(load):
+    keys = '[{ name = "key0" }, { name = "key1" }]'
+    two = load(simulated("per_key = { workers = 9 }", keys=keys, named="m") + TWO)
+    asked = [Course(str(n), "m", "g", (0.5,), beside=(Step("j", 0.25),)) for n in range(4)]
+    group = Group("g", ("0", "1", "2", "3"), (two.lanes[0].lane_id,), at_once=1)
+    found = forecast(two, asked, Assignment(groups=(group,)))
+    assert found.makespan_s == pytest.approx(4 * 0.75)
+    assert found.refused == ()

@@ -144,3 +144,17 @@ def test_what_is_supposed_is_said(pool):
         "turns of an episode are assumed to be 1 (suite s)",
         "1 s a request is assumed, as the pool has no latency_hint_s, for m",
     )
+
+
+def test_no_run_at_all_is_said(sim):
+    found = find_history(None, sim(), {})
+    assert (found.run.episodes, found.notes) == ((), ("there is no earlier run in .ultrapar",))
+    assert find_history("none", sim(), {}).notes == ()
+    with pytest.raises(ConfigError, match="no run found at nowhere"):
+        find_history("nowhere", sim(), {})
+
+
+def test_simulated_run_says_nothing_of_a_real_pool(pool, sim, tmp_path):
+    run = finished(tmp_path, sim())
+    with pytest.raises(ConfigError, match="its answers were simulated, here they are real"):
+        find_history(str(run), pool(real()), {})

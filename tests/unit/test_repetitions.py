@@ -300,3 +300,10 @@ def test_change_counts_cells_that_have_enough_grades_in_both_runs():
     # In the second cell of the new run and in none else fewer than two were graded.
     assert (found.n, found.n_left_out) == (2, 1)
     assert (found.base, found.new) == pytest.approx(((1 + 0) / 2, (2 / 3 + 1) / 2))
+
+
+def test_change_of_one_cell_is_that_of_its_repetitions():
+    before, after = rows("sssssuuuuu"), rows("suuuuuuuuu")
+    found = cell_change("pass@1", list(zip(before, after, strict=True)))
+    assert (found.base, found.new, found.n) == (0.5, 0.1, 1)
+    assert -1 < found.interval.low < -0.4 < found.interval.high < 0.1

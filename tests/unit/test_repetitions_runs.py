@@ -191,3 +191,14 @@ def test_change_of_a_rate_allows_for_repetitions_in_every_table(tmp_path):
     of_answers = equivalence(read_rows(base).values(), read_rows(new).values()).looks[0]
     assert of_answers.high - of_answers.low > 0.4
     assert judged("changed<=0.4", new, base).verdict == "undecided"
+
+
+def test_figure_of_no_cell_fails_the_rule(tmp_path):
+    run = written(tmp_path / "run", alpha=("sui", "sii"), beta=("uii", "iis"))
+    found = judged("pass@3>=0.1", run)
+    assert (found.verdict, found.note) == (
+        "no figure",
+        "none of its cells has 3 graded repetitions",
+    )
+    found = judged("majority[model=beta]>=0.1", run)
+    assert "of none of its cells more than half" in found.note

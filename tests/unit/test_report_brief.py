@@ -7,6 +7,7 @@ from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell
 from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
 from pytest_ultrapar.report.text import n_cells
+from pytest_ultrapar.report.whole_run import HostPart
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import STATISTICS, SUMMARY, counts
 
@@ -106,3 +107,18 @@ def test_sentences_that_are_too_long_are_cut_and_stand_in_the_report():
     at = next(i for i, line in enumerate(told) if "t.py::test[1]" in line)
     assert told[at + 1].startswith("  ")
     assert told[at + 1].endswith(" ...")
+
+
+def test_host_that_ran_nothing_is_not_covered_by_100_percent():
+    nothing = msgspec.structs.replace(STATISTICS, n_planned=0, n_graded=0, coverage=1.0)
+    summary = msgspec.structs.replace(SUMMARY, statistics=nothing)
+    told = brief(summary, part=HostPart("ci-3", "nightly", 560))
+    assert "host ci-3 ran none of the 560 cases of run nightly" in told
+    assert not any("coverage" in line for line in told)
+    assert told[-1].startswith("results in out")
+
+
+def test_host_of_several_says_whose_part_its_verdict_is_about():
+    part = HostPart("ci-3", "nightly", 560)
+    n = SUMMARY.statistics.n_planned
+    assert any(line.startswith(f"{n:,} of 560 cases on host ci-3: ") for line in brief(part=part))

@@ -49,3 +49,9 @@ def test_lanes_with_trouble_have_a_bounded_number_of_lines():
     found = lines(*many)
     assert len(found) == MOST_LANES + 1
     assert found[-1] == "... and 5 more lines of lanes, all in the manifest"
+
+
+def test_wider_sends_are_said_once_per_limit():
+    one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
+    (line,) = lines(one, other)
+    assert line.startswith("sends on p/k were spaced 5 % wider after refusals")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,7 +16,7 @@ from pytest_ultrapar.analysis import compaction
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeStarted
-from pytest_ultrapar.store import parquet
+from pytest_ultrapar.store import parquet, table_set
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.tables import Column
@@ -306,3 +309,24 @@ def test_compact_counts_graded_cases_that_sent_no_request_through_llm(tmp_path):
         grade(5, "error", kind="ValueError", test="error"),
     )
     assert compact(run.path).n_without_request == 2
+
+
+def test_compact_row_groups_bound_memory(run, monkeypatch):
+    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 2)
+    compact(run.path)
+    assert pq.ParquetFile(run.path / "results.parquet").num_row_groups == 3
+    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 100)
+    monkeypatch.setattr(table_set, "TEXT_PER_GROUP", 4)
+    compact(run.path)
+    assert pq.ParquetFile(run.path / "transcripts.parquet").num_row_groups == 3
+
+
+def test_compact_cleans_up_after_one_that_was_killed(run):
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    (run.path / ".results.parquet.1.tmp").write_bytes(b"half")
+    (run.path / f".manifest.json.{gone.pid}.tmp").write_bytes(b"half")
+    sessions_own = run.path / f".assignment.json.{os.getpid()}.tmp"
+    sessions_own.write_bytes(b"half")
+    compact(run.path)
+    assert list(run.path.glob(".*.tmp")) == [sessions_own]

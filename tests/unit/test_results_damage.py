@@ -17,7 +17,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.merge.merging import merge
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.cases_file import iter_plan, read_cases, write_cases
-from pytest_ultrapar.store.journal import Damage, largest_sizes, segments
+from pytest_ultrapar.store.journal import Damage, frame, largest_sizes, segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import recover
 from pytest_ultrapar.store.regraded import take_episodes
@@ -190,3 +190,14 @@ def test_suite_whose_folder_was_renamed_is_told_from_another_seed(tmp_path):
     ):
         with pytest.raises(ConfigError, match=said):
             write_cases(tmp_path, [other])
+
+
+def test_compact_goes_on_after_an_episode_of_another_version(run):
+    payload = msgspec.json.decode(msgspec.json.encode(episode(6, 1.0, 2.0)))
+    payload["attempts"][0]["status"] = "two hundred"
+    (run.journal / "w-gw7-1-0.jsonl").write_bytes(frame(msgspec.json.encode(payload)))
+    write_journal(run, "gw2", grade(6))
+    summary = compact(run.path)
+    assert summary.statistics.n_final == 7
+    assert [damage.segment for damage in summary.damage] == ["w-gw7-1-0.jsonl"]
+    assert "another version" in summary.damage[0].reason

@@ -105,3 +105,10 @@ def test_verdict_is_the_same_turned_around_and_survives_json(pairs):
     found, turned = equivalence(base, new), equivalence(new, base)
     assert (found.verdict, found.n, found.n_changed) == (turned.verdict, turned.n, turned.n_changed)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Equivalence) == found
+
+
+def test_few_other_answers_of_many_are_the_same():
+    n = 20_000
+    base = rows(["solved"] * n)
+    new = rows(["solved"] * (n - 20) + ["unsolved"] * 20)
+    assert equivalence(base, new).verdict == "same"

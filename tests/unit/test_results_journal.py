@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     JournalReader,
     JournalWriter,
+    Position,
+    segments,
 )
 from pytest_ultrapar.store.redact import Redactor
 from tests.journals import read_at, scan_journal
@@ -170,3 +172,27 @@ def test_journal_secret_is_taken_out_without_breaking_the_record(tmp_path):
     assert back.stdout == "the *** say ***"
     assert back.detail == "key ***"
     assert msgspec.json.decode(back.value) == {"key ***": ["***", 12345678]}
+
+
+def test_journal_value_with_line_feeds_stays_one_line(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    position = writer.append(ended(value=msgspec.Raw(b'{\n "a": 1\n}')))
+    writer.close()
+    assert segments(tmp_path)[0].read_bytes().count(b"\n") == 1
+    assert msgspec.json.decode(read_at(tmp_path, position).value) == {"a": 1}
+
+
+def test_journal_unwritable_directory_is_an_error(tmp_path):
+    with pytest.raises(ResultsError, match="cannot make the journal segment"):
+        JournalWriter(tmp_path / "missing", "gw0", unchanged)
+
+
+def test_journal_scores_read_back_as_numbers(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    grade = Grade("a" * 16, "gw0", "solved", "passed", 1, scores={"ok": True, "n": 3})
+    position = writer.append(grade)
+    assert read_at(tmp_path, position).scores == {"ok": 1.0, "n": 3.0}
+    with pytest.raises(ResultsError, match=r"score 'x' of case a+ must be a finite number"):
+        writer.append(Grade("a" * 16, "gw0", "solved", "passed", 1, scores={"x": float("nan")}))
+    assert isinstance(writer.append(ended()), Position)
+    writer.close()

@@ -135,3 +135,10 @@ def test_files_of_the_run_that_cannot_be_read_are_named(tmp_path, kind):
     if kind == "directory":
         with pytest.raises(ResultsError, match=r"recovered\.jsonl: Is a directory"):
             RecoveredIndex(tmp_path)
+
+
+def test_journal_that_is_a_file_is_named(folder, run):
+    shutil.rmtree(run.journal)
+    run.journal.write_text("")
+    with pytest.raises(ConfigError, match=r"run/journal: File exists"):
+        RunDirectory.open_existing(run.path)

@@ -236,3 +236,22 @@ def test_suite_digest_depends_on_the_cases_and_not_on_their_order():
     a, b, c = case(0, "aa"), case(1, "bb"), case(2, "cc")
     assert suite_digest([a, b]) == suite_digest([b, a])
     assert suite_digest([a, b]) != suite_digest([a, b, c])
+
+
+def test_discarding_twice_leaves_the_run_that_came_after(parent, tmp_path):
+    refused = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    refused.discard()
+    after = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    refused.discard()
+    assert after.journal.is_dir()
+    after.close()
+
+
+def test_cases_of_the_first_writer_stand(tmp_path):
+    first, second = [case(0, "aa"), case(1, "bb")], [case(0, "cc")]
+    assert write_cases(tmp_path, first)
+    assert not write_cases(tmp_path, first)
+    with pytest.raises(ConfigError, match=r"planned cases are not the same \(2 then, 1 now; "):
+        write_cases(tmp_path, second)
+    assert read_cases(tmp_path) == first
+    assert [path.name for path in tmp_path.iterdir()] == ["cases.json"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,9 @@ from pytest_ultrapar import cli
 from pytest_ultrapar.browse.cleaning import Rules, chosen
 from pytest_ultrapar.browse.run_folder import FoundRun
 from pytest_ultrapar.browse.run_lines import size
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.manifest import FILE_NAME
-from pytest_ultrapar.store.run_directory import RunDirectory
+from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
 from pytest_ultrapar.store.run_lock import LOCK_NAME
 from tests.unit.compared_runs import write_run
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
@@ -338,3 +340,27 @@ def test_what_goes_meets_every_rule_and_the_newest_stay(runs, keep, hours, inter
         assert keep is None or n_newer >= keep
     if keep is None and older_than is None and not interrupted:
         assert all(run.verdict == "going on" for run in stay)
+
+
+@pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "0", "--yes")])
+def test_folder_without_a_name_is_not_the_current_one(folder, ultrapar, monkeypatch, command):
+    # Of a shell variable that is not set.
+    monkeypatch.chdir(folder)
+    name, *rest = command
+    code, out, err = ultrapar(name, "", *rest)
+    assert (code, out) == (4, "")
+    assert "FOLDER: an empty name names no folder" in err
+    assert (folder / "whole").is_dir()
+
+
+def test_run_that_was_used_since_it_was_found_stays(folder, tmp_path):
+    seen_at = datetime.now(UTC)
+    os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
+    with pytest.raises(ConfigError, match="killed was used meanwhile; it stays"):
+        remove_run(folder / "killed", seen_at)
+    assert (folder / "killed" / FILE_NAME).exists()
+
+
+def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):
+    RunDirectory.create(folder / "begun", NOW).close()
+    assert runs(folder)["begun"]["verdict"] == "interrupted"

@@ -23,11 +23,12 @@ from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.watch import WatchedPort
-from pytest_ultrapar.errors import BadRequestError, InfraError
+from pytest_ultrapar.errors import BadRequestError, InfraError, ResultsError
 from pytest_ultrapar.pool.environment import parse_which
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.settings import number_of
+from pytest_ultrapar.records import EpisodeEnded, TurnMessage
 from tests.pools import lane, pool
 from tests.unit.test_llm_leases import Answers, fine
 
@@ -226,3 +227,24 @@ def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
 
     assert log._handler is None
     assert full.closed
+
+
+def test_log_that_cannot_be_written_is_refused_by_its_name(tmp_path):
+    with pytest.raises(ResultsError, match=r"cannot write .*gone/debug-main.log: No such file"):
+        DebugLog(tmp_path / "gone", "main", StillClock(), str)
+
+
+def test_no_prompt_reply_error_text_or_key_is_in_the_log(tmp_path):
+    talk(tmp_path, status(500), status(400))
+    log = DebugLog(tmp_path, "gw0", StillClock(), lambda text: text.replace(SECRET, "***"))
+    said = [TurnMessage(0, "user", PROMPT), TurnMessage(0, "assistant", REPLY)]
+    log.episode_ended(
+        EpisodeEnded(
+            "c1", "gw0", "error", 0, 1, 1.0, kind=f"Oh{SECRET}", detail=PROMPT, messages=said
+        )
+    )
+    log.close()
+
+    text = (tmp_path / "debug-gw0.log").read_text()
+    assert "kind=Oh***" in text
+    assert all(word not in text for word in (PROMPT, REPLY, SECRET))

@@ -15,6 +15,7 @@ from pytest_ultrapar import cli
 from pytest_ultrapar.browse.case_lines import short_names
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
+from pytest_ultrapar.store.manifest import FILE_NAME
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (
     T0_US,
@@ -286,3 +287,24 @@ def test_more_than_a_screen_goes_through_the_pager(tmp_path, words, is_paged):
     seen = on_terminal(tmp_path, *words, pager="sed s/^/paged:/")
     assert ("paged:" in seen) == is_paged
     assert max(map(len, seen.splitlines())) <= 140
+
+
+def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):
+    run = run_of_seven(tmp_path / "r")
+    (segment,) = run.journal.glob("w-gw0-*")
+    content = segment.read_bytes()
+    at = content.index(b'"worker":"gw0","ending":"returned"')
+    segment.write_bytes(content[:at] + b"X" + content[at + 1 :])
+    (tmp_path / "r" / FILE_NAME).write_text("{")
+    code, out, _ = show("r")
+    assert code == 0
+    assert "its manifest cannot be read" in out
+    assert "the journal has 1 gap; what stood there is not shown:" in out
+    assert ("solved", 0) in listed(out)
+    assert "what it asked and got cannot be read" in show("r", "case0")[1]
+
+
+def test_case_that_was_solved_and_whose_test_failed_is_a_failure(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0), case(1)])
+    write_journal(run, "gw0", episode(0, 1, 2), grade(0), episode(1, 1, 2), grade(1, test="error"))
+    assert listed(show("r", "--failed")[1]) == [("solved, test error", 1)]

@@ -206,3 +206,9 @@ def test_completion_is_heard(text):
 )
 def test_completion_is_not_heard_where_it_is_only_spoken_of(text):
     assert not says_it_is_done(text)
+
+
+def test_episode_ends_when_one_tool_succeeds_again_and_again():
+    episode = run(Scripted([GOOD[0]] * 10), TASK, seed=SEED, **CERTAIN)
+    assert episode.stop == "repeating"
+    assert episode.succeeded == (TASK.required[0],) * 3

@@ -17,7 +17,7 @@ from bench_suites.workflow_results.__main__ import main
 from bench_suites.workflow_results.bench_case import NEVER_RAN
 from bench_suites.workflow_results.run_cases import read_run
 from pytest_ultrapar.store.cases_file import Shared, write_shared
-from tests.unit.finished_run import NOW
+from tests.unit.finished_run import NOW, run_of_seven
 from tests.unit.test_workflow_aggregate import COLUMNS
 from tests.unit.workflow_results_runs import bench_case, some, write_run
 
@@ -173,3 +173,21 @@ def test_command_has_a_help_and_refuses_an_unknown_phase():
     assert unknown.returncode == 2
     assert "choose from" in unknown.stderr
     assert command().returncode == 2
+
+
+def test_run_of_other_suites_is_refused(tmp_path, capsys):
+    other = write_run(tmp_path / "run", [bench_case("mine", model="a")]).path
+    line = refused(capsys, other)
+    assert "its suites are mine; allowed are phase51, phase52" in line
+    unlike = run_of_seven(tmp_path / "unlike").path
+    (unlike / "results.jsonl").touch()
+    assert "there is no results.parquet" in refused(capsys, unlike)
+
+
+def test_phase_without_its_parameters_is_refused(tmp_path, capsys):
+    from pytest_ultrapar.analysis.compaction import compact
+
+    run = run_of_seven(tmp_path / "run").path
+    compact(run)
+    line = refused(capsys, run)
+    assert "test_x.py::test[0] has no parameter task_type, prompt_type, difficulty, tool" in line

@@ -15,6 +15,7 @@ from bench_suites.workflow_results.phase import ALL_PHASES, question
 from bench_suites.workflow_results.phase_cells import phase_cells
 from bench_suites.workflow_results.run_cases import RunCases
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.store.cases_file import Shared
 from tests.unit.workflow_results_runs import bench_case
 
 OUTCOMES = ["solved", "partial", "unsolved", "infra", "error", "never ran"]
@@ -148,3 +149,19 @@ def test_simulated_and_real_answers_do_not_mix(tmp_path):
         merge([simulated, real])
     with pytest.raises(ConfigError, match="of second are real and those of first simulated"):
         counted([simulated], real)
+
+
+def test_case_of_the_run_itself_is_never_replaced_by_one_of_the_reused_run(tmp_path):
+    cases = [bench_case("phase54", "infra", rate=0.9, case_id="x"), bench_case(case_id="y")]
+    earlier = [
+        bench_case("phase54", rate=0.9, case_id="x", run_id="old"),
+        bench_case("phase54", rate=0.9, repeat=1, run_id="old"),
+        bench_case("phase51", "unsolved", case_id="y", run_id="old"),
+        bench_case("phase51", "partial", case_id="z", repeat=1, run_id="old"),
+    ]
+    taken = [Shared("phase54", ("y",), ("z",))]
+    new = run(tmp_path, "new", cases, taken=taken, reused="old")
+    found = counted([new], run(tmp_path, "old", earlier))
+    outcomes = {case.case_id: case.result.outcome for case in found.answers()}
+    assert outcomes == {"x": "infra", "y": "solved", "z": "partial"}
+    assert [case.case_id for case in found.taken["phase54"]] == ["y", "z"]
