@@ -481,15 +481,6 @@ def test_nothing_and_no_run_are_refused(tmp_path, capsys):
     assert "ended before its first case" in refusal(capsys, tmp_path / "w", a)
 
 
-def test_other_suites_are_refused(tmp_path, capsys):
-    a = part(tmp_path / "a", [0])
-    run = make_run(tmp_path / "b", [msgspec.structs.replace(case(1), suite="other")])
-    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
-    assert "is of another suite (phase53) than the other runs (other)" in refusal(
-        capsys, tmp_path / "w", a, run.path
-    )
-
-
 def test_a_case_that_means_something_else_is_refused(tmp_path, capsys):
     a = part(tmp_path / "a", [0])
     b = make_run(tmp_path / "b", [case(0, level=2)])

@@ -254,15 +254,6 @@ def test_suite_digest_depends_on_the_cases_and_not_on_their_order():
     assert suite_digest([a, b]) != suite_digest([a, b, c])
 
 
-def test_discarding_twice_leaves_the_run_that_came_after(parent, tmp_path):
-    refused = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
-    refused.discard()
-    after = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
-    refused.discard()
-    assert after.journal.is_dir()
-    after.close()
-
-
 def test_cases_of_the_first_writer_stand(tmp_path):
     first, second = [case(0, "aa"), case(1, "bb")], [case(0, "cc")]
     assert write_cases(tmp_path, first)
