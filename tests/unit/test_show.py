@@ -258,6 +258,13 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(show, tmp_path, words, sen
     assert show(*words) == (4, "", said)
 
 
+def test_reason_of_a_grade_is_why_and_no_error(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(0)])
+    write_journal(run, "gw0", grade(0, "unsolved", error="one step is missing"))
+    lines = show("r", "case0")[1].splitlines()
+    assert "why" in [line.split()[0] for line in lines if "one step is missing" in line]
+
+
 def on_terminal(folder, *words, pager):
     """What a person sees who calls `ultrapar show` in a terminal of ten lines."""
     parent, child = pty.openpty()
