@@ -30,6 +30,10 @@ def test_bound_is_shown_with_the_parts_beyond_it():
     ]
 
 
+def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
+    assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
+
+
 def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
     waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
     lanes = [lane(waited_s=one) for one in waited]
@@ -37,6 +41,20 @@ def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
     assert waits_line(lanes) == said
     assert waits_line(lanes, 1) == said.partition(",")[0]
     assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
+
+
+def test_waits_name_limits_that_are_alike_as_the_bound_does():
+    audited = [
+        LimitAudit(limit=name, n=3, in_flight=2, workers=workers, sends_1s=3, qps=qps, passed=())
+        for name, workers, qps in (
+            ("p", 9, 9.0), ("p/k0", 5, 9.0), ("p/k1", 6, 9.0), ("p/k2", 5, 9.0), ("q/k", 5, 9.0),
+        )
+    ]  # fmt: skip
+    waited = {"p/k2 (qps)": 30.0, "p/k0 (qps)": 20.0, "p/k1 (workers)": 4.0, "q/k (qps)": 1.0}
+    assert waits_line([lane(waited_s=waited)], audit=audited) == (
+        "all requests together waited longest for p/k0 (qps) and 2 alike (50.0 s),"
+        " p/k1 (workers) (4.00 s), q/k (qps) (1.00 s)"
+    )
 
 
 def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
@@ -54,6 +72,14 @@ def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
 def fell(**more):
     return LimitAudit(
         limit="p/k", n=3, in_flight=2, workers=5, sends_1s=3, sends_60s=3, passed=(), **more
+    )
+
+
+def test_audit_says_how_many_tokens_a_minute_had_at_most():
+    limited = fell(tokens_60s=12_345, tpm=60_000)
+    (line,) = lines(msgspec.structs.replace(SUMMARY, audit=(limited,)))
+    assert line.endswith(
+        "p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s, 12,345 of 60,000 tokens in 60 s"
     )
 
 

@@ -59,3 +59,9 @@ def test_names_in_a_table_are_no_markup():
     assert table(r"a\|b") == r"| a\\\|b |"
     assert table("**`x`**") == r"| \*\*\`x\`\*\* |"
     assert table("n <= 3 a_b [1] \x1b[0m") == "| n <= 3 a_b [1] \\x1b[0m |"
+
+
+def test_names_have_a_bound_in_a_file_too():
+    lines = [*markdown_lines([Section("n" * 10_000, ("n" * 10_000,), (("n" * 10_000,),))])]
+    assert max(map(len, lines)) < 400
+    assert "[+9700 characters]" in lines[0]

@@ -95,6 +95,16 @@ def test_summary_table_counts_by_the_two_names():
     ]
 
 
+def test_legend_says_what_the_columns_are_and_why_all_has_no_interval():
+    legend = below("Results", lines())[4]
+    assert legend.startswith("n: graded cases, each in the suite that asked it; 95 % interval: of")
+    assert "no interval for all, whose cases may share tasks" in legend
+    one = msgspec.structs.replace(SUMMARY, cells=SUMMARY.cells[:1])
+    legend = below("Results", lines(one))[2]
+    assert legend.startswith("n: graded cases")
+    assert "no interval for all" not in legend
+
+
 def test_one_case_is_not_compared_with_itself():
     some = msgspec.structs.replace(SUMMARY, client_bound="the client was busy")
     assert "speed-up" in "\n".join(lines(some))
@@ -182,6 +192,17 @@ def test_summary_shows_troubles_safely_and_on_one_line_each():
     assert "  never ran: t.py::test[7]" in found
     assert any("w-gw0-1-0.jsonl, 9 bytes from 5: broken" in line for line in found)
     assert not [line for line in found if "\n" in line or "\x1b" in line]
+
+
+def test_kinds_of_cases_are_not_taken_for_requests():
+    failed = msgspec.structs.replace(lane(), n_failed=2, n_rate_limited=7)
+    sections = {
+        one.title: one.notes for one in summary_sections(SUMMARY, [failed], directory="out")
+    }
+    kinds, said = sections["Cases by kind"]
+    assert kinds == "kinds: 3 infra/timeout, 1 error/ValueError"
+    assert said.endswith(" requests 2 failed, 7 refused for rate limits")
+    assert not [note for note in sections["Trouble"] if "kinds" in note]
 
 
 def test_summary_of_a_run_without_results_still_says_so():
