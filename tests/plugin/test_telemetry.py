@@ -148,6 +148,28 @@ def test_requests_of_an_earlier_session_are_not_told_again(project, collector, a
 
 
 @pytest.mark.slow
+def test_case_ends_after_its_requests_though_the_clock_was_set_back(project, collector):
+    project.pytester.makeconftest("""
+import time
+
+import opentelemetry.sdk.trace  # keeps the clock that it finds
+
+now_ns = time.time_ns
+time.time_ns = lambda: now_ns() + 60_000_000_000
+
+def pytest_ultrapar_attempt(record):
+    time.time_ns = now_ns
+""")
+    project.suite(SUITE)
+    project.run_apart("-n0", "--ultrapar-otel", "-k", "yes")
+    cases = {span.span_id: span for span in collector.spans}
+    (request,) = [span for span in collector.spans if span.name == "chat m"]
+    case = cases[request.parent_span_id]
+    assert case.start_time_unix_nano <= request.start_time_unix_nano
+    assert request.end_time_unix_nano <= case.end_time_unix_nano
+
+
+@pytest.mark.slow
 def test_providers_of_the_user_still_work_after_a_run(project, collector):
     project.pytester.makeconftest("""
 import atexit

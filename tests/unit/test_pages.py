@@ -452,6 +452,12 @@ def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
     assert out.is_fifo() == (how == "a pipe")
 
 
+def test_pauses_of_a_run_that_was_killed_are_those_of_its_history(repeated):
+    before = read_figures(repeated, read_manifest(repeated)).lanes
+    write_manifest(repeated, replace(read_manifest(repeated), lanes=[]))
+    assert read_figures(repeated, read_manifest(repeated)).lanes == before
+
+
 def tiles(page):
     parts = r'"label">(.*?)</div><div class="value">(.*?)</div><div class="quiet">(.*?)</div>'
     return {label: (value, note) for label, value, note in re.findall(parts, page)}

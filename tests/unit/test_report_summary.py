@@ -246,3 +246,10 @@ def test_cases_that_ended_for_one_reason_are_told_of_once_with_their_number():
     told = lines(msgspec.structs.replace(SUMMARY, statistics=statistics, notes=[*notes, other]))
     at = told.index("  infra: t.py::test[0] and 6 more: daily limit of k (rpd = 3) used up")
     assert told[at + 1 : at + 3] == ["  infra: t.py::other: no answer", "  ... and 1 more"]
+
+
+def test_replay_that_is_graded_anew_says_who_sent_its_requests():
+    replay = msgspec.structs.replace(SUMMARY, replayed="first", n_replayed=7)
+    said = "replay of run first: 7 answers replayed, 51 requests sent"
+    assert said in lines(replay)
+    assert f"{said} by run second" in lines(msgspec.structs.replace(replay, regraded="second"))

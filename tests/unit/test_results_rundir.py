@@ -117,6 +117,22 @@ def test_discarding_removes_what_the_run_made_and_nothing_else(parent, tmp_path)
     assert other.journal.is_dir()
 
 
+def test_discarding_twice_leaves_the_run_that_came_after(parent, tmp_path):
+    refused = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    refused.discard()
+    after = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    refused.discard()
+    assert after.journal.is_dir()
+    after.close()
+
+
+def test_discarding_a_run_that_was_opened_again_removes_nothing(parent, tmp_path):
+    RunDirectory.create(tmp_path / "run", NOW, parent=parent).close()
+    again = RunDirectory.open_existing(tmp_path / "run")
+    again.discard()
+    assert again.journal.is_dir()
+
+
 def test_run_directory_keeps_its_run_id_when_opened_again(parent):
     run = RunDirectory.create(None, NOW, parent=parent)
     run.point_latest(parent=parent)
