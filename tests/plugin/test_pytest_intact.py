@@ -437,6 +437,29 @@ class TestGroup:
     assert seen["set up"] == seen["torn down"] == 2 * 5 + 2 * 3
 
 
+@pytest.mark.slow
+def test_conftest_that_only_watches_fixtures_sees_parametrised_values_too(project):
+    project.pytester.makeconftest("""
+from pathlib import Path
+
+def pytest_fixture_setup(fixturedef):
+    with Path("seen").open("a") as file:
+        file.write(fixturedef.argname + "\\n")
+""")
+    project.suite("""
+@pytest.mark.parametrize(("prompt", "n"), [("say a", 1), ("say b", None)])
+def test_it(answer, n): pass
+""")
+    project.run("-n0").assert_outcomes()
+    seen = Counter((project.pytester.path / "seen").read_text().split())
+    assert {name: seen[name] for name in ("model", "prompt", "n", "answer")} == {
+        "model": 2,
+        "prompt": 2,
+        "n": 2,
+        "answer": 2,
+    }
+
+
 LOADERS = """
 import sys
 

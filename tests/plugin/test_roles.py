@@ -162,6 +162,14 @@ def test_case_whose_judge_fails_for_good_says_who_live_and_replayed(project, way
     assert {row["param.asked"]: "role judge: " in (row["error"] or "") for row in rows} == named
 
 
+@pytest.mark.slow
+def test_header_counts_models_that_only_have_roles(project):
+    write(project, cases(1))
+    result = project.run_here("-n0")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["ultrapar: 1 model and 1 in roles only, 2 lanes, *"])
+
+
 LOST = """
 @prefetch
 async def lost(llm) -> str:

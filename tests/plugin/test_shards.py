@@ -251,6 +251,24 @@ def test_shard_is_resumed_as_itself_only(project, server):
     assert not server.requests
 
 
+@pytest.mark.slow
+def test_shard_is_graded_again_and_replayed_as_itself(project, server):
+    project.suite(ONE)
+    assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
+    run, ids = project.directory.resolve(), {row["case_id"] for row in project.rows()}
+    server.reset()
+    for option in (f"--ultrapar-regrade={run}", f"--ultrapar-replay={run}"):
+        result = project.run_here("-n0", option)
+        assert result.ret == 0
+        result.stdout.fnmatch_lines(["ultrapar: shard 1/2: its own cases only, *"])
+        assert {row["case_id"] for row in project.rows()} == ids
+        assert _manifest(project.directory)["shard"] == "1/2"
+        other = project.run_here("-n0", option, "--ultrapar-shard=2/2")
+        assert other.ret == 4
+        assert f"run {run.name} is shard 1/2, and command line" in other.stderr.str()
+    assert not server.requests
+
+
 def test_gate_of_a_shard_is_refused(project, capsys):
     project.suite(ONE)
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0

@@ -87,3 +87,10 @@ def test_bad_input_ends_with_4_and_one_line(line, message, capsys):
     said = capsys.readouterr()
     assert (code, said.out) == (4, "")
     assert message in said.err
+
+
+def test_directory_that_is_not_empty_is_refused(tmp_path, capsys):
+    (tmp_path / "own").write_text("mine")
+    assert cli.main(["bench", "a", "--out", str(tmp_path)]) == 4
+    assert f"--out: {tmp_path} is not empty" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["own"]

@@ -65,6 +65,15 @@ def test_later_run_is_told_when_the_earlier_ones_sends_are_over(directory):
     third.give_back({})
 
 
+def test_giving_back_twice_gives_back_nobody_elses(directory):
+    first = taken(directory, ["a"])
+    first.give_back({})
+    second = taken(directory, ["a"], OTHER)
+    first.give_back({"a": 1.0})
+    assert take_all(directory, ["a"], ME) == Taken("a", OTHER)
+    second.give_back({})
+
+
 def test_file_that_is_swept_away_while_it_is_held_does_not_stop_the_next(directory):
     first = taken(directory, ["a"])
     (directory / "a").unlink()

@@ -404,6 +404,15 @@ def test_one_run_twice_is_refused(tmp_path, capsys):
     )
 
 
+def test_other_suites_are_refused(tmp_path, capsys):
+    a = part(tmp_path / "a", [0])
+    run = make_run(tmp_path / "b", [msgspec.structs.replace(case(1), suite="other")])
+    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
+    assert "is of another suite (phase53) than the other runs (other)" in refusal(
+        capsys, tmp_path / "w", a, run.path
+    )
+
+
 def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, capsys):
     a = part(tmp_path / "a", [0])
     places = (

@@ -104,6 +104,19 @@ def test_times_of_suites_of_the_same_models_add_up_to_the_makespan(items):
     assert sum(part.seconds for part in parts) == pytest.approx(of_part(runs).seconds, abs=1e-5)
 
 
+def test_pause_of_the_whole_run_is_charged_once():
+    turns = [(0, 1, "s", "a"), (3, 4, "s", "b"), (6, 9, "s", "a"), (7, 8, "s", "b")]
+    # From 1 to 3 nothing is under way, and b begins next; from 4 to 6 it is a.
+    assert of_part(turns, model="b").seconds == 4
+    assert of_part(turns, model="a").seconds == 6
+
+
+def test_models_side_by_side_do_not_share_their_time():
+    runs = [(0, 4, "s", "m"), (1, 3, "s", "other")]
+    assert of_part(runs, model="other").seconds == 2.0
+    assert of_part(runs, model="m").seconds == 4.0
+
+
 def test_statistics_of_a_run():
     measures = [
         measure(0, 2, s=1.0),

@@ -8,6 +8,7 @@ import os
 import shutil
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from pytest_ultrapar.browse.cleaning import Rules, chosen
 from pytest_ultrapar.browse.run_folder import FoundRun
 from pytest_ultrapar.browse.run_lines import size
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.store.manifest import FILE_NAME
+from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
 from pytest_ultrapar.store.run_lock import LOCK_NAME
 from tests.unit.compared_runs import write_run
@@ -206,6 +207,16 @@ def test_runs_that_meet_all_rules_are_removed(folder, ultrapar, rules, left):
     last = out.splitlines()[-1]
     n_removed = 3 - len(left)
     assert last.startswith(f"removed {n_removed} run" if n_removed else "nothing to remove of 3")
+
+
+def test_age_counts_from_the_last_session(folder, ultrapar):
+    for name, days in (("whole", 40), ("stopped", 31), ("killed", 29)):
+        manifest = msgspec.structs.replace(
+            read_manifest(folder / name), started_at=datetime.now(UTC) - days * DAY
+        )
+        write_manifest(folder / name, manifest)
+    assert ultrapar("clean", "runs", "--older-than", "30d", "--yes")[0] == 0
+    assert there(folder) == ["killed"]
 
 
 def test_runs_in_use_stay(folder, ultrapar):

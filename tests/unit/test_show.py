@@ -258,6 +258,12 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(show, tmp_path, words, sen
     assert show(*words) == (4, "", said)
 
 
+def test_whole_id_goes_before_parts_of_others(show, tmp_path):
+    run = make_run(tmp_path / "r", [case(index) for index in range(12)])
+    write_journal(run, "gw0", *(grade(index, "skipped") for index in range(12)))
+    assert show("r", "case1")[1].splitlines()[2] == NODEID.format(1)
+
+
 def test_reason_of_a_grade_is_why_and_no_error(show, tmp_path):
     run = make_run(tmp_path / "r", [case(0)])
     write_journal(run, "gw0", grade(0, "unsolved", error="one step is missing"))
