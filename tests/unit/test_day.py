@@ -166,6 +166,55 @@ def test_evening_is_a_day_of_its_own_to_its_end():
     assert spend(ledger, 11, clocks) == 10
 
 
+def test_run_that_learns_of_a_slower_ones_units_counts_them_by_its_time(tmp_path):
+    clocks = Clocks()
+    first = ledger_of(2, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    first.claim(clocks.now_s)
+    assert spend(first, 1, clocks) == 1
+    # It looks, and so knows how long it has been; the file, and who begins with it, do not.
+    for _ in range(6 * 60):
+        clocks.go(60)
+        first.left(clocks.now_s)
+    clocks.jump(-24 * HOUR_S)
+    second = ledger_of(2, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    second.claim(clocks.now_s)
+    assert spend(second, 1, clocks) == 1
+    second.close(clocks.now_s)
+    for _ in range(18 * 60 + 10):
+        clocks.go(60)
+        first.left(clocks.now_s)
+    first.close(clocks.now_s)
+    # A day after its own unit, eighteen hours after the other's.
+    assert spend(first, 2, clocks) <= 1
+
+
+def test_own_units_in_the_file_are_not_taken_for_another_runs(tmp_path):
+    clocks = Clocks()
+    ledger = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    assert spend(ledger, 1, clocks) == 1
+    clocks.go(24 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.jump(-40 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.go(24 * HOUR_S)
+    # By the wall clock, and so by the file, it has been eight hours; by what went by, two days.
+    assert spend(ledger, 1, clocks) == 1
+
+
+def test_an_earlier_runs_units_in_the_file_are_not_taken_for_new_ones(tmp_path):
+    clocks = Clocks()
+    earlier = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    assert spend(earlier, 1, clocks) == 1
+    earlier.close(clocks.now_s)
+    ledger = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    clocks.go(24 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.jump(-40 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.go(24 * HOUR_S)
+    assert spend(ledger, 1, clocks) == 1
+
+
 @pytest.mark.parametrize(("ahead_s", "left"), [(0.0, 0), (-200.0, 0), (5 * HOUR_S, 10)])
 def test_over_a_start_of_the_host_the_wall_clock_counts(tmp_path, ahead_s, left):
     clocks = Clocks()
