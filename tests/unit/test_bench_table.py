@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -59,6 +60,18 @@ def test_score_that_only_one_mode_has_is_empty_in_the_others(tmp_path):
     finish_all(tmp_path, ("serial", "ultra"))
     rows = pq.read_table(tmp_path / "results.parquet").to_pylist()
     assert [row["score.workflow"] for row in rows] == [0.5] * N_CASES + [None] * N_CASES
+
+
+def test_tables_that_do_not_fit_together_are_named(tmp_path):
+    serial_run(tmp_path / "serial")
+    ultra_run(tmp_path / "ultra")
+    path = tmp_path / "ultra" / "results.parquet"
+    table = pq.read_table(path)
+    other = pa.array([{"x": 1}] * len(table))
+    at = table.schema.get_field_index("suite")
+    pq.write_table(table.set_column(at, "suite", other), path)
+    with pytest.raises(ResultsError, match=r"cannot put the results of .*ultra together: "):
+        finish_all(tmp_path, ("serial", "ultra"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.check.answers import (
     MOST_TOKENS_IN,
     LaneAnswer,
@@ -27,6 +27,7 @@ from pytest_ultrapar.check.asking import ModelList, Seen, SmallestChat
 from pytest_ultrapar.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.network import DEFAULT_TRUST, Proxy, Route
@@ -408,3 +409,14 @@ def test_run_needs_all_lanes_of_the_models_that_its_cases_ask(load):
     bound = Assignment(groups=(Group("g", ("c",), lanes=("lab/b/key1", "lab/n/key0")),))
     assert needed(bound, case("c")) == ["lab/b/key1"]
     assert needed(bound, case("c"), case("d")) == of_m
+
+
+@pytest.mark.parametrize(("kind", "word"), [(DAILY_QUOTA, "limited"), ("no_lane", "failed")])
+def test_lane_whose_day_is_used_up_is_limited_and_else_what_was_not_sent_failed(load, kind, word):
+    lane = load().lanes[0]
+    endpoint = Endpoint(
+        lane.lane_id, lane.provider, lane.instance, lane.key, OPENAI, CANARY, "a",
+        timeout_s=20.0, api=api_named("openai"),
+    )  # fmt: skip
+    seen = Seen(lane, None, None, 100.0, unsent=InfraError(kind, "used up"))
+    assert lane_answer(seen, endpoint, variable="K", set_by="K", redact=str).word == word

@@ -184,6 +184,26 @@ def test_run_begins_when_the_earlier_ones_sends_count_no_more(
     found.give_back({})
 
 
+def test_wait_that_is_over_is_told_in_the_past(directory, keys, tmp_path):
+    locks = take_all(directory, keys, holder())
+    time, terminal = VirtualTime(), Terminal(is_terminal=False)
+
+    def pause(seconds):
+        time.pause(seconds)
+        if time.now_s() > 1015:
+            locks.give_back({})
+
+    line = WaitingLine(terminal)
+    kept = keep_keys(keys, tmp_path, "wait", line, clock=time, pause=pause)
+    who = r"the run with process id 99 (results in /runs/\x1bother, since 2026-01-02 03:04:05 UTC)"
+    assert kept.waited_for == f"key a/k1, which was in use by {who}"
+    assert terminal.written == [
+        f"ultrapar: waiting for key a/k1, which is in use by {who}",
+        "ultrapar: still waiting for key a/k1: 10.0 s",
+    ]
+    kept.give_back_unused()
+
+
 def test_wait_that_is_interrupted_ends_with_a_sentence(directory, keys, tmp_path):
     locks = take_all(directory, keys, holder())
 
