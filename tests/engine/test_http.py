@@ -139,11 +139,6 @@ def test_exchange_decodes_what_the_server_encoded():
     assert answer.body == b"x" * 1000
 
 
-@pytest.mark.parametrize("coding", [b"", b"identity", b"Identity "])
-def test_exchange_takes_a_body_without_a_coding_as_it_is(coding):
-    assert run(response(b"text", b"content-encoding: " + coding)).body == b"text"
-
-
 @pytest.mark.parametrize("encoded", [False, True])
 def test_exchange_refuses_an_answer_that_is_too_large_after_decoding(encoded):
     body = b"x" * 5001

@@ -226,6 +226,24 @@ def test_what_cannot_be_sent_is_said_before_the_run(project, monkeypatch, variab
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "max_queue_size must be a positive integer."),
+        ("OTEL_PYTHON_TRACER_PROVIDER", "zzz", "StopIteration"),
+    ],
+)
+def test_settings_that_opentelemetry_refuses_are_named(project, monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
+    project.suite(SUITE)
+    result = project.run_apart("-n0", "--ultrapar-otel")
+    assert result.ret == 4
+    refused = f"ERROR: OpenTelemetry refuses its settings: {said}"
+    result.stderr.fnmatch_lines([f"{refused} (variables that are set: *{variable}*)"])
+    assert project.server.prompts == []
+
+
+@pytest.mark.slow
 def test_keys_in_what_the_environment_adds_are_not_sent(project, collector, monkeypatch):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
