@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pytest_ultrapar.plan.bound import (
+    Price,
     RequestClass,
     certify,
     fold,
@@ -106,6 +107,16 @@ def assert_optimal(lanes, limits, requests):
 def test_prices_prove_the_optimum_of_200_random_pools(tens):
     for seed in range(10 * tens, 10 * tens + 10):
         assert_optimal(*random_pool(seed))
+
+
+@pytest.mark.parametrize("amounts", [{"workers": 4}, {"qps": 2.0}, {"workers": 3, "rpm": 60.0}])
+def test_limits_of_one_number_on_one_lane_bound_as_one_does(amounts):
+    lanes = [on("a", "k", "p"), on("b", "k", "p")]
+    limits = [Limit("k", "key", **amounts), Limit("p", "provider", **amounts)]
+    requests = request_classes({"a": [1.0] * 100, "b": [0.2] * 30})
+    assert_optimal(lanes, limits, requests)
+    alone = lower_bound(lanes, limits[:1], requests)
+    assert lower_bound(lanes, limits, requests).seconds == pytest.approx(alone.seconds)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -214,3 +225,13 @@ def test_interchangeable_lanes_and_limits_are_folded():
     folded, parts = fold(lanes, resources(odd))
     assert len(folded) == 2
     assert math.isclose(sum(part.per_s for part in parts if not part.is_rate), 216.0)
+
+
+def test_price_of_a_limit_on_nobodys_path_changes_nothing_that_prices_prove():
+    lanes, used, unused = [on("m", "k0")], Limit("k0", "key", 4), Limit("k1", "key", 4)
+    requests = [RequestClass("m", 2.0, 10)]
+    price = Price("k0", "workers", 0.25, 1.0)
+    proven_s = certify(lanes, [used], requests, [price])
+    assert proven_s == pytest.approx(5.0)
+    priced = [price, Price("k1", "workers", 0.25, 0.0)]
+    assert certify(lanes, [used, unused], requests, priced) == proven_s

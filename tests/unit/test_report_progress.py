@@ -153,6 +153,14 @@ def test_host_that_waits_says_so_before_anything_else():
     assert "in flight" not in progress_line(state, 10.0, 200)
 
 
+def test_share_is_of_no_interest_when_all_hosts_have_done_all():
+    state = of_several()
+    over = observe_whole(state, replace(WHOLE, n_done=560), share=state.share, waits="", now_s=20.0)
+    assert progress_line(over, 20.0, 200) == (
+        "asking on 3 hosts: 560/560 done, 23.0/s in all, here 32 graded, 30 solved, 2 infra"
+    )
+
+
 def pace(looks, **fields):
     """Looks of a host at a run of the models a and b: seconds, cases done, and left of each."""
     state = ProgressState(200)

@@ -158,6 +158,17 @@ def test_folder_that_is_none_is_said_in_one_sentence(folder, ultrapar, command):
         assert ultrapar(name, f"runs/{run}", *rest) == (4, "", said)
 
 
+@pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "0", "--yes")])
+def test_folder_without_a_name_is_not_the_current_one(folder, ultrapar, monkeypatch, command):
+    # Of a shell variable that is not set.
+    monkeypatch.chdir(folder)
+    name, *rest = command
+    code, out, err = ultrapar(name, "", *rest)
+    assert (code, out) == (4, "")
+    assert "FOLDER: an empty name names no folder" in err
+    assert (folder / "whole").is_dir()
+
+
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (34_567, "35 kB"), (2 * 10**15, "2,000 TB")],
@@ -267,6 +278,14 @@ def test_run_that_holds_another_stays(folder, ultrapar, is_in_use):
         f"ultrapar clean: {folder}/whole holds another run, {folder}/whole/more/below; it stays\n"
     )
     assert (folder / "whole" / "results.parquet").exists()
+
+
+def test_run_that_was_used_since_it_was_found_stays(folder):
+    seen_at = datetime.now(UTC)
+    os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
+    with pytest.raises(ConfigError, match="killed was used meanwhile; it stays"):
+        remove_run(folder / "killed", seen_at)
+    assert (folder / "killed" / FILE_NAME).exists()
 
 
 def test_latest_that_leads_elsewhere_stays(folder, ultrapar, tmp_path):
