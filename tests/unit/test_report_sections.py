@@ -47,6 +47,7 @@ def test_sections_that_do_not_fit_are_named():
         max_size=30,
     )
 )
+@pytest.mark.slow
 def test_nothing_is_longer_than_it_may_be(sections):
     assert len(markdown_within(sections, 9_000).encode("utf-8", "surrogatepass")) <= 9_000
 

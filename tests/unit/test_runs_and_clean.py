@@ -372,25 +372,6 @@ def test_what_goes_meets_every_rule_and_the_newest_stay(runs, keep, hours, inter
         assert all(run.verdict == "going on" for run in stay)
 
 
-@pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "0", "--yes")])
-def test_folder_without_a_name_is_not_the_current_one(folder, ultrapar, monkeypatch, command):
-    # Of a shell variable that is not set.
-    monkeypatch.chdir(folder)
-    name, *rest = command
-    code, out, err = ultrapar(name, "", *rest)
-    assert (code, out) == (4, "")
-    assert "FOLDER: an empty name names no folder" in err
-    assert (folder / "whole").is_dir()
-
-
-def test_run_that_was_used_since_it_was_found_stays(folder, tmp_path):
-    seen_at = datetime.now(UTC)
-    os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
-    with pytest.raises(ConfigError, match="killed was used meanwhile; it stays"):
-        remove_run(folder / "killed", seen_at)
-    assert (folder / "killed" / FILE_NAME).exists()
-
-
 def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):
     RunDirectory.create(folder / "begun", NOW).close()
     assert runs(folder)["begun"]["verdict"] == "interrupted"
