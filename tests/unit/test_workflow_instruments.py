@@ -118,7 +118,7 @@ OTHERS = (instruments.quitter, instruments.boasting, instruments.busy(2), instru
     "tasks",
     [
         pytest.param(ALL[::45], id="sample"),
-        pytest.param(ALL, id="all", marks=pytest.mark.slow),
+        pytest.param(ALL[::3], id="third", marks=pytest.mark.slow),
     ],
 )
 def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played):
@@ -189,7 +189,7 @@ def test_who_calls_nothing_followed_nobody(name):
     "tasks",
     [
         pytest.param(ALL[::15], id="sample"),
-        pytest.param(ALL, id="all", marks=pytest.mark.slow),
+        pytest.param(ALL[::3], id="third", marks=pytest.mark.slow),
     ],
 )
 def test_difficulty_costs_who_only_follows_tools_that_are_named(tasks, difficulty):
