@@ -638,9 +638,9 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
     if (state := _state(str(error))) is not None:
         msg = f"{where} {state}"
         raise NoAnswerError(msg) from None
-    if isinstance(
-        error, redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
-    ):
+    passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
+    # Before redis-py 6.0 what nodes of a cluster say is no error of its own kind.
+    if isinstance(error, passing) or said.startswith("TRYAGAIN"):
         # A wrong certificate comes as a failed connection, and stays wrong.
         if why := _wrong_certificate(said.lower()):
             msg = f"{where}: {why} ({said})"
@@ -648,7 +648,7 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         hint = "; if it has no TLS, its URL begins with redis://" if address.tls else ""
         msg = f"{where} does not answer: {said}{hint}"
         raise NoAnswerError(msg) from None
-    if isinstance(error, redis.exceptions.AskError):
+    if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         msg = (
             f"{where} is a node of a cluster that does not have the keys {address.key_prefix}*: "
             f"name the node that has them ({said})"
