@@ -25,9 +25,10 @@ _UNUSUAL = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|browser)$", re.MULTI
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run folders of tests on every core, as if `-n logical --dist worksteal` were given.
+    """Run folders of tests on every core, as if `-n` and `--dist worksteal` were given.
 
-    Slow ones on twice as many workers, since they wait for two thirds of their time.
+    On three workers for two cores, since tests wait for a third of their time, and slow ones, which
+    wait for two thirds, on four.
     Tests by name, a debugger and `-s` want one process, and a word of the user's goes before. This
     is no `addopts`, which would reach the suites in `bench_suites` too, whose workers and limits
     are their user's to choose.
@@ -41,8 +42,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     measured = config.getoption("benchmark_only", default=False)
     if folders and not (told or watched or measured or hasattr(config, "workerinput")):
         option.dist = "worksteal"
-        is_slow = option.markexpr == "slow"
-        option.numprocesses = 2 * (os.cpu_count() or 1) if is_slow else "logical"
+        option.numprocesses = (4 if option.markexpr == "slow" else 3) * (os.cpu_count() or 1) // 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
