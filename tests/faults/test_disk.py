@@ -77,8 +77,8 @@ def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(proje
     [
         ("fdatasync", errno.EIO),
         ("write", errno.ENOSPC),
-        pytest.param("write", errno.EROFS, marks=pytest.mark.slow),
-        pytest.param("write", errno.EDQUOT, marks=pytest.mark.slow),
+        ("write", errno.EROFS),
+        ("write", errno.EDQUOT),
     ],
 )
 def test_disk_that_says_no_stops_the_run_with_its_own_words(project, monkeypatch, call, number):

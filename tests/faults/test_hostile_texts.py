@@ -39,7 +39,7 @@ def test_it(shown):
 UNSAFE = set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2066])) - {"\r"}
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_hostile_text_is_stored_as_it_came_and_shown_harmless(project, workers):
     played = play(
         project,

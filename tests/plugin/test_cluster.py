@@ -181,7 +181,7 @@ def test_not(other, grade): grade("solved")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ENDS_EARLY)
-@pytest.mark.parametrize("args", [["-n0"], pytest.param(["-n2"], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("args", [["-n0"], ["-n2"]])
 def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, why, args):
     project.suite(ENDS_EARLY[why] + SUITE)
     host = hosts("one", *args)

@@ -143,7 +143,6 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start, program):
         assert host.code == (0 if sum(graded) >= 0.98 * len(graded) else 1), outputs
 
 
-@pytest.mark.slow
 def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
     lab, project, start, monkeypatch, capsys
 ):
@@ -180,7 +179,6 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         assert n >= 225, outputs
 
 
-@pytest.mark.slow
 def test_a_budget_outlives_a_host(lab, project, start):
     there = priced(lab, project, 0.03, 0.1)
     project.suite(PRICED.format(n=600))

@@ -60,9 +60,7 @@ def is_view(lines):
     return bool(heads(lines)) and any("ETA" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("workers", "n"), [("-n0", 40), pytest.param("-n2", 120, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("workers", "n"), [("-n0", 40), ("-n2", 120)])
 def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal, workers, n):
     shown = terminal(workers, n_cases=n)
     lines = shown.until(lambda lines: is_view(lines) and any("failed" in line for line in lines))

@@ -189,7 +189,7 @@ def shapes(pool, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [11, 12])
 def test_at_half_time_the_estimate_is_near_and_its_interval_holds_the_end(pool, seed):
     errors, n_held = [], 0
     for found, cases, held in shapes(pool, seed):
