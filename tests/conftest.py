@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Count hypothesis' tests among the slow ones where they draw all of their examples."""
     if config.option.markexpr != _ORDINARY:
         for item in items:
-            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            if _is_drawn(item):
                 item.add_marker("slow")
 
 
@@ -84,6 +84,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     """Make ready what tests start children with, which takes a second of CPU, for a run alone."""
     if "tests.warm" in sys.modules and not session.config.option.collectonly:
         sys.modules["tests.warm"].import_all()
+
+
+def _is_drawn(item: pytest.Item) -> bool:
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
 
 
 class CpuBound:
@@ -99,8 +103,12 @@ class CpuBound:
     """What the loop takes on the machine on which this was written, otherwise idle."""
 
     def __init__(self) -> None:
-        self._loop_s = self._time_loop()
+        self._loop_s = self._LOOP_S
         self._began_s = 0.0
+
+    def pytest_collection_finish(self) -> None:
+        """Time the loop where tests are run, and in no controller, which collects none."""
+        self._loop_s = self._time_loop()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Generator[None]:
@@ -126,8 +134,7 @@ class CpuBound:
         if nextitem and nextitem.parent is item.parent:
             used_s = self._used_s() - self._began_s
         mark = item.get_closest_marker("cpu_s")
-        is_drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-        allowed_s = mark.args[0] if mark else 2.0 if is_drawn else 1.0
+        allowed_s = mark.args[0] if mark else 2.0 if _is_drawn(item) else 1.0
         # A machine that has become busy since takes longer for everything.
         if used_s > allowed_s * self._loop_s / self._LOOP_S:
             self._loop_s = max(self._loop_s, self._time_loop())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 
+from pytest_ultrapar.report.text import visible
+
 _PLAIN_WIDTH = 100_000
 """Lines for other programs are not shortened."""
 
@@ -18,6 +20,12 @@ def write(text: str) -> None:
     """Write text to stdout; characters that its encoding lacks as escapes."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def write_line(line: str) -> None:
+    """`write` a line at once; what would steer the terminal as escapes."""
+    write(f"{visible(line)}\n")
+    sys.stdout.flush()
 
 
 def write_paged(text: str) -> None:

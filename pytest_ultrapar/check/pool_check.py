@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.browse.screen import write
+from pytest_ultrapar.browse.screen import write_line
 from pytest_ultrapar.check.answers import first_line, lane_answer, lane_line, summary_lines
 from pytest_ultrapar.check.asking import Asking, ModelList, SmallestChat
 from pytest_ultrapar.claims.day_left import day_lines, days_left, run_days
@@ -24,7 +24,7 @@ from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.network import check_routes
-from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -120,7 +120,7 @@ class _Stdout:
         return self.isatty and os.environ.get("TERM") != "dumb"
 
     def write_line(self, line: str, /) -> None:
-        _say(line)
+        write_line(line)
 
     def write(self, content: str, /, *, flush: bool = False) -> None:
         sys.stdout.write(content)
@@ -172,31 +172,26 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
             counting = () if question.is_free else pool.lanes
             days = run_days(pool, counting, os.environ, arguments.simulator)
             left = days_left(pool, days, clock, claim=True)
-            _say(f"ultrapar check: {first_line(pool, question)}")
+            write_line(f"ultrapar check: {first_line(pool, question)}")
             for text in (*sent_lines(pool, pool.lanes), *day_lines(left)):
-                _say(f"ultrapar check: {text}")
+                write_line(f"ultrapar check: {text}")
             asked = lane_answers(pool, base_urls, question, line, days, timeout_s=timeout_s)
             with closing(asked) as answers:
                 for answer in answers:
                     found.append(answer)
-                    _say(lane_line(answer, pool.lanes))
+                    write_line(lane_line(answer, pool.lanes))
         except KeyboardInterrupt:
             line.end()
             # The terminal has written ^C.
             known = "" if found else "; nothing is known about any lane"
-            _say(f"\nultrapar check: interrupted{known}")
+            write_line(f"\nultrapar check: interrupted{known}")
             raise
         finally:
             keys.give_back(clock)
             for text in summary_lines(pool, found, question) if found else ():
-                _say(text)
+                write_line(text)
     words = {one.word for one in found}
     return "ok" in words and "failed" not in words
-
-
-def _say(line: str) -> None:
-    write(f"{visible(line)}\n")
-    sys.stdout.flush()
 
 
 @contextlib.contextmanager

@@ -198,16 +198,20 @@ class Engine:
         self._port: BrokerPort | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
-        # Cases that are lined up and not yet announced, by id; and those of them that have begun.
+        # Cases that are lined up and not yet announced, by id.
         self._asked: dict[str, Work] = {}
-        self._outputs: dict[str, EpisodeOutput] = {}
         self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
         self._is_told_to_stop = False
-        # Anew whenever it starts again.
-        self._admission: Admission[Work] = Admission(settings.most_open)
+        self._renew()
+
+    def _renew(self) -> None:
+        """What is a life's own."""
+        self._admission: Admission[Work] = Admission(self._settings.most_open)
         self._asking: set[asyncio.Future[Lease]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stop: asyncio.Event = asyncio.Event()
+        # Of its cases that have begun.
+        self._outputs: dict[str, EpisodeOutput] = {}
+        self._stop = asyncio.Event()
         self._stopping = False
         self._fault: BaseException | None = None
         self._at_fault = ""
@@ -351,10 +355,7 @@ class Engine:
         if blamed is not None:
             detail = f"the engine ended, and started again without this case, which ran last: {why}"
             self._note(self._unasked(blamed, "infra", "engine", detail), blamed)
-        self._admission = Admission(self._settings.most_open)
-        self._asking, self._tasks, self._outputs = set(), set(), {}
-        self._stop, self._stopping = asyncio.Event(), False
-        self._fault, self._at_fault = None, ""
+        self._renew()
         if self._is_told_to_stop:
             return
         self._line_up([work for work in self._asked.values() if work is not blamed])

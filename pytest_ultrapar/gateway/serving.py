@@ -19,7 +19,7 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.browse.screen import write
+from pytest_ultrapar.browse.screen import write_line
 from pytest_ultrapar.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.clock import MonotonicClock
@@ -45,7 +45,6 @@ from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.file import write_report
-from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -115,7 +114,7 @@ def serve(arguments: argparse.Namespace) -> int:
             try:
                 serving.wait()
             except KeyboardInterrupt:
-                _say("\nultrapar gateway: ending")
+                write_line("\nultrapar gateway: ending")
             ctrl_c.note_ending()
             serving.end()
         except KeyboardInterrupt:
@@ -249,7 +248,7 @@ class Serving:
             services.days = self._sharing.days()
             services.shared, services.shares = self._sharing.settings(services.days)
         for line in begun_days(days_left(pool, services.days, MonotonicClock(), claim=True)):
-            _say(line)
+            write_line(line)
         found = lane_endpoints(pool, services.base_urls)
         tokens = TokenEstimates.of(pool)
         seats = pool.seats(pool.lanes)
@@ -299,15 +298,15 @@ class Serving:
     def _announce(self) -> None:
         pool = self._pool
         models = ", ".join(dict.fromkeys(lane.model for lane in pool.lanes))
-        _say(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
+        write_line(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
         for line in sent_lines(pool, pool.lanes):
-            _say(line)
+            write_line(line)
         if self._sharing is not None:
-            _say(f"limits shared with all runs and gateways at {self._sharing.shown}")
-        _say(f"OPENAI_BASE_URL={self._address}/v1")
+            write_line(f"limits shared with all runs and gateways at {self._sharing.shown}")
+        write_line(f"OPENAI_BASE_URL={self._address}/v1")
         if self._is_token_new:
-            _say(f"OPENAI_API_KEY={self._token}")
-        _say("Ctrl-C ends it and writes the tables")
+            write_line(f"OPENAI_API_KEY={self._token}")
+        write_line("Ctrl-C ends it and writes the tables")
 
     def wait(self) -> None:
         """Say where, and serve until the engine ends, which it does only if something is wrong."""
@@ -321,10 +320,10 @@ class Serving:
             for sentence in notes:
                 if sentence not in noted:
                     noted.add(sentence)
-                    _say(self._redactor.text(sentence))
+                    write_line(self._redactor.text(sentence))
             troubled_s = troubled_s + 1 if trouble else 0
             if troubled_s == _SAID_S:
-                _say(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
+                write_line(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
 
     def end(self) -> None:
         """End all requests, write tables and print the summary.
@@ -347,14 +346,14 @@ class Serving:
         segments = largest_sizes(self._directory.journal, manifest.segments)
         manifest = msgspec.structs.replace(manifest, segments=segments)
         write_manifest(self._directory.path, manifest)
-        summary = self._services.compact(lambda _done, _total: None, lambda: None, _say)
+        summary = self._services.compact(lambda _done, _total: None, lambda: None, write_line)
         width = shutil.get_terminal_size().columns
         path = str(self._directory.path)
         write_report(self._directory.path, summary, manifest)
-        has_page = self._services.wait_for_page(_say)
+        has_page = self._services.wait_for_page(write_line)
         lines = brief_lines(summary, manifest.lanes, directory=path, width=width, has_page=has_page)
         for line in lines:
-            _say(line)
+            write_line(line)
 
     def close(self) -> None:
         """End what was started, and give the keys back. Idempotent."""
@@ -425,8 +424,3 @@ class Serving:
         )
         write_manifest(self._directory.path, manifest)
         return manifest
-
-
-def _say(line: str) -> None:
-    write(f"{visible(line)}\n")
-    sys.stdout.flush()

@@ -329,7 +329,7 @@ def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeyp
         if line.startswith("Ctrl-C"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(serving, "_say", say)
+    monkeypatch.setattr(serving, "write_line", say)
     assert main(["gateway", "--pool", "pool.toml", "--port", "0"]) == 0
     assert said[-1].startswith("results in ")
     assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()
