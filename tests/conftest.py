@@ -90,13 +90,25 @@ def _is_drawn(item: pytest.Item) -> bool:
     return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
 
 
+def _draw_once() -> None:
+    """Have hypothesis read the constants of all modules, and make its tables of characters."""
+    from hypothesis import given
+    from hypothesis import strategies as st
+
+    @given(st.text(), st.integers(), st.floats())
+    def draw(text: str, number: int, ratio: float) -> None:
+        """Nothing is asked of them."""
+
+    draw()
+
+
 class CpuBound:
     """Fails a quick test that uses more than a second of CPU, its own and that of ended children.
 
     The second is one of the machine on which this was written: a loop, timed as the session starts,
     says how much longer it is here. `cpu_s(n)` allows a test n seconds: the one that stays quick of
-    a way of running that costs more, such as two workers. Tests of hypothesis have two, since the
-    first of them in a process reads the constants of all modules.
+    a way of running that costs more, such as two workers. Tests of hypothesis have two, since what
+    they draw differs from run to run.
     """
 
     _LOOP_S = 0.035
@@ -106,9 +118,14 @@ class CpuBound:
         self._loop_s = self._LOOP_S
         self._began_s = 0.0
 
-    def pytest_collection_finish(self) -> None:
-        """Time the loop where tests are run, and in no controller, which collects none."""
-        self._loop_s = self._time_loop()
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Time the loop, and have no test pay for what the first of hypothesis' tests makes."""
+        # A controller has no items: its workers run them.
+        if session.items and not session.config.option.collectonly:
+            self._loop_s = self._time_loop()
+            if any(map(_is_drawn, session.items)):
+                _draw_once()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Generator[None]:
