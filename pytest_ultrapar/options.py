@@ -43,13 +43,9 @@ def _facts(row: Setting[Any]) -> dict[str, Any]:
 
 def only_looks(config: pytest.Config) -> bool:
     """Whether pytest is asked to show tests or fixtures, not to run anything."""
-    option = config.option
-    return bool(
-        option.collectonly
-        or option.setupplan
-        or option.showfixtures
-        or option.show_fixtures_per_test
-    )
+    # Each is an option of a plugin, which `-p no:` may have left out.
+    names = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
+    return any(config.getoption(name, False) for name in names)
 
 
 def plans(config: pytest.Config) -> bool:

@@ -204,7 +204,7 @@ def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
 
 
 def _refuse(config: pytest.Config) -> None:
-    if config.option.setuponly and not config.option.setupplan:
+    if config.getoption("setuponly", False) and not config.getoption("setupplan", False):
         msg = (
             "--setup-only cannot be used together with --ultrapar-pool: it would send all requests "
             "and run no test; --setup-plan shows the same and sends nothing"

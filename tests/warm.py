@@ -18,9 +18,10 @@ import sys
 import traceback
 import warnings
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+from importlib.metadata import PathDistribution, distributions
 from pkgutil import walk_packages
 from typing import Any
 from unittest.mock import patch
@@ -32,6 +33,21 @@ import pytest_ultrapar
 _WARM = {f"pytest_ultrapar.{name}" for name in ("analysis.beside", "compare.gate", "simulator")}
 # A test that sets another one wants its children to import something else.
 _PYTHONPATH = os.environ.get("PYTHONPATH")
+
+
+class _Installed(PathDistribution):
+    """Of one package what pytest asks at each start, read once."""
+
+    entry_points, files, metadata = (
+        cached_property(getattr(PathDistribution, name).fget)
+        for name in ("entry_points", "files", "metadata")
+    )
+
+
+@cache
+def installed() -> list[_Installed]:
+    """All packages, for `importlib.metadata.distributions`: 0.03 s of CPU in each run here."""
+    return [_Installed(one._path) for one in distributions()]
 
 
 def warm_children() -> AbstractContextManager[object]:

@@ -215,6 +215,7 @@ def test_socket_that_is_deleted_harms_no_connected_client(broker):
     play(story())
 
 
+@pytest.mark.slow
 def test_client_whose_loop_runs_gives_signs_though_it_has_nothing_to_do(broker):
     async def seen(wanted: Callable[[dict[str, float]], bool]) -> dict[str, float]:
         while True:

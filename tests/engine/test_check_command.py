@@ -401,6 +401,7 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
     assert seen.max_in_flight(key="key1") <= 20
 
 
+@pytest.mark.slow
 def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"

@@ -165,6 +165,7 @@ def test_answer_that_ends_early_says_why(faulty, reason, text):
     assert len(choice["message"]["content"]) == (5 if reason == "length" else 0)
 
 
+@pytest.mark.slow
 def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
     text = 'seed = 3\n[[fault]]\nkind = "error"\nstatus = 500\nshare = 0.3'
     texts = [f"q{n}" for n in range(40)]

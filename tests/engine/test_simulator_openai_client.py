@@ -12,6 +12,7 @@ from pytest_ultrapar.pool.model import Latency, Limit
 from tests.engine.structured import Tree
 from tests.simulated_pool import NEVER, PROVIDER, faults_of, running, simulated_pool
 
+pytestmark = pytest.mark.slow
 MESSAGES = [{"role": "user", "content": "what is the answer"}]
 TOOLS = [
     {
@@ -276,7 +277,6 @@ def test_client_reads_a_response(client):
     assert response.usage.input_tokens_details.cached_tokens == 0
 
 
-@pytest.mark.slow
 def test_client_reads_the_events_of_a_response(client):
     with client.responses.stream(model="gpt-x", input="what is the answer") as stream:
         events = list(stream)

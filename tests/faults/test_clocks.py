@@ -78,6 +78,7 @@ def test_process_that_stalls_makes_up_for_nothing(project):
     assert max(stalls_s) > 1
 
 
+@pytest.mark.slow
 def test_date_to_wait_for_from_servers_with_another_clock_hangs_nobody(project):
     """Seen from our clock one asks for an hour, and one for a time that is over."""
 

@@ -34,6 +34,7 @@ def test_connection_that_always_breaks_costs_its_case_alone(project):
         assert played.classes(prompt) == ["transport"] * 2
 
 
+@pytest.mark.slow
 def test_connection_that_breaks_is_not_tried_again_where_nothing_is(project):
     broken = [f"{fault}:1 it" for fault in BREAKS]
     played = play(project, between(broken), "--ultrapar-max-attempts=1", keys=3)

@@ -7,6 +7,7 @@ import pytest
 from tests.faults.test_tls import go
 
 
+@pytest.mark.slow
 def test_host_without_an_address_costs_no_case_while_another_is_there(project):
     # Nobody may register a name below `.invalid` (RFC 2606).
     prompts = [f"say {n}" for n in range(30)]

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from pytest_ultrapar.analysis.benchmark_json import machine_info
 from tests.light import LIGHT
 from tests.scripted_server import ScriptedServer
-from tests.warm import warm_children
+from tests.warm import installed, warm_children
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 SUITE = """
@@ -90,7 +91,7 @@ class Project:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = OPTIONS if pool else ()
         machine_info()  # kept, for children too
-        with warm_children():
+        with warm_children(), patch("importlib.metadata.distributions", installed):
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
     @property

@@ -113,9 +113,9 @@ def rows_of(*hosts):
 
 
 @pytest.mark.cpu_s(8)
-def test_two_hosts_run_each_case_once(project, hosts):
+def test_two_hosts_run_each_case_once_and_one_with_another_suite_is_refused(project, hosts):
     project.suite(SUITE)
-    one, two = hosts("one", "-n0"), hosts("two", "-n2")
+    one, two = hosts("one", "-n0"), hosts("two", "-n0")
     outputs = [host.end() for host in (one, two)]
     assert [one.code, two.code] == [0, 0], outputs
     rows = rows_of(one, two)
@@ -132,6 +132,10 @@ def test_two_hosts_run_each_case_once(project, hosts):
     assert {one.host for one in manifest.merged.parts} == {"one", "two"}
     # One machine has one clock, and the server's says the same.
     assert manifest.merged.clock_error_s < 1, manifest.merged
+    other = hosts("three", "-n0", "--ultrapar-seed=1")
+    assert "the run seed (--ultrapar-seed): 1 here, 0 there" in other.end()
+    assert other.code == 4
+    assert len(project.server.prompts) == N
 
 
 @pytest.mark.slow
@@ -202,18 +206,6 @@ def test_a_failure_that_stops_one_host_leaves_its_cases_to_others(project, hosts
     assert two.code == 1, output
     finished = {row["nodeid"] for host in (one, two) for row in host.rows()}
     assert len(finished) == N
-
-
-@pytest.mark.cpu_s(5)
-def test_another_suite_under_the_same_name_is_refused_and_sends_nothing(project, hosts):
-    project.suite(SUITE)
-    hosts("one", "-n0").end()
-    n_sent = len(project.server.prompts)
-    other = hosts("two", "-n0", "--ultrapar-seed=1")
-    output = other.end()
-    assert other.code == 4
-    assert "the run seed (--ultrapar-seed): 1 here, 0 there" in output
-    assert len(project.server.prompts) == n_sent
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,7 @@ def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(
     result.stdout.no_fnmatch_line("*what counts per day*")
 
 
+@pytest.mark.slow
 def test_run_says_before_its_first_request_that_it_needs_more(project):
     project.write_pool(key=", rpd = 7")
     project.suite(

@@ -52,6 +52,7 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
     assert CANARY not in output
 
 
+@pytest.mark.slow
 def test_wrong_keys_end_the_run(project, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing(403, *(f"{CANARY}-{n}" for n in range(3)))

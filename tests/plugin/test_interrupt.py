@@ -139,6 +139,7 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert 7 <= len(project.server.prompts) <= len(finished) + len(interrupted)
 
 
+@pytest.mark.slow
 def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project, workers):
     project.suite(
         """

@@ -161,6 +161,7 @@ def test_path_after_the_option_is_not_its_word(project):
     assert project.run("-n0", "--ultrapar-check=fail", "test_suite.py").ret == 0
 
 
+@pytest.mark.slow
 def test_check_and_run_together_keep_the_rate(project):
     arrivals_s: list[float] = []
     project.server.weather = lambda _: arrivals_s.append(time.monotonic())
@@ -182,6 +183,7 @@ def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
     assert free_s > time.monotonic() - 60
 
 
+@pytest.mark.slow
 def test_interrupt_tells_what_is_known(project, monkeypatch):
     project.write_pool(keys=2)
     project.server.weather = refusing(401, f"{CANARY}-1")

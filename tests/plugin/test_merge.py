@@ -33,6 +33,7 @@ def outcomes(directory):
     return {row["nodeid"]: (row["case_id"], row["seed"], row["outcome"]) for row in rows(directory)}
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_s(3)
 def test_three_parts_are_the_run_that_asked_all(project, capsys):
     project.suite(BODY)

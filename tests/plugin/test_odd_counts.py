@@ -13,6 +13,7 @@ def test_it(answer):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("figure", "key"),
     [("1e19", ""), ("1e30", ", tpm = 10_000_000"), ("1e400", "")],

@@ -51,11 +51,17 @@ LISTED = {
 }
 
 
-@pytest.mark.parametrize("listed", LISTED.values(), ids=LISTED)
-def test_key_of_two_providers_has_its_workers_once(project, server, monkeypatch, listed):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name != "an instance's own address"))
+        for name in LISTED
+    ],
+)
+def test_key_of_two_providers_has_its_workers_once(project, server, monkeypatch, name):
     monkeypatch.setenv("TEST_KEY_1", f"{CANARY}-0")
     first = second(server, name="p", model="m")
-    write(project, first, listed(server))
+    write(project, first, LISTED[name](server))
     check_run(project, "-n0")
 
 

@@ -227,7 +227,12 @@ def refused(project, *options):
     return said
 
 
-@pytest.mark.parametrize("name", ALL)
+FIRST = ("sync function", "function fixture", "no annotation", "method", "mark")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in FIRST)) for one in ALL]
+)
 def test_fault_of_a_suite_is_named(project, name):
     body, message = ALL[name]
     project.suite(body)
@@ -239,15 +244,15 @@ def test_fault_of_a_suite_is_named(project, name):
         assert len(said.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_s(3)
 def test_faults_are_named_under_xdist_too(project):
-    names = ("function fixture", "no annotation", "method", "mark")
-    for number, name in enumerate(names):
+    for number, name in enumerate(FIRST):
         project.suite(ALL[name][0], name=f"test_{number}.py")
     result = project.run("-n2")
     said = result.stderr.str()
     assert result.ret == 4
-    assert all(ALL[name][1] in said for name in names)
+    assert all(ALL[name][1] in said for name in FIRST)
     assert "Traceback" not in said + result.stdout.str()
     assert "INTERNALERROR" not in said + result.stdout.str()
     assert project.server.prompts == []

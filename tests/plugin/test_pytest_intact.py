@@ -145,6 +145,7 @@ def mixed(project, request):
     return project, result, request.param == "-n2"
 
 
+@pytest.mark.slow
 def test_mixed_suite_runs_as_pytest_runs_it(mixed):
     project, result, has_workers = mixed
     output, errors = result.stdout.str(), result.stderr.str()
@@ -520,3 +521,13 @@ def test_nested(tmp_path):
     )
     done = project.pytester.runpytest_subprocess("-q")
     done.assert_outcomes(passed=1)
+
+
+def test_run_without_the_plugins_of_pytest_that_can_be_left_out(project):
+    project.suite(
+        '@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer, grade): grade("solved")'
+    )
+    names = ("setuponly", "setupplan", "skipping", "capture", "junitxml", "debugging", "terminal")
+    result = project.run("-n0", *(f"-pno:{name}" for name in names))
+    assert result.ret == 0, result.stderr.str()
+    assert project.outcomes() == {"test_it[say a]": "solved"}

@@ -163,6 +163,7 @@ def test_leaky(leaky): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", ["full", "text", "none"])
 def test_no_key_in_anything_that_is_kept(project, record):
     project.suite(LEAKY)
@@ -268,6 +269,7 @@ def test_embedded(embedded): pass
 """
 
 
+@pytest.mark.slow
 def test_what_is_asked_is_kept_as_any_lane_of_the_model_would_be_asked(project):
     pool = project.pytester.path / "pool.toml"
     pool.write_text(

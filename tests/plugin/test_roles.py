@@ -196,6 +196,7 @@ def test_role_that_the_pool_lacks_is_an_error_of_the_suite_in_one_sentence(proje
     assert [row["outcome"] for row in project.rows()] == ["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["serial", "rotate", "phase", "ultra"])
 def test_groups_and_modes_bind_the_case_s_own_model_alone(project, mode):
     project.pytester.makeconftest(

@@ -64,7 +64,7 @@ def _collected(project, *args: str) -> list[str]:
     return [line for line in result.outlines if "::" in line]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7])
+@pytest.mark.parametrize("n", [1, 3, pytest.param(7, marks=pytest.mark.slow)])
 def test_shards_are_disjoint_and_together_all_tests(project, n):
     project.write_pool(models=("m", "other"), key=", qps = 700")
     project.pytester.path.joinpath("pool.toml").write_text(
@@ -91,6 +91,7 @@ def test_other_seed_makes_other_shards_of_the_same_tests(project):
     assert set(first) != set(other)
 
 
+@pytest.mark.slow
 def test_plugin_that_changes_the_parameters_of_tests_is_heeded(project):
     """As those do that sort or drop combinations in `Metafunc._calls`."""
     project.pytester.makeconftest(
@@ -117,6 +118,7 @@ def test_plugin_that_changes_the_parameters_of_tests_is_heeded(project):
     assert len(whole) == 48
 
 
+@pytest.mark.slow
 def test_parameter_given_twice_is_pytests_own_error(project):
     project.suite(
         '@pytest.mark.parametrize("prompt", list("ab"))\n@pytest.mark.parametrize("prompt", "c")'
@@ -210,6 +212,7 @@ def test_what_a_shard_cannot_do_is_refused_before_any_request(
     assert not server.requests
 
 
+@pytest.mark.slow
 def test_variable_says_it_too(project, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_SHARD", "auto")
     monkeypatch.setenv("CIRCLE_NODE_INDEX", "1")

@@ -60,6 +60,7 @@ def test_common_cells_are_asked_once(two, workers):
     assert sorted(shared.here) == sorted(r["case_id"] for r in two.rows() if r["suite"] == "first")
 
 
+@pytest.mark.slow
 def test_plan_says_what_is_shared_as_the_run_does(two):
     said = "second: 2 cases not asked, shared with other suites of this run"
     assert said in two.run("-n0", "--ultrapar-repeats=2", "--ultrapar-plan").stdout.str()

@@ -21,7 +21,7 @@ def test_no_limit_is_exceeded_whatever_goes_wrong(seed):
 
 
 @pytest.mark.cpu_s(3)
-@examples(200)
+@examples(100)
 @given(seed=st.integers(0, 2**31), hosts=st.integers(1, 6))
 def test_hosts_that_want_the_same_settle_and_leave_no_lane_unused(seed, hosts):
     """Without trouble nothing moves any more, and of each lane some row is all given out."""

@@ -160,6 +160,7 @@ def test_odd_count_is_not_known_and_spoils_no_answer(name, figure, count):
         assert (reply.text, reply.tokens_in, reply.tokens_out) == ("a", count, 2)
 
 
+@pytest.mark.slow
 @over_apis
 def test_cut_answer_full_of_quotes_is_given_up_at_once(name):
     # Quadratic time would be hours here.

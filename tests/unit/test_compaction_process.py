@@ -26,6 +26,7 @@ def run(tmp_path):
     return run_of_seven(tmp_path / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_s(2)
 def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     code = (

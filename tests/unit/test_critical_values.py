@@ -7,6 +7,7 @@ import pytest
 from pytest_ultrapar.analysis.statistics import Z_95, critical_t, critical_z
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99, 0.998, 0.9995, 0.9999])
 def test_critical_values_are_those_of_the_tables(stats, confidence):
     assert critical_z(confidence) == pytest.approx(stats.norm.ppf(0.5 + confidence / 2))

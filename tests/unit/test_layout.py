@@ -95,14 +95,19 @@ def test_every_part_has_a_level():
     assert sorted(part for level in LEVELS for part in level) == sorted(folders | modules)
 
 
-@pytest.mark.parametrize("level", range(len(LEVELS)))
-def test_parts_import_only_what_stands_below(level):
-    """For types, too."""
-    below = set().union(*LEVELS[:level])
-    for part in LEVELS[level]:
-        for path in of_part(part):
-            strange = parts_imported(path) - below - {part}
-            assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+@pytest.mark.cpu_s(4)
+def test_parts_import_only_what_stands_below():
+    """For types, too. The core knows neither pytest nor xdist, and no part the suites."""
+    below: set[str] = set()
+    for level in LEVELS:
+        for part in level:
+            for path in of_part(part):
+                strange = parts_imported(path) - below - {part}
+                strange |= {name.split(".")[0] for name in imports(path)} & (
+                    {"bench_suites", "tests", *(HOSTS if part in CORE else ())}
+                )
+                assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+        below |= level
 
 
 def test_map_of_the_code_shows_the_levels_in_their_order():
@@ -113,31 +118,13 @@ def test_map_of_the_code_shows_the_levels_in_their_order():
     assert tuple(rows) == LEVELS
 
 
-@pytest.mark.cpu_s(3)
-def test_core_knows_neither_pytest_nor_xdist():
-    for part in CORE:
-        for path in of_part(part):
-            strange = {name.split(".")[0] for name in imports(path)} & HOSTS
-            assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
-
-
-FOLDERS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
-def test_modules_of_a_folder_import_each_other_one_way(folder):
+@pytest.mark.cpu_s(4)
+def test_modules_of_a_folder_import_each_other_one_way():
     """With its folders, and for types, too: else no chapter could be read first."""
-    names = {module_name(path): path for path in sources(folder) if path.stem != "__init__"}
-    graph = {name: imports(path) & names.keys() for name, path in names.items()}
-    TopologicalSorter(graph).prepare()
-
-
-def test_package_does_not_import_the_suites():
-    for path in sources(PACKAGE):
-        strange = {
-            name for name in imports(path) if name.split(".")[0] in {"bench_suites", "tests"}
-        }
-        assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+    for folder in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
+        names = {module_name(path): path for path in sources(folder) if path.stem != "__init__"}
+        graph = {name: imports(path) & names.keys() for name, path in names.items()}
+        TopologicalSorter(graph).prepare()
 
 
 def test_workflow_domain_knows_nothing_of_lanes():
@@ -188,6 +175,7 @@ def test_controller_imports_nothing_that_only_workers_need():
     assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow", *ARITHMETIC} == set()
 
 
+@pytest.mark.slow
 def test_coordinating_a_run_and_its_gate_reads_no_table_in_its_own_process():
     loaded = loaded_by(
         "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.run_gate"
@@ -196,6 +184,7 @@ def test_coordinating_a_run_and_its_gate_reads_no_table_in_its_own_process():
     assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark", *ARITHMETIC} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["coordinator.live", "coordinator.finish", "workers.local", "analysis.run_summary"]
 )
@@ -213,6 +202,7 @@ def test_names_that_suites_import_load_no_http_client():
     assert loaded & {"aiohttp", "httpx", "uvloop", "pyarrow", *ARITHMETIC} == set()
 
 
+@pytest.mark.slow
 def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
     loaded = modules_loaded_by(
         "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.local,"
@@ -224,6 +214,7 @@ def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
     assert {f"pytest_ultrapar.{name}" for name in unused} & loaded == set()
 
 
+@pytest.mark.slow
 def test_process_beside_a_run_takes_breaks_before_it_loads_anything():
     loaded = modules_loaded_by("pytest_ultrapar.analysis.beside")
     assert "pytest_ultrapar.analysis" in loaded
@@ -231,6 +222,7 @@ def test_process_beside_a_run_takes_breaks_before_it_loads_anything():
     assert loaded & unused == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["controller", "worker", "local"])
 def test_run_without_a_gate_or_a_check_imports_none(host):
     loaded = modules_loaded_by(
@@ -246,12 +238,14 @@ def test_run_without_a_gate_or_a_check_imports_none(host):
     assert {name for name in loaded if name.startswith(unused)} == set()
 
 
+@pytest.mark.slow
 def test_help_of_the_command_imports_nothing_heavy():
     loaded = modules_loaded_by(", ".join(["pytest_ultrapar.cli", *SUBCOMMANDS]))
     heavy = {"pytest", "aiohttp", "asyncio", "pyarrow", "pytest_ultrapar.check.pool_check"}
     assert heavy & loaded == set()
 
 
+@pytest.mark.slow
 def test_process_of_the_broker_loads_an_http_client_only_to_ask_servers():
     loaded = modules_loaded_by("pytest_ultrapar.broker.server")
     assert "asyncio" in loaded

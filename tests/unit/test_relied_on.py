@@ -27,6 +27,7 @@ def at_run_time(node: ast.AST):
         yield from at_run_time(child)
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_s(3)
 def test_every_name_that_is_imported_is_looked_up():
     listed = {

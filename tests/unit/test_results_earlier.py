@@ -63,6 +63,7 @@ def test_another_process_reads_the_same(seven):
     assert earlier_in_subprocess(seven.path) == earlier(seven.path)
 
 
+@pytest.mark.slow
 def test_run_without_or_with_damaged_tables_is_refused(seven):
     (seven.path / "attempts.parquet").write_bytes(b"PAR1 not at all PAR1")
     with pytest.raises(ResultsError, match="cannot read the attempts of "):

@@ -25,6 +25,7 @@ counts = st.integers(0, 400)
 numbers = st.floats(-1e6, 1e6)
 
 
+@pytest.mark.slow
 @given(counts, counts)
 def test_mcnemar_is_the_binomial_test(stats, gained, lost):
     expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0

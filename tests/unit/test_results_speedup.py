@@ -53,7 +53,7 @@ def test_interval_needs_three_cases_on_each_side():
     assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 3, many]) is not None
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 7])
+@pytest.mark.parametrize("n", [3, 7])
 @pytest.mark.parametrize("are_paired", [True, False])
 @pytest.mark.parametrize("spread", [0.3, 0.6, 1.0])
 def test_interval_of_few_cases_holds_the_truth_nearly_always(n, are_paired, spread):

@@ -112,6 +112,7 @@ EMPTY = (instruments.example_sender, instruments.guesser, instruments.claimer)
 OTHERS = (instruments.quitter, instruments.boasting, instruments.busy(2), instruments.busy(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", FLAWS)
 @pytest.mark.parametrize(

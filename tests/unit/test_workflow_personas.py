@@ -63,6 +63,7 @@ def test_obedient_reaches_every_flaw_of_the_documents_too():
         assert weighted(run_arm(obedient, flaw=flaw)) < base, flaw
 
 
+@pytest.mark.slow
 def test_repairing_asks_about_a_tool_now_and_then_at_no_cost(sound):
     asked = [episode for episode in sound["repairing"] if score(episode).scores["infos"]]
     assert 0.1 * len(sound["repairing"]) < len(asked) < 0.7 * len(sound["repairing"])
