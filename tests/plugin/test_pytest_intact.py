@@ -530,4 +530,4 @@ def test_run_without_the_plugins_of_pytest_that_can_be_left_out(project):
     names = ("setuponly", "setupplan", "skipping", "capture", "junitxml", "debugging", "terminal")
     result = project.run("-n0", *(f"-pno:{name}" for name in names))
     assert result.ret == 0, result.stderr.str()
-    assert project.outcomes() == {"test_it[say a]": "solved"}
+    assert list(project.outcomes().values()) == ["solved"]
