@@ -1,4 +1,4 @@
-"""What a renewal costs the server, and how good the division is: `python -m tests.ledger_cost`.
+"""What a renewal costs, and how good the division is: `python -m benchmarks.ledger_cost`.
 
 1,000 hosts share 20 keys of four rows, in virtual time. Calls are as in a run: each host once a
 second. Cost is the server's own count (`INFO commandstats`): neither network nor Python is in it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from typing import Any, Literal
 
 from pytest_ultrapar.cluster.ledger import Answer, Renewal, RowSpec, RowUse
 from tests.ledger_servers import Scripted, server
@@ -19,12 +20,14 @@ def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]
     rows = []
     for key in range(keys):
         group = f"key{key}"
-        for name, kind, amount, window in (
+        row: tuple[str, Literal["seats", "paced"], int, int]
+        for row in (
             ("workers", "seats", 2_000, 0),
             ("qps", "paced", 300, 1_000),
             ("rpm", "paced", 12_000, 60_000),
             ("tpm", "paced", 40_000_000, 60_000),
         ):
+            name, kind, amount, window = row
             spec = RowSpec(
                 name=f"{group}/{name}",
                 kind=kind,
@@ -49,7 +52,8 @@ class Crowd:
         self.count = 0
         self.hosts = [self.join() for _ in range(hosts)]
 
-    def join(self) -> dict:
+    def join(self) -> dict[str, Any]:
+        """A host that wants as much as the dice say, and holds nothing yet."""
         self.count += 1
         wants = [self.dice.choice([1, 1, 2, 3]) * max(row.amount // 1_000, 1) for row in self.rows]
         wants = [
@@ -67,7 +71,8 @@ class Crowd:
             "epoch": 0,
         }
 
-    def renew(self, host: dict) -> Answer:
+    def renew(self, host: dict[str, Any]) -> Answer:
+        """Ask the server for all that the host wants, and remember what it grants."""
         host["seq"] += 1
         uses = tuple(
             RowUse(held, want, unit)
@@ -156,7 +161,7 @@ def main() -> None:
     with server(arguments.server) as client:
         crowd = Crowd(Scripted(client).serve, arguments.hosts, arguments.keys)
 
-        def told(story: str, seconds: int, **kind: float) -> None:
+        def told(story: str, seconds: int, **kind: int) -> None:
             client.config_resetstat()
             worst = []
             for _ in range(seconds):

@@ -1,4 +1,4 @@
-"""What a run of a million cases costs a cluster: `python -m tests.million --out DIR`.
+"""What a run of a million cases costs a cluster: `python -m benchmarks.million --out DIR`.
 
 Shards K/N of one run, one host each, against a provider without latency, one after another or some
 at a time. Printed are the times, the memory of the server and the peak of each process of a host.
@@ -139,7 +139,7 @@ def main() -> None:
     numbers = map(int, arguments.shards.split(",")) if arguments.shards else None
     shards = [Shard(k, arguments.of) for k in numbers or range(1, arguments.of + 1)]
     pool = load_pool(path, environ={}, overrides=Overrides())
-    provider = SimulatorProcess.start(pool, log_path=None)
+    provider = SimulatorProcess.start(pool, log_path=folder / "simulator.jsonl")
     words = [
         *arguments.words, f"--ultrapar-pool={path}", "--ultrapar-cluster-run=million",
         f"--ultrapar-simulator={provider.base_url('lab').split('/lab')[0]}",

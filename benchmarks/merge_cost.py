@@ -1,4 +1,4 @@
-"""What merging many cases takes, in time and memory: `python -m tests.merge_cost CASES PARTS`.
+"""What merging many cases takes, in time and memory: `python -m benchmarks.merge_cost CASES PARTS`.
 
 Parts are shards as runs leave them, written by the store's own writers: one request and 180 words
 of conversation a case, in two segments each. The merge is the command, in a process of its own.
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
-from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade, TurnMessage
+from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade, Outcome, TurnMessage
 from pytest_ultrapar.store.cases_file import suite_digest, write_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.manifest import Manifest, describe_versions, write_manifest
@@ -88,7 +88,9 @@ def _case(index: int, number: int) -> Case:
     return Case(index, f"{number:016x}", nodeid, "bench", model, 0, {"n": number}, number)
 
 
-def _records(case: Case, at: int, k: int, half: int, dice: random.Random) -> tuple[object, ...]:
+def _records(
+    case: Case, at: int, k: int, half: int, dice: random.Random
+) -> tuple[EpisodeEnded, Grade]:
     begin_s = 1_000.0 * k + at // (SEATS * len(MODELS))
     took_s = 0.6 + 0.3 * dice.random()
     begin_us = int((NOW.timestamp() + begin_s - 1_000.0 * k) * 1e6)
@@ -105,10 +107,10 @@ def _records(case: Case, at: int, k: int, half: int, dice: random.Random) -> tup
         case.case_id, worker, "returned", begin_us, end_us, took_s, n_turns=1,
         attempts=[attempt], messages=messages,
     )  # fmt: skip
-    outcome = dice.choice(("solved", "solved", "unsolved"))
+    outcomes: tuple[Outcome, ...] = ("solved", "solved", "unsolved")
     graded = Grade(
-        case.case_id, worker, outcome, test="passed", scores={"workflow": dice.random()},
-        at_us=end_us,
+        case.case_id, worker, dice.choice(outcomes), test="passed",
+        scores={"workflow": dice.random()}, at_us=end_us,
     )  # fmt: skip
     return ended, graded
 

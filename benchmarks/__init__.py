@@ -1,0 +1,1 @@
+"""Programs that measure the tool itself, each with its figures in docs/measurements.md."""
