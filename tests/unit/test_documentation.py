@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import re
 import shlex
-from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -16,10 +12,9 @@ import pytest
 from pyarrow import parquet
 
 from bench_suites.original_scripts import plugin as documented
-from pytest_ultrapar import Assignment, CaseInfo, Grader, Group, Llm, Reply, cli, hooks
+from pytest_ultrapar import CaseInfo, Reply, cli, hooks
 from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
-from pytest_ultrapar.browse.run_folder import Counts, FoundRun
-from pytest_ultrapar.compare.rules import DEFAULT_RULES, parse_rule
+from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
@@ -123,54 +118,6 @@ def test_every_hook_stands_in_the_reference_with_its_arguments():
     ]
 
 
-SIGNATURES = {
-    "grade": Grader(None),
-    **{
-        f"llm.{name}": partial(getattr(Llm, name), None)
-        for name in ("chat", "role", "openai", "anthropic", "httpx_client")
-    },
-    "Assignment": Assignment,
-    "Group": Group,
-}
-
-
-def expressions(text: str) -> list[ast.Call]:
-    """Calls in code blocks and in backquotes of what `SIGNATURES` names."""
-    found = []
-    for span in [*blocks(text, "python"), *re.findall(r"`([^`\n]+\))`", text)]:
-        with suppress(SyntaxError):  # `grade(outcome, ...)` is for people
-            found += [one for one in ast.walk(ast.parse(span)) if isinstance(one, ast.Call)]
-    return [one for one in found if called(one) in SIGNATURES]
-
-
-def called(call: ast.Call) -> str:
-    return re.sub(r"^(judge|llm\.role\('judge'\))\.", "llm.", ast.unparse(call.func))
-
-
-def takes(signature: inspect.Signature) -> list[tuple[str, object]]:
-    return [(one.name, one.kind) for one in signature.parameters.values()]
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_signature_in_the_reference_is_that_of_the_code(name):
-    pages = [one.read_text(encoding="utf-8") for one in (DOCS / "reference").glob("*.md")]
-    shown = []
-    for span in re.findall(rf"`(?:await )?{re.escape(name)}\(([^`]*)\)`", "".join(pages)):
-        with suppress(SyntaxError):  # a call with values
-            shown.append(takes(inspect.signature(eval(f"lambda {span}: 0"))))
-    assert takes(inspect.signature(SIGNATURES[name])) in shown
-
-
-def test_calls_in_the_documentation_fit_the_code():
-    found = [one for path in PAGES for one in expressions(path.read_text(encoding="utf-8"))]
-    # `llm.chat()` is how a sentence calls the method.
-    found = [one for one in found if one.args or one.keywords]
-    assert {*map(called, found)} > {"grade", "llm.chat", "llm.role", "Assignment", "Group"}
-    for call in found:
-        named = {one.arg: None for one in call.keywords if one.arg}
-        inspect.signature(SIGNATURES[called(call)]).bind(*call.args, **named)
-
-
 def test_arguments_of_the_mark_and_fields_of_the_episode_stand_in_the_reference():
     suites = page("reference/suites.md")
     (mark,) = re.findall(r"\*\*`@pytest\.mark\.ultrapar\(([^`]+)\)`", suites)
@@ -199,37 +146,8 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
         else:
             assert rest == []
             rules += getattr(arguments, "rule", None) or ()
-    assert {name: names.count(name) for name in names} == {
-        "bench": 3,
-        "check": 4,
-        "clean": 3,
-        "cluster": 5,
-        "compare": 5,
-        "gate": 7,
-        "gateway": 2,
-        "merge": 2,
-        "report": 2,
-        "runs": 2,
-        "show": 3,
-        "simulate": 5,
-    }
     assert {*names} == {import_module(one).NAME for one in cli.SUBCOMMANDS}
     assert len([parse_rule(rule) for rule in rules]) == 10
-
-
-def test_fields_of_a_listed_run_stand_in_the_page_on_runs():
-    sentence = page("how-to/runs.md").split("With `--json`")[1].split("\n\n")[0]
-    fields = [*FoundRun.__struct_fields__, *Counts.__struct_fields__]
-    assert sorted(named(sentence)) == sorted(fields)
-
-
-def test_rules_that_the_documentation_names_are_rules():
-    text = page("how-to/compare-and-gate.md")
-    texts = re.findall(r"`([a-z_][\w.@^]*(?:\[[^`]*\])?[<>]=[^`]+|same_answers)`", text)
-    assert len({parse_rule(text).metric for text in texts}) >= 10
-    assert [rule for rule in DEFAULT_RULES if f"`{rule}`" not in text] == []
-    table = text.split("## Rules")[1]
-    assert len(rows(table.split("\n- A bound")[0])) == 13
 
 
 def workflow_commands() -> list[str]:

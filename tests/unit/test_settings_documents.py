@@ -6,29 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pytest_ultrapar import options
 from pytest_ultrapar.broker.assignment import check_assignment
-from pytest_ultrapar.pool.file import ModelTable, ProviderTable, WholePoolTable
 from pytest_ultrapar.pool.settings import SETTINGS
 from tests.unit.policy_play import QWENS, cases
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "benchmark" / "from-the-scripts.md").read_text(encoding="utf-8")
-
-
-class Names:
-    """Takes the place of pytest's parser, and of the group that it hands out."""
-
-    def __init__(self) -> None:
-        self.options: set[str] = set()
-
-    def getgroup(self, *_: str) -> Names:
-        return self
-
-    def addoption(self, name: str, **_: object) -> None:
-        self.options.add(name)
-
-    def addini(self, *_: object, **__: object) -> None: ...
 
 
 def table(title: str) -> list[list[str]]:
@@ -43,17 +26,6 @@ def test_variables_that_are_the_same_here_are_those_that_are_read():
     read = {row.variable for row in SETTINGS if row.variable}
     # Those that the scripts did not have bear our name.
     assert same == {name for name in read if not name.startswith("ULTRAPAR_")}
-
-
-def test_options_and_fields_that_the_page_names_are_there():
-    names = Names()
-    options.add_options(names)  # type: ignore[arg-type]
-
-    assert set(re.findall(r"--ultrapar-[a-z-]+", PAGE)) <= names.options
-    fields = {*ModelTable.__struct_fields__, *ProviderTable.__struct_fields__}
-    fields |= {*WholePoolTable.__struct_fields__, "name", "env", "fixed", "adaptive"}
-    section = PAGE.split("\n## What the pool says", 1)[1]
-    assert set(re.findall(r"([a-z_]+) = ", section)) <= fields | {"qps"}
 
 
 def test_staggered_start_of_shards_has_a_line_and_a_policy_that_works():
