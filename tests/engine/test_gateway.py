@@ -98,6 +98,23 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
     play(tmp_path, saying(), scene)
 
 
+def test_whose_an_ended_token_was_is_known_of_the_latest_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "_MOST_ENDED", 3)
+
+    async def scene(told):
+        gateway, tokens = told.llm._sender.parts.gateway, []
+        for n in range(5):
+            door = gateway.admit(told.llm.native(), f"case {n}")
+            gateway.dismiss(door)
+            tokens.append(door.token)
+        answers = [await Outside(told, token=token).ask() for token in tokens]
+        assert {answer.status_code for answer in answers} == {401}
+        ended = ["which has ended" in said(answer) for answer in answers]
+        assert ended == [False, False, True, True, True]
+
+    play(tmp_path, saying(), scene)
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [

@@ -140,6 +140,8 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
                 assert "key0" not in missed.text
             listed = (await client.get("/models")).json()["data"]
             assert [one["id"] for one in listed] == ["m", "other"]
+            refused = await client.post("/chat/completions", json=body(31, max_tokens=-1))
+            assert refused.status_code == 400
             asked = [ask(client, n, model="other" if n % 2 else "m") for n in range(30)]
             return await asyncio.gather(*asked, ask(client, 30, stream=True))
 
@@ -150,7 +152,7 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
         f"echo: word {n}" for n in range(30)
     ]
     assert streamed.text.rstrip().endswith("data: [DONE]")
-    assert "31 cases: 31 solved" in said
+    assert "32 cases: 31 solved" in said
     assert "latency p50 " in said
     # When they asked was not ours to choose.
     for word in ("speed-up", "efficiency", "lower bound", "CLIENT-BOUND", "/s;"):
@@ -163,7 +165,7 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     assert log.max_in_flight(key="key0") <= 5
     assert log.max_in_window(1.0, key="key0") <= 21
     attempts = pq.read_table(directory / "attempts.parquet").to_pylist()
-    assert len(attempts) == len(log.requests) == 31
+    assert len(attempts) == len(log.requests) == 32
     for path in directory.rglob("*"):
         assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
 
