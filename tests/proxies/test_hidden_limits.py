@@ -75,8 +75,8 @@ def test_processes_leave_each_other_the_few_connections_that_a_proxy_accepts(ups
     for processes in ("-n0", "-n2"):
         place = tmp_path / processes
         with at_work(hidden.proxy, upstream, place / "proxy") as front:
-            run = play(front, place, limit=hidden.known, n=150, options=(processes,))
-        assert run.outcomes == {("solved", None): 150}, run.output
+            run = play(front, place, limit=hidden.known, n=100, options=(processes,))
+        assert run.outcomes == {("solved", None): 100}, run.output
         times_s.append(run.time_s)
     alone_s, beside_others_s = times_s
     assert beside_others_s <= 4 * alone_s
