@@ -31,8 +31,12 @@ def test_users_code_is_clean_under_strict_and_mistakes_in_it_are_found(tmp_path)
         suite = suite.replace(right, wrong)
     mistaken = tmp_path / "mistaken_suite.py"
     mistaken.write_text(suite, encoding="utf-8")
-    # Not the repository's own settings: a user has none of them.
-    options = ["--strict", "--config-file=", f"--cache-dir={tmp_path}", "--no-error-summary"]
+    # Not the repository's own settings: a user has none of them. These clients, of which the suite
+    # uses none, are four fifths of what mypy would read.
+    config = tmp_path / "mypy.ini"
+    settings = "[mypy]\n[mypy-openai.*,anthropic.*]\nfollow_imports = skip\n"
+    (tmp_path / "mypy.ini").write_text(settings)
+    options = ["--strict", "--config-file=mypy.ini", "--cache-dir=.", "--no-error-summary"]
     files = [HERE / "user_suite.py", HERE / "user_conftest.py", mistaken]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, *files],
