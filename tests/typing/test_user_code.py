@@ -33,7 +33,6 @@ def test_users_code_is_clean_under_strict_and_mistakes_in_it_are_found(tmp_path)
     mistaken.write_text(suite, encoding="utf-8")
     # Not the repository's own settings: a user has none of them. These clients, of which the suite
     # uses none, are four fifths of what mypy would read.
-    config = tmp_path / "mypy.ini"
     settings = "[mypy]\n[mypy-openai.*,anthropic.*]\nfollow_imports = skip\n"
     (tmp_path / "mypy.ini").write_text(settings)
     options = ["--strict", "--config-file=mypy.ini", "--cache-dir=.", "--no-error-summary"]
