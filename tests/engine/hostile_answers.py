@@ -3,13 +3,15 @@
     python -m tests.engine.hostile_answers serve            prints its port, ends with its input
     python -m tests.engine.hostile_answers PORT "10 MB"     prints what became of it, and MiB
 
-A process's high-water mark never falls, so each answer is measured by a process of its own.
+A process's high-water mark never falls, so each answer is measured by a process of its own, a fork
+of one that has loaded what all need.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import sys
 import zlib
@@ -86,7 +88,7 @@ ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "100 k nested": lambda: plain(b'{"id":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "100 k nested in a stream": lambda: plain(b'data: {"id":' + b"[" * 100_000 + b"\n\n", SSE),
     "declared too long": lambda: plain(b" " * MIB, length=10 * 1024**3),
-    "bytes one by one": lambda: chunked(b" ", 2_000_000),
+    "bytes one by one": lambda: chunked(b" ", 1_000_000),
     "10 GiB bomb": lambda: packed_endless(10 * 1024),
     "10 GiB bomb in a stream": lambda: packed_endless(10 * 1024, SSE),
     "endless": lambda: endless(b" " * MIB, 10 * 1024),
@@ -159,11 +161,15 @@ async def _outcome(port: int, name: str) -> str:
     return f"{len(result.text or result.reasoning or '')} characters"
 
 
-async def _measure(port: int, name: str) -> tuple[str, float]:
-    # The first answer loads what all need.
-    await _outcome(port, "small")
+def _measure(port: int, name: str) -> None:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
     start_mib = _most_mib()
-    return await _outcome(port, name), _most_mib() - start_mib
+    said = asyncio.run(_outcome(port, name))
+    print(json.dumps([name, said, _most_mib() - start_mib]), flush=True)
+    os._exit(0)
 
 
 def main() -> None:
@@ -173,7 +179,10 @@ def main() -> None:
             print(server.port, flush=True)
             sys.stdin.read()
         return
-    print(json.dumps(asyncio.run(_measure(int(sys.argv[1]), sys.argv[2]))))
+    port = int(sys.argv[1])
+    asyncio.run(_outcome(port, "small"))
+    for name in sys.argv[2:]:
+        _measure(port, name)
 
 
 if __name__ == "__main__":

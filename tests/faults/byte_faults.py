@@ -235,15 +235,6 @@ def bomb(n_megabytes: int) -> Iterator[bytes]:
         yield piece
 
 
-async def gzip_bomb(peer: Peer, _: Asked) -> None:
-    """10 GiB of spaces in 10 MB."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n"
-    await peer.send(head)
-    for piece in bomb(10 * 1024):
-        await peer.send(b"%x\r\n" % len(piece) + piece + b"\r\n")
-    peer.close()
-
-
 async def double_bomb(peer: Peer, _: Asked) -> None:
     """1 GiB of spaces in a few kB: packed twice."""
     content = gzip.compress(b"".join(bomb(1024)))
@@ -299,7 +290,6 @@ FAULTS: dict[str, Fault] = {
     "script": body(reply_of(b'"</script><script>alert(1)</script>"')),
     "formula": body(reply_of(b"\"=cmd|' /C calc'!A0\"")),
     "nested": body(nested(100_000)),
-    "gzip_bomb": gzip_bomb,
     "double_bomb": double_bomb,
     "large": large,
     "too_large": too_large,

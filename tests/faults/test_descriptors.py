@@ -51,7 +51,7 @@ def test_soft_limit_on_descriptors_is_raised_where_that_is_allowed(project):
     assert result.ret == 0, output
 
 
-def test_few_descriptors_slow_a_run_down_and_cost_no_case(project, workers):
+def test_few_descriptors_slow_a_run_down_and_cost_no_case(project):
     prompts = [f"work {n}" for n in range(120)]
     project.server.faults["work"] = after(0.2)
     project.write_pool()
@@ -60,7 +60,7 @@ def test_few_descriptors_slow_a_run_down_and_cost_no_case(project, workers):
     project.suite(SUITE.format(prompts=prompts))
     project.pytester.path.joinpath("conftest.py").write_text(FEW)
     result = project.pytester.runpytest_subprocess(
-        *LIGHT, "--ultrapar-pool=pool.toml", workers, timeout=60
+        *LIGHT, "--ultrapar-pool=pool.toml", "-n2", timeout=60
     )
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == 0, output

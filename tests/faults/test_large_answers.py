@@ -37,7 +37,7 @@ def usual_mib() -> list[float]:
     [
         ("large", "solved", None),
         ("too_large", "infra", "malformed"),
-        ("nested", "infra", "malformed"),
+        ("double_bomb", "infra", "malformed"),
     ],
 )
 def test_answer_of_any_size_costs_bounded_memory(project, usual_mib, fault, outcome, kind):

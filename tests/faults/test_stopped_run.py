@@ -36,9 +36,9 @@ def first_worker(running) -> psutil.Process:
 
 
 def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(project, start):
-    # Longer than its leases last: others may have its seats before it goes on.
+    # Longer than its leases last: the other may have its seats before it goes on.
     suite(project, timeout_s=1)
-    running = start("-n3")
+    running = start("-n2")
     assert project.server.log.wait_for(30)
     victim = first_worker(running)
     victim.send_signal(signal.SIGSTOP)
@@ -58,11 +58,11 @@ def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(pr
 
 def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, start):
     suite(project)
-    running = start("-n3")
+    running = start("-n2")
     assert project.server.log.wait_for(30)
     victim = first_worker(running)
     victim.send_signal(signal.SIGSTOP)
-    # The others finish what they can.
+    # The other finishes what it can.
     deadline_s = time.monotonic() + 120
     pause = threading.Event()
     while len(project.server.log.counts()) < N_CASES - 3 * SEATS * 2:

@@ -23,12 +23,11 @@ def n_allowed(asked_s: float) -> float:
     return 1.2 * N + 10 + 2 * asked_s / 60
 
 
-@pytest.mark.parametrize("mode", ["fixed", "adaptive"])
-def test_server_that_is_dead_from_the_start_is_asked_little(upstream, tmp_path, mode):
+def test_server_that_is_dead_from_the_start_is_asked_little(upstream, tmp_path):
     with at_work(DEAD, upstream, tmp_path / "proxy") as front:
         front.flag.touch()
         run = play(
-            front, tmp_path, limit="workers = 20", n=N, mode=mode,
+            front, tmp_path, limit="workers = 20", n=N,
             options=(f"--ultrapar-episode-timeout={PATIENCE_S:g}",),
         )  # fmt: skip
     assert {outcome for outcome, _ in run.outcomes} == {"infra"}
@@ -38,13 +37,12 @@ def test_server_that_is_dead_from_the_start_is_asked_little(upstream, tmp_path, 
     assert run.time_s <= PATIENCE_S + GRACE_S
 
 
-@pytest.mark.parametrize("mode", ["fixed", "adaptive"])
-def test_server_that_dies_in_the_middle_is_asked_little(upstream, tmp_path, mode):
+def test_server_that_dies_in_the_middle_is_asked_little(upstream, tmp_path):
     with at_work(DEAD, upstream, tmp_path / "proxy") as front:
         killer = threading.Thread(target=_kill, args=[front, N // 3])
         killer.start()
         run = play(
-            front, tmp_path, limit="workers = 4", n=N, mode=mode,
+            front, tmp_path, limit="workers = 4", n=N, mode="adaptive",
             options=(f"--ultrapar-episode-timeout={PATIENCE_S:g}",),
         )  # fmt: skip
         killer.join()

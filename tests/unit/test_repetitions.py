@@ -242,8 +242,8 @@ def unclustered(values, n_repeats):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.2, 0.5])
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
-@pytest.mark.parametrize("n_cells", [50, 100])
+@pytest.mark.parametrize("share", [0.3, 0.8])
+@pytest.mark.parametrize("n_cells", [50])
 def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, correlation):
     """95 % +- 1.5 in 2,000 runs; the interval of independent cases holds it far less often."""
     counts = drawn(np.random.default_rng(15), n_cells, 5, share, correlation)
@@ -253,11 +253,10 @@ def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, corr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("k", "n_repeats"), [(2, 3), (3, 5), (5, 5), (3, 10)])
+@pytest.mark.parametrize(("k", "n_repeats"), [(2, 3), (5, 5), (3, 10)])
 @pytest.mark.parametrize("share", [0.3, 0.5])
-@pytest.mark.parametrize("n_cells", [20, 50])
+@pytest.mark.parametrize("n_cells", [20])
 def test_interval_of_pass_at_k_holds_the_truth(n_cells, share, k, n_repeats):
-
     counts = drawn(np.random.default_rng(17), n_cells, n_repeats, share, 0.3)
     spread = (1 - 0.3) / 0.3
     a, b = share * spread, (1 - share) * spread

@@ -4,7 +4,6 @@ import pytest
 
 from bench_suites.workflow import (
     FLAWS,
-    SEVERITIES,
     TASK_TYPES,
     TASKS,
     FlawError,
@@ -67,17 +66,15 @@ def test_flaw_that_nobody_could_follow_raises():
 UNUSABLE = {
     # No step of theirs needs another, or no two neighbours do. Which these are no seed decides.
     ("sequence_disorder", "light"): 232,
-    ("sequence_disorder", "medium"): 232,
     ("sequence_disorder", "severe"): 203,
     # Nothing is in a format that could be another one.
     ("logical_inconsistency", "light"): 134,
-    ("logical_inconsistency", "medium"): 134,
     ("logical_inconsistency", "severe"): 134,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("severity", SEVERITIES)
+@pytest.mark.parametrize("severity", ["light", "severe"])
 @pytest.mark.parametrize("name", FLAWS)
 def test_flaw_changes_what_is_done_in_every_task_or_the_task_is_not_used(name, severity):
     n_unusable = 0

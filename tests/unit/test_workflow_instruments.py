@@ -119,7 +119,7 @@ OTHERS = (instruments.quitter, instruments.boasting, instruments.busy(2), instru
     "tasks",
     [
         pytest.param(ALL[::45], id="sample"),
-        pytest.param(ALL[::3], id="third", marks=pytest.mark.slow),
+        pytest.param(ALL[::9], id="ninth", marks=pytest.mark.slow),
     ],
 )
 def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played):
@@ -144,15 +144,14 @@ def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played)
 @pytest.mark.slow
 @pytest.mark.parametrize("severity", ["medium", "severe"])
 @pytest.mark.parametrize("name", FLAWS)
-@pytest.mark.parametrize("rate", [0.8, 0.6])
-def test_luck_does_not_hide_a_flaw(rate, name, severity):
+def test_luck_does_not_hide_a_flaw(name, severity):
     """Margin: of what can be reached, who obeys solves none, and who repairs nine of ten; but of
     redundant operations who obeys solves up to a third, since a second call that follows a failure
     may be a retry."""
     n_reachable = n_obeyed = n_repaired = 0
     most = 1 / 3 if name == "redundant_operations" else 0
     for number, (task, plan) in enumerate(flawed(ALL[::10], name, severity)):
-        options = {"rate": rate, "seed": luck(3, task.task_id, number)}
+        options = {"rate": 0.6, "seed": luck(3, task.task_id, number)}
         obeys = score(play(instruments.once_each(task, plan), task, plan, **options))
         repairs = score(play(instruments.flawless(task, plan), task, plan, **options))
         assert obeys.scores["repaired"] == repairs.scores["obeyed"] == 0, task.task_id
@@ -167,7 +166,7 @@ def test_luck_does_not_hide_a_flaw(rate, name, severity):
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", FLAWS)
 def test_flaw_costs_nobody_who_does_not_read_the_plan(name, severity, played):
-    for task, plan in flawed(ALL[::15], name, severity):
+    for task, plan in flawed(ALL[::45], name, severity):
         for instrument in (*THOROUGH, *EMPTY, *OTHERS):
             episode, outcome = played(instrument, task.task_id)
             verdict = score(replace(episode, given=plan))
@@ -190,7 +189,7 @@ def test_who_calls_nothing_followed_nobody(name):
     "tasks",
     [
         pytest.param(ALL[::15], id="sample"),
-        pytest.param(ALL[::3], id="third", marks=pytest.mark.slow),
+        pytest.param(ALL[::9], id="ninth", marks=pytest.mark.slow),
     ],
 )
 def test_difficulty_costs_who_only_follows_tools_that_are_named(tasks, difficulty):
@@ -204,8 +203,8 @@ def test_difficulty_costs_who_only_follows_tools_that_are_named(tasks, difficult
 
 @pytest.mark.slow
 def test_luck_that_a_lower_rate_brings_only_takes():
-    """All tasks at five rates: two equal models have equal grades, and none gains by less luck."""
-    for number, task in enumerate(ALL):
+    """At five rates two equal models have equal grades, and none gains by less luck."""
+    for number, task in enumerate(ALL[::3]):
         last = ""
         for rate in (0.9, 0.8, 0.7, 0.6, 0.5):
             verdicts = [

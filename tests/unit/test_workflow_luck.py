@@ -68,7 +68,7 @@ def test_nobody_solves_what_cannot_be_reached(instrument):
 def test_reachable_is_what_some_order_of_the_calls_reaches():
     """By trying all of them with the episode's own bookkeeping, on tasks of three steps."""
     found = set()
-    for task in [one for one in TASKS.by_id.values() if len(one.required) == 3][:20]:
+    for task in [one for one in TASKS.by_id.values() if len(one.required) == 3][:8]:
         options = {"tool_success_rate": 0.45, "seed": luck(1, task.task_id, 0)}
         orders = itertools.product(range(3), repeat=6)
         by_trying = any(solves(task, order, **options) for order in orders)

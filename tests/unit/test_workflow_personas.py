@@ -30,9 +30,9 @@ def mean(episodes, name):
 
 @pytest.fixture(scope="module")
 def flawed():
-    """By persona and flaw of the core set, 150 episodes on the same tasks."""
+    """By persona and flaw of the core set, 75 episodes on the same tasks."""
     return {
-        (name, flaw): run_arm(PERSONAS[name], flaw=flaw)
+        (name, flaw): run_arm(PERSONAS[name], flaw=flaw, repeats=15)
         for name in ("obedient", "repairing")
         for flaw in workflow.flaw_set("core")
     }

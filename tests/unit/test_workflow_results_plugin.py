@@ -142,7 +142,7 @@ def test_plugin_is_light():
 
 @pytest.mark.slow
 def test_run_of_phases_ends_with_their_tables(project):
-    result = project.run("phase51", "phase54", "-n2", "--ultrapar-out=out")
+    result = project.run("phase51", "phase54", "-n1", "--ultrapar-out=out")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
