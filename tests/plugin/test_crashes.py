@@ -137,22 +137,16 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
 
 
 @pytest.mark.parametrize("where", ["poison", "body"])
-def test_poisonous_case_alone_is_lost(folder, where):
-    _write(folder, n=60, **{where: "if number == 17: os._exit(3)"})
-    code, output = _finish(_start(folder, "-n3"), folder)
-    assert code == 0, output
-    assert _outcomes(folder) == {"solved": 59, "infra": 1}
-    rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
-    lost = [row for row in rows if row["outcome"] == "infra"]
-    assert [(row["param.number"], row["kind"]) for row in lost] == [(17, "worker_lost")]
-    assert "59 solved, 1 infra" in output
-
-
-def test_two_poisonous_cases_alone_are_lost(folder):
-    _write(folder, n=40, poison="if number in (3, 30): os._exit(3)")
+def test_poisonous_cases_alone_are_lost(folder, where):
+    _write(folder, n=40, **{where: "if number in (3, 30): os._exit(3)"})
     code, output = _finish(_start(folder, "-n2", "--ultrapar-coverage", "0.9"), folder)
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 38, "infra": 2}
+    rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
+    lost = [row for row in rows if row["outcome"] == "infra"]
+    assert sorted(row["param.number"] for row in lost) == [3, 30]
+    assert {row["kind"] for row in lost} == {"worker_lost"}
+    assert "38 solved, 2 infra" in output
 
 
 ALL_DIE_AT_ONCE = """
@@ -285,11 +279,11 @@ def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
     assert f"{n_never} of 60 planned cases never ran" in output
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n3"])
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
-    _write(folder, n=120, turns=4)
+    _write(folder, n=60, turns=4)
     process = _start(folder, workers)
-    _wait_for_requests(folder, 200)
+    _wait_for_requests(folder, 100)
     family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
@@ -300,12 +294,12 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
     assert finished
     code, output = _finish(_start(folder, workers, "--ultrapar-resume=latest"), folder)
     assert code == 0, output
-    assert _outcomes(folder) == {"solved": 120}
+    assert _outcomes(folder) == {"solved": 60}
     assert len(read_server_log(_run_dir(folder) / "simulator.jsonl").requests) == len(
         first.requests
     )
     second = read_server_log(_run_dir(folder) / "simulator-2.jsonl")
-    assert len(second.requests) == 4 * (120 - len(finished))
+    assert len(second.requests) == 4 * (60 - len(finished))
     assert len(first.requests) >= 4 * len(finished)
     # There is nothing left to do, and nothing that was measured is lost by that.
     before = (_run_dir(folder) / "benchmark.json").read_bytes()
@@ -326,7 +320,7 @@ import ast, asyncio, os, sys, time
 import pytest
 from pytest_ultrapar import prefetch
 
-N, HOSTILE = 3000, {hostile!r}
+N, HOSTILE = 780, {hostile!r}
 EVERY = N // len(HOSTILE)
 
 class Own(BaseException):
@@ -381,7 +375,7 @@ HOSTILE = {
 }
 
 
-def test_of_3000_cases_26_hostile_ones_spoil_no_other(folder):
+def test_of_780_cases_26_hostile_ones_spoil_no_other(folder):
     folder.joinpath("conftest.py").write_text(
         "from pytest_ultrapar.workers import watch\nwatch.GRACE_S = 5.0\n"
     )
@@ -392,8 +386,8 @@ def test_of_3000_cases_26_hostile_ones_spoil_no_other(folder):
     code, output = _finish(process, folder, timeout_s=600)
     assert code == 1, output
     rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
-    assert len(rows) == len({row["case_id"] for row in rows}) == 3000
-    every = 3000 // len(HOSTILE)
+    assert len(rows) == len({row["case_id"] for row in rows}) == 780
+    every = 780 // len(HOSTILE)
     places = {every * n + 7: hostile for n, hostile in enumerate(HOSTILE)}
     assert all(row["error"] for row in rows if row["param.number"] in places)
     found = {row["param.number"]: (row["outcome"], row["kind"]) for row in rows}

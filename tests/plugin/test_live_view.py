@@ -130,7 +130,6 @@ def test_what_pytest_writes_stands_whole_above_the_view(terminal):
         (("--ultrapar-live=off",), {}, False, True),
         (("--ultrapar-live=line",), {}, False, True),
         (("-q",), {}, False, True),
-        (("-s",), {}, False, True),
         (("--capture=sys",), {}, False, True),
     ],
 )

@@ -143,7 +143,7 @@ def test_it(served_answer):
 
 
 @pytest.mark.slow
-def test_a_thousand_episodes_look_at_the_environment(project, workers):
+def test_a_thousand_episodes_look_at_the_environment(project):
     project.write_pool(keys=3)
     project.suite(
         """
@@ -161,5 +161,5 @@ def test_it(looking, n):
     assert looking == "a"
 """
     )
-    project.run(workers)
+    project.run("-n0")
     assert set(project.outcomes().values()) == {"solved"}
