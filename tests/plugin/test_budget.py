@@ -105,7 +105,7 @@ def test_it(answer, grade): grade("solved")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project, seed):
     """Billed is all that came but the 429s, also what got no answer."""
     draw = random.Random(seed)
@@ -132,7 +132,7 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
 
     project.server.weather = weather
     whole = sum(price.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
-    workers = "-n2" if seed % 4 == 0 else "-n0"
+    workers = "-n2" if seed == 0 else "-n0"
     budgets = [int(whole * draw.uniform(0.2, 1.1)), int(whole * 0.5), 100 * whole]
     for n, budget in enumerate(budgets):
         resumed = ["--ultrapar-resume", "latest"] if n else []

@@ -101,6 +101,11 @@ def _outcomes(folder: Path) -> Counter[str]:
     return Counter(row["outcome"] for row in rows)
 
 
+def _lost(folder: Path) -> list[tuple[int, str]]:
+    rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
+    return sorted((row["param.number"], row["kind"]) for row in rows if row["outcome"] == "infra")
+
+
 def _wait_for_requests(folder: Path, n: int) -> None:
     """Until the server has seen n requests, by its own log."""
     deadline = time.monotonic() + 300
@@ -136,16 +141,12 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
     assert log.count(429) == 0
 
 
-@pytest.mark.parametrize("where", ["poison", "body"])
-def test_poisonous_cases_alone_are_lost(folder, where):
-    _write(folder, n=40, **{where: "if number in (3, 30): os._exit(3)"})
+def test_poisonous_cases_alone_are_lost(folder):
+    _write(folder, n=40, poison="if number in (3, 30): os._exit(3)")
     code, output = _finish(_start(folder, "-n2", "--ultrapar-coverage", "0.9"), folder)
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 38, "infra": 2}
-    rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
-    lost = [row for row in rows if row["outcome"] == "infra"]
-    assert sorted(row["param.number"] for row in lost) == [3, 30]
-    assert {row["kind"] for row in lost} == {"worker_lost"}
+    assert _lost(folder) == [(3, "worker_lost"), (30, "worker_lost")]
     assert "38 solved, 2 infra" in output
 
 
@@ -190,6 +191,7 @@ def test_three_poisonous_cases_that_take_their_time_are_lost_and_no_other(folder
     code, output = _finish(_start(folder, "-n2", "--ultrapar-coverage", "0.9"), folder)
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 37, "infra": 3}
+    assert _lost(folder) == [(number, "worker_lost") for number in range(3)]
 
 
 BROKER_DIES = """
@@ -279,10 +281,9 @@ def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
     assert f"{n_never} of 60 planned cases never ran" in output
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
+def test_killed_controller_leaves_nothing_and_resume_completes(folder):
     _write(folder, n=60, turns=4)
-    process = _start(folder, workers)
+    process = _start(folder, "-n2")
     _wait_for_requests(folder, 100)
     family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
@@ -292,7 +293,7 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
     first = read_server_log(_run_dir(folder) / "simulator.jsonl")
     finished = _finished_episodes(_run_dir(folder))
     assert finished
-    code, output = _finish(_start(folder, workers, "--ultrapar-resume=latest"), folder)
+    code, output = _finish(_start(folder, "-n2", "--ultrapar-resume=latest"), folder)
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 60}
     assert len(read_server_log(_run_dir(folder) / "simulator.jsonl").requests) == len(
@@ -303,7 +304,7 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
     assert len(first.requests) >= 4 * len(finished)
     # There is nothing left to do, and nothing that was measured is lost by that.
     before = (_run_dir(folder) / "benchmark.json").read_bytes()
-    code, output = _finish(_start(folder, workers, "--ultrapar-resume=latest"), folder)
+    code, output = _finish(_start(folder, "-n2", "--ultrapar-resume=latest"), folder)
     assert code == 0, output
     assert (_run_dir(folder) / "benchmark.json").read_bytes() == before
     assert (_run_dir(folder) / "benchmark.json").is_file()

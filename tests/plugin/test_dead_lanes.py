@@ -52,11 +52,11 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     assert CANARY not in output
 
 
-def test_wrong_keys_end_the_run(project, workers):
+def test_wrong_keys_end_the_run(project):
     project.write_pool(keys=3)
     project.server.weather = refusing(403, *(f"{CANARY}-{n}" for n in range(3)))
     project.suite(SUITE)
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
     assert reasons(project) == {

@@ -99,7 +99,9 @@ def grades(project) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whom", ["group", "process"])
+@pytest.mark.parametrize(
+    ("workers", "whom"), [("-n0", "group"), ("-n2", "group"), ("-n2", "process")]
+)
 def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     project.suite(SUITE)
     running = start(workers)

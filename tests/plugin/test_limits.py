@@ -90,9 +90,7 @@ def test_models_of_a_family_share_their_seats_on_each_key(tmp_path):
     ("policy", "workers"),
     [("even", "-n15"), ("by-model", "-n3"), ("round-robin", "-n2"), ("by-key", "-n2")],
 )
-def test_uneven_matrix_leaves_no_key_idle_and_limits_hold_over_all_processes(
-    tmp_path, policy, workers
-):
+def test_uneven_matrix_leaves_no_key_idle(tmp_path, policy, workers):
     log = _run(tmp_path, workers, "--ultrapar-policy", policy, common=270, rare=30)
     _assert_held(log)
     ends = [max(r.t_end_s for r in log.requests if r.key == f"key{n}") for n in range(3)]

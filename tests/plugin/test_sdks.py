@@ -120,7 +120,7 @@ def test_mixed_ways_under_faults_lose_no_seat_and_no_case(tmp_path):
     tmp_path.joinpath("faults.toml").write_text(FAULTS, encoding="utf-8")
     suite = STORM.read_text(encoding="utf-8")
     tmp_path.joinpath("test_suite.py").write_text(suite, encoding="utf-8")
-    done = run(tmp_path, "-n2", "--ultrapar-faults", "faults.toml", "--ultrapar-coverage", "0")
+    done = run(tmp_path, "-n1", "--ultrapar-faults", "faults.toml", "--ultrapar-coverage", "0")
     directory = tmp_path / ".ultrapar" / "latest"
     log = read_server_log(directory / "simulator.jsonl")
 

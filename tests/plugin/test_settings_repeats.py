@@ -177,7 +177,7 @@ def test_case_of_a_parameter_without_values_is_deselected_and_others_are_skipped
 def test_nothing_but_parameters_without_values_selects_nothing(project):
     project.suite(EMPTY.partition('@pytest.mark.parametrize("prompt", ["say b"])')[0])
 
-    result = project.run()
+    result = project.run("-n0")
 
     assert result.ret == 5
     assert result.parseoutcomes() == {"deselected": 2}

@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The four phases as one run: 4 models, 5 task types, 10 repetitions."""
     out = tmp_path_factory.mktemp("shapes") / "run"
     command = [
-        *(*PYTEST, *SUITES, "-n2", "-q"),
+        *(*PYTEST, *SUITES, "-n0", "-q"),
         *("--ultrapar-pool", "pools/shapes.toml", "--ultrapar-repeats", str(REPEATS)),
         *("--ultrapar-out", str(out)),
     ]
