@@ -132,10 +132,7 @@ def project(
 
 @pytest.fixture(params=["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def workers(request: pytest.FixtureRequest) -> str:
-    """The same test without and with xdist; the few that xdist matters most to say so themselves.
-
-    With xdist each takes a second more, and there are sixty of them.
-    """
+    """The same without and with xdist, for a test whose subject has two sides with xdist."""
     return request.param
 
 

@@ -37,8 +37,8 @@ def adaptive(project):
     return project
 
 
-def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, workers):
-    result = adaptive.run(workers, "--ultrapar-rate-mode=adaptive")
+def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive):
+    result = adaptive.run("-n0", "--ultrapar-rate-mode=adaptive")
     assert result.ret == 0
     log = read_server_log(adaptive.directory / "simulator.jsonl")
     assert {limit.workers for limit in log.limits} == {4}, "the server holds the fixed values"

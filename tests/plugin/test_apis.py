@@ -84,10 +84,10 @@ def times(project) -> list[tuple[float | None, float]]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_openai_run(project, api, workers, streams):
+def test_openai_run(project, api, streams):
     write_pool(project, "openai", f"{api.url}/v1", "stream = true" if streams else "")
     suite(project, SUITE)
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 0
     assert len(api.seen) == N_REQUESTS
     for seen in api.seen:

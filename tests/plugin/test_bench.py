@@ -66,8 +66,8 @@ def bench(folder, *args):
     )
 
 
-def test_modes_run_on_the_same_cases_and_are_compared(folder, workers):
-    done = bench(folder, "--out", "out", workers, "-q")
+def test_modes_run_on_the_same_cases_and_are_compared(folder):
+    done = bench(folder, "--out", "out", "-n0", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     out = folder / "out"
     report = (out / "report.txt").read_text()

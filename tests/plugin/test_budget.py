@@ -66,11 +66,11 @@ def cost_of(prompts: list[str]) -> int:
     return sum(PRICE.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
 
 
-def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project, workers):
+def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
     prompts = write(project)
     whole = cost_of(prompts) / UNITS
     budget = round(0.6 * whole, 6)
-    first = project.run(workers, "--ultrapar-budget", str(budget))
+    first = project.run("-n0", "--ultrapar-budget", str(budget))
     assert first.ret == 1
     spent = cost_of(project.server.prompts)
     # Two requests are at most what is too little for one.
@@ -84,7 +84,7 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project, w
         ["budget of pool: * of * USD spent*", "*ended without money: raise the budget and go on*"]
     )
     more = round(1.5 * whole, 6)
-    second = project.run(workers, "--ultrapar-budget", str(more), "--ultrapar-resume", "latest")
+    second = project.run("-n0", "--ultrapar-budget", str(more), "--ultrapar-resume", "latest")
     assert second.ret == 0
     assert sorted(project.server.prompts) == sorted(prompts)
     assert sum(read_spending(project.directory / "spending.log").values()) == cost_of(prompts)
@@ -105,7 +105,7 @@ def test_it(answer, grade): grade("solved")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project, seed):
     """Billed is all that came but the 429s, also what got no answer."""
     draw = random.Random(seed)
@@ -132,7 +132,7 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
 
     project.server.weather = weather
     whole = sum(price.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
-    workers = "-n2" if seed % 4 == 0 else "-n0"
+    workers = "-n2" if seed == 0 else "-n0"
     budgets = [int(whole * draw.uniform(0.2, 1.1)), int(whole * 0.5), 100 * whole]
     for n, budget in enumerate(budgets):
         resumed = ["--ultrapar-resume", "latest"] if n else []
@@ -365,7 +365,7 @@ def cost_by_log(project) -> int:
 
 
 @pytest.mark.slow
-def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
+def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project):
     project.pytester.path.joinpath("pool.toml").write_text(
         JUDGED_POOL.format(url=project.server.base_url)
     )
@@ -374,7 +374,7 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
     own, judge = ModelPrice("p", "m", 1, 2).cost(8, 20), ModelPrice("p", "j", 30, 70).cost(9, 50)
     whole = 20 * (own + judge)
     budget = whole * 3 // 5
-    run = project.run(workers, "--ultrapar-budget", f"{budget / UNITS:.9f}")
+    run = project.run("-n0", "--ultrapar-budget", f"{budget / UNITS:.9f}")
     assert run.ret == 1
     assert 10 * judge < cost_by_log(project) <= budget
     kinds = [row["kind"] for row in project.rows() if row["outcome"] == "infra"]
@@ -382,7 +382,7 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
     assert set(kinds) == {"budget"}
     run.stdout.fnmatch_lines([f"{len(kinds)} cases ended without money: raise the budget and *"])
     more = ("--ultrapar-budget", f"{2 * whole / UNITS:.9f}")
-    assert project.run(workers, *more, "--ultrapar-resume", "latest").ret == 0
+    assert project.run("-n0", *more, "--ultrapar-resume", "latest").ret == 0
     first = project.directory.resolve()
 
     suite.write_text(JUDGED.format(used=40))
@@ -390,13 +390,13 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project, workers):
     judge = ModelPrice("p", "j", 30, 70).cost(9, 40)
     budget = 12 * judge
     again = (f"--ultrapar-replay={first}", "--ultrapar-replay-misses=ask")
-    run = project.run(workers, *again, "--ultrapar-budget", f"{budget / UNITS:.9f}")
+    run = project.run("-n0", *again, "--ultrapar-budget", f"{budget / UNITS:.9f}")
     assert run.ret == 1
     sent = cost_by_log(project)
     assert {one.model for one in project.server.log.requests} == {"j"}
     assert 5 * judge < sent <= budget
     assert sum(read_spending(project.directory / "spending.log").values()) == sent
-    assert project.run(workers, *more, *again, "--ultrapar-resume", "latest").ret == 0
+    assert project.run("-n0", *more, *again, "--ultrapar-resume", "latest").ret == 0
     assert cost_by_log(project) == 20 * judge
 
 
@@ -429,7 +429,7 @@ def test_it(answer, grade): grade("solved")
     [(0.15, ", max_tokens=60"), (2.0, ", max_tokens=60"), (2.0, "")],
     ids=["too little", "enough", "unbounded"],
 )
-def test_servers_own_count_of_tokens_is_within_the_budget(project, workers, share, bound):
+def test_servers_own_count_of_tokens_is_within_the_budget(project, share, bound):
     draw = random.Random(3)
     prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
     project.pytester.path.joinpath("pool.toml").write_text(SIMULATED + PRICES)
@@ -437,7 +437,7 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, workers, shar
     # The simulated provider says what it is asked: some 4 characters in a token, both ways.
     whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS
     budget = share * whole
-    run = project.run(workers, "--ultrapar-budget", f"{budget:.9f}")
+    run = project.run("-n0", "--ultrapar-budget", f"{budget:.9f}")
     assert run.ret == (0 if share > 1 else 1)
     log = read_server_log(project.directory / "simulator.jsonl").requests
     assert all(row.tokens_in is not None and row.tokens_out is not None for row in log)

@@ -184,11 +184,10 @@ def test_not(other, grade): grade("solved")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("why", ENDS_EARLY)
-@pytest.mark.parametrize("args", [["-n0"], ["-n2"]])
-def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, why, args):
+@pytest.mark.parametrize(("why", "workers"), [*zip(ENDS_EARLY, ("-n0", "-n2", "-n0"), strict=True)])
+def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, why, workers):
     project.suite(ENDS_EARLY[why] + SUITE)
-    host = hosts("one", *args)
+    host = hosts("one", workers)
     output = host.end()
     assert host.code == (1 if why == "failing fixture" else 0), output
     assert Counter(row["outcome"] for row in host.rows())["solved"] == N
@@ -361,19 +360,6 @@ def spans(log, **names):
     return min(one.t_arrival_s for one in found), max(one.t_end_s for one in found)
 
 
-def run_together(project, hosts, server, n, *options, args=("-n0", "-n0")):
-    """Several hosts run `n` cases of each of two models, and each case once."""
-    project.suite(cases(n))
-    run = [hosts(f"host{i}", one, server.option, *options) for i, one in enumerate(args)]
-    outputs = [host.end() for host in run]
-    assert [host.code for host in run] == [0] * len(args), outputs
-    each_once(2 * n, *run)
-    log = server.log
-    assert len(log.requests) == 2 * n
-    assert log.count(429) == 0
-    return log
-
-
 ASSIGN = """
 from pytest_ultrapar import Assignment, Group
 
@@ -400,8 +386,14 @@ def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
     """Groups of several models, a number at once, an order and a pause."""
     (project.pytester.path / "conftest.py").write_text(ASSIGN)
     server = lab("workers = 3", 0.1, models=("m", "n"))
-    log = run_together(project, hosts, server, 8, "--ultrapar-mode=phase", args=("-n2", "-n0"))
-    ordered = sorted(log.requests, key=lambda one: one.t_arrival_s)
+    project.suite(cases(8))
+    run = [hosts(f"host{n}", n, server.option, "--ultrapar-mode=phase") for n in ("-n2", "-n0")]
+    outputs = [host.end() for host in run]
+    assert [host.code for host in run] == [0, 0], outputs
+    each_once(16, *run)
+    assert server.log.count(429) == 0
+    ordered = sorted(server.log.requests, key=lambda one: one.t_arrival_s)
+    assert len(ordered) == 16
     few, later = ordered[:10], ordered[10:]
     assert {one.model for one in later} == {"n"}
     few_ended_s = max(one.t_end_s for one in few)
@@ -419,7 +411,7 @@ def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, ho
     options = (server.option, "--ultrapar-policy=batch:1")
     one = hosts("one", "-n0", *options)
     server.wait_for(5)
-    two = hosts("two", "-n2", *options)
+    two = hosts("two", "-n0", *options)
     server.wait_for(32)
     one.process.send_signal(signal.SIGKILL)
     output = two.end()
@@ -431,25 +423,33 @@ def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, ho
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", [["-n0", "-n0"], ["-n2", "-n0", "-n2"]])
-def test_hosts_keep_the_limits_together(project, hosts, lab, args):
+def test_hosts_keep_the_limits_together_and_are_merged(project, hosts, lab):
     project.suite(cases(150))
     server = lab()
-    run = [hosts(f"host{n}", workers, server.option) for n, workers in enumerate(args)]
+    run = [hosts(f"host{n}", one, server.option) for n, one in enumerate(("-n2", "-n0"))]
     outputs = [host.end() for host in run]
-    assert [host.code for host in run] == [0] * len(args), outputs
+    assert [host.code for host in run] == [0, 0], outputs
     server.judge(seats=5, per_s=10)
     each_once(150, *run)
     assert len(server.log.requests) == 150
+    whole = project.pytester.path / "whole"
+    assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
+    rows = pq.read_table(whole / "results.parquet").to_pylist()
+    assert len(rows) == 150
+    assert main(["gate", str(whole), "--rule", "solved_rate>=0.5"]) == 0
+    for host in run:
+        assert main(["gate", str(host.directory), "--rule", "solved_rate>=0.5"]) == 4
+    of_host = {(host.name, row["nodeid"]) for host in run for row in host.rows()}
+    assert {(row["host"], row["nodeid"]) for row in rows} == of_host
 
 
 @pytest.mark.slow
 def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
-    project, hosts, kv, lab, monkeypatch, capsys, workers
+    project, hosts, kv, lab, monkeypatch, capsys
 ):
     project.suite(cases(50))
     server = lab("workers = 5, qps = 1")
-    run = [hosts(f"host{n}", ("-n0", workers)[n == 2], server.option) for n in range(3)]
+    run = [hosts(f"host{n}", "-n0", server.option) for n in range(3)]
     server.wait_for(10)
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
     assert main(["cluster", "status", "night"]) == 0
@@ -586,11 +586,11 @@ def begun(host):
 
 
 @pytest.mark.slow
-def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts, lab, workers):
+def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts, lab):
     """Neither what it had claimed, nor the next turn of what it had begun; and it has no row."""
     project.suite(talks(60))
     server = lab("workers = 5")
-    one = hosts("one", workers, server.option)
+    one = hosts("one", "-n0", server.option)
     server.wait_for(5)
     two = hosts("two", "-n0", server.option)
     server.wait_for(60)
@@ -616,7 +616,7 @@ def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts,
 def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab):
     project.suite(cases(80))
     server = lab()
-    run = [hosts(f"host{n}", workers, server.option) for n, workers in enumerate(("-n0", "-n2"))]
+    run = [hosts(f"host{n}", "-n0", server.option) for n in range(2)]
     server.wait_for(20)
     client = kv.client()
     client.config_set("maxmemory", "1mb")
@@ -631,12 +631,10 @@ def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["clocks", "run:night:claims"])
-def test_what_another_writer_left_ends_the_run_with_a_sentence(  # noqa: PLR0917
-    project, hosts, kv, lab, workers, key
-):
+def test_what_another_writer_left_ends_the_run_with_a_sentence(project, hosts, kv, lab, key):
     project.suite(cases(80))
     server = lab()
-    host = hosts("one", workers, server.option, "--ultrapar-cluster-patience=2")
+    host = hosts("one", "-n0", server.option, "--ultrapar-cluster-patience=2")
     server.wait_for(10)
     name = f"{{ultrapar:default}}:{key}"
     client = kv.client()
@@ -695,24 +693,6 @@ def test_a_server_that_is_gone_for_good_ends_the_run_and_loses_nothing(project, 
     assert "does not answer" in output
     server.judge(seats=5, per_s=10)
     assert len(host.rows()) >= 25
-
-
-@pytest.mark.slow
-def test_hosts_are_merged(project, hosts, lab):
-    project.suite(cases(60))
-    server = lab()
-    run = [hosts(f"host{n}", "-n0", server.option) for n in range(2)]
-    outputs = [host.end() for host in run]
-    assert [host.code for host in run] == [0, 0], outputs
-    whole = project.pytester.path / "whole"
-    assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
-    rows = pq.read_table(whole / "results.parquet").to_pylist()
-    assert len(rows) == 60
-    assert main(["gate", str(whole), "--rule", "solved_rate>=0.5"]) == 0
-    for host in run:
-        assert main(["gate", str(host.directory), "--rule", "solved_rate>=0.5"]) == 4
-    of_host = {(host.name, row["nodeid"]) for host in run for row in host.rows()}
-    assert {(row["host"], row["nodeid"]) for row in rows} == of_host
 
 
 @pytest.mark.slow
@@ -1034,10 +1014,9 @@ def test_a_host_that_is_refused_leaves_no_directory_behind(project, hosts):
     one = hosts("one", "-n0")
     one.end()
     project.write_pool(key=", qps = 9")
-    for workers in ("-n0", "-n1"):
-        two = hosts("two", workers)
-        output = two.end()
-        assert two.code == 4, output
-        assert "the pool file's content is not the same" in output
-        assert "ran none of" not in output
-        assert not two.directory.exists()
+    two = hosts("two", "-n1")
+    output = two.end()
+    assert two.code == 4, output
+    assert "the pool file's content is not the same" in output
+    assert "ran none of" not in output
+    assert not two.directory.exists()

@@ -238,8 +238,8 @@ def test_files_of_other_plugins_show_what_became_of_each_case(run, project, work
 
 
 @pytest.mark.slow
-def test_pytest_sugar_marks_cases_that_were_not_solved(run, project, workers):
-    result = run("-ppytest_sugar", "--force-sugar", "-v", "-rN", workers)
+def test_pytest_sugar_marks_cases_that_were_not_solved(run, project):
+    result = run("-ppytest_sugar", "--force-sugar", "-v", "-rN", "-n0")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout.str())
     signs = {name_of(line): line for line in re.findall(r".*::test_.*\] . +\d+%.*", plain)}
     assert "✓" in signs["solved"]
@@ -250,9 +250,9 @@ def test_pytest_sugar_marks_cases_that_were_not_solved(run, project, workers):
 
 
 @pytest.mark.slow
-def test_wrong_answers_alone_end_with_zero_and_in_our_own_words(run, workers):
+def test_wrong_answers_alone_end_with_zero_and_in_our_own_words(run):
     only = "solved or partial or refused"
-    result = run("-v", "-k", only, workers, "-x", expected=0)
+    result = run("-v", "-k", only, "-n0", "-x", expected=0)
     counts = result.parseoutcomes()
     assert [counts[name] for name in ("solved", "partial", "unsolved")] == [1, 1, 2]
     words = {

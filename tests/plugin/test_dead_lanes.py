@@ -26,13 +26,13 @@ def outcomes(project) -> Counter[tuple[str, str | None]]:
     return Counter((row["outcome"], row["kind"]) for row in project.rows())
 
 
-def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
+def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     project.write_pool(keys=3, models=("m", "n"))
     wrong = refusing(401, f"{CANARY}-1")
     missing = refusing(404, "n", message="The deployment does not exist")
     project.server.weather = lambda asked: wrong(asked) or missing(asked)
     project.suite(SUITE)
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 1
     assert outcomes(project) == {("solved", None): 40, ("infra", "no_lane"): 40}
     key1 = f"key p/key1 was refused (401, or a 400 that rejects the key): {REMOVED}"
@@ -53,11 +53,11 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
 
 
 @pytest.mark.slow
-def test_wrong_keys_end_the_run(project, workers):
+def test_wrong_keys_end_the_run(project):
     project.write_pool(keys=3)
     project.server.weather = refusing(403, *(f"{CANARY}-{n}" for n in range(3)))
     project.suite(SUITE)
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
     assert reasons(project) == {
@@ -68,13 +68,13 @@ def test_wrong_keys_end_the_run(project, workers):
 
 
 @pytest.mark.slow
-def test_refused_connections_end_the_run(project, workers):
+def test_refused_connections_end_the_run(project):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
     project.suite(SUITE)
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
     assert reasons(project)["p/m/key0"].startswith(

@@ -14,7 +14,7 @@ COMPACT = "pytest_ultrapar.analysis.compact"
 TABLES = ("results", "attempts", "transcripts")
 
 
-def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project, workers):
+def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project):
     project.write_pool(keys=2, models=("m", "n"))
     project.suite(
         "@pytest.mark.parametrize('prompt', ['a', 'fail:500', 'b', 'c'])\n"
@@ -25,7 +25,7 @@ def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project, workers)
         "@pytest.mark.parametrize('prompt', ['d'])\n"
         "def test_b(answer): pass\n"
     )
-    project.run(workers, "--ultrapar-repeats", "3")
+    project.run("-n0", "--ultrapar-repeats", "3")
     directory = project.directory.resolve()
     tables = [pq.read_table(directory / f"{name}.parquet") for name in TABLES]
     summary = (directory / "summary.json").read_bytes()

@@ -128,7 +128,7 @@ def test_it(answer): pass
     assert min(order[:20]) >= 60
 
 
-def test_assignment_with_a_number_that_makes_no_sense_is_refused(project, workers):
+def test_assignment_with_a_number_that_makes_no_sense_is_refused(project):
     project.pytester.makeconftest(
         """
 from pytest_ultrapar import Assignment, Group
@@ -138,14 +138,14 @@ def pytest_ultrapar_assign(cases):
 """
     )
     project.suite('@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 4
     assert "at_once" in result.stderr.str()
     assert project.server.prompts == []
 
 
 @pytest.mark.slow
-def test_resume_by_a_larger_suite_is_refused(project, workers):
+def test_resume_by_a_larger_suite_is_refused(project):
     suite = """
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(N)])
 def test_it(answer): pass
@@ -154,7 +154,7 @@ def test_it(answer): pass
     assert project.run("-n0").ret == 0
     project.server.reset()
     project.suite(suite.replace("N)", "8)"))
-    result = project.run(workers, "--ultrapar-resume=latest")
+    result = project.run("-n0", "--ultrapar-resume=latest")
     assert result.ret == 4
     said = (
         "the planned cases are not the same (4 then, 8 now; cases only now: test_suite.py::test_it["
@@ -164,7 +164,7 @@ def test_it(answer): pass
     assert len(project.rows()) == 4
 
 
-def test_full_disk_stops_the_run_with_one_sentence(project, workers):
+def test_full_disk_stops_the_run_with_one_sentence(project):
     project.pytester.makeconftest(
         """
 import os, resource
@@ -190,7 +190,7 @@ def pytest_configure(config):
 def test_it(answer): pass
 """
     )
-    result = project.run(workers)
+    result = project.run("-n0")
     output = result.stdout.str() + result.stderr.str()
     assert result.ret in {1, 2}, output
     assert "INTERNALERROR" not in output

@@ -39,10 +39,10 @@ def gate_rows(output: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_gate_that_a_run_keeps_shows_its_table(project, workers, outcome):
+def test_gate_that_a_run_keeps_shows_its_table(project, outcome):
     project.suite(SUITE)
     result = project.run(
-        workers, "--ultrapar-gate", "solved_rate[model=m]>=0.7", "--ultrapar-gate=coverage>=0.98"
+        "-n0", "--ultrapar-gate", "solved_rate[model=m]>=0.7", "--ultrapar-gate=coverage>=0.98"
     )
     said = result.stdout.str()
     assert result.ret == 0, said
@@ -52,11 +52,11 @@ def test_gate_that_a_run_keeps_shows_its_table(project, workers, outcome):
 
 
 @pytest.mark.slow
-def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, workers, outcome):
+def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, outcome):
     project.suite(SUITE)
     outcome("unsolved")
     result = project.run(
-        workers, "--ultrapar-gate=solved_rate>=0.7", "--ultrapar-gate=score.right<=0.5"
+        "-n0", "--ultrapar-gate=solved_rate>=0.7", "--ultrapar-gate=score.right<=0.5"
     )
     said = result.stdout.str()
     assert result.ret == 1, said
@@ -89,11 +89,11 @@ def test_failed_gate_is_said_at_every_verbosity(project, outcome):
 
 
 @pytest.mark.slow
-def test_run_is_compared_with_the_one_before(project, workers, outcome):
+def test_run_is_compared_with_the_one_before(project, outcome):
     project.suite(SUITE)
-    assert project.run(workers).ret == 0
+    assert project.run("-n0").ret == 0
     first = json.loads((project.directory / "manifest.json").read_text())["run_id"]
-    options = (workers, "--ultrapar-gate-baseline=latest", "--ultrapar-gate=same_answers")
+    options = ("-n0", "--ultrapar-gate-baseline=latest", "--ultrapar-gate=same_answers")
 
     same = project.run(*options)
     assert same.ret == 0, same.stdout.str()
@@ -162,10 +162,10 @@ def test_it(turn, word, grade):
 """
 
 
-def test_gate_judges_repetitions_as_one_measurement(project, workers):
+def test_gate_judges_repetitions_as_one_measurement(project):
     project.suite(REPEATED)
     result = project.run(
-        workers,
+        "-n0",
         "--ultrapar-repeats=3",
         "--ultrapar-gate=pass@3[model=m]>=0.9",
         "--ultrapar-gate=pass^2.point>=0.5",

@@ -68,7 +68,7 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
-def test_an_assignment_that_cannot_be_carried_out_is_refused(project, workers):
+def test_an_assignment_that_cannot_be_carried_out_is_refused(project):
     project.suite(CASES)
     project.pytester.makeconftest(
         """
@@ -78,7 +78,7 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
     return Assignment(home={workers[0]: ("p/nowhere/key0",)})
 """
     )
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 4
     assert "names lane 'p/nowhere/key0'; the run's lanes are p/m/key0" in str(
         result.outlines + result.errlines

@@ -28,7 +28,7 @@ def test_it(answer):
 """
 
 
-def most_at_once(folder: Path, instances: int, *args: str, per_key: str = "workers = 50") -> int:
+def most_at_once(folder: Path, instances: int, *, per_key: str = "workers = 50") -> int:
     """Most requests in flight, with so many instances of one seat each."""
     folder.mkdir()
     names = ", ".join(f'"m-{number}"' for number in range(instances))
@@ -48,7 +48,7 @@ instances = [{names}]
 per_instance = {{ workers = 1 }}
 """)
     (folder / "test_answers.py").write_text(SUITE)
-    command = [*PYTEST, "-qq", *args]
+    command = [*PYTEST, "-qq", "-n0"]
     command += ["--ultrapar-pool=pool.toml", "--ultrapar-out=run"]
     done = subprocess.run(
         command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False
@@ -62,10 +62,5 @@ per_instance = {{ workers = 1 }}
 
 
 def test_equal_instances_work_at_once_until_a_limit_binds(tmp_path):
-    assert [most_at_once(tmp_path / str(k), k, "-n0") for k in (1, 2, 4)] == [1, 2, 4]
-    assert most_at_once(tmp_path / "bound", 4, "-n0", per_key="workers = 2") == 2
-
-
-def test_rotation_alone_gains_nothing(tmp_path):
-    assert most_at_once(tmp_path / "serial", 1, "--ultrapar-mode=serial") == 1
-    assert most_at_once(tmp_path / "rotate", 4, "--ultrapar-mode=rotate") == 1
+    assert [most_at_once(tmp_path / str(k), k) for k in (1, 4)] == [1, 4]
+    assert most_at_once(tmp_path / "bound", 4, per_key="workers = 2") == 2

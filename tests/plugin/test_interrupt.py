@@ -99,7 +99,9 @@ def grades(project) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whom", ["group", "process"])
+@pytest.mark.parametrize(
+    ("workers", "whom"), [("-n0", "group"), ("-n2", "group"), ("-n2", "process")]
+)
 def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     project.suite(SUITE)
     running = start(workers)
@@ -140,10 +142,9 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
 
 
 @pytest.mark.slow
-def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project, workers):
+def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project):
     project.suite(
         """
-# Two workers may still grade some after the first failure has told them to stop.
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(20)])
 def test_it(answer):
     assert answer == "another"
@@ -151,11 +152,11 @@ def test_it(answer):
     )
     # A stored answer fails again: with -x the run would never end.
     same = "the same command without -x or --maxfail"
-    stopped = project.run(workers, "-x", "--ultrapar-out", "runs/cut")
+    stopped = project.run("-n0", "-x", "--ultrapar-out", "runs/cut")
     stopped.stdout.fnmatch_lines(
         [f"*go on with {same} and --ultrapar-resume runs/cut instead of --ultrapar-out"]
     )
-    again = project.run(workers, "-x", "--ultrapar-resume", "runs/cut")
+    again = project.run("-n0", "-x", "--ultrapar-resume", "runs/cut")
     again.stdout.fnmatch_lines(["ultrapar: resuming *", f"*; go on with {same}"])
     ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
     ended.assert_outcomes(failed=20)
@@ -207,7 +208,9 @@ def interrupt_again(project, start, workers: str, conftest: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize(
+    ("workers", "hook"), [*(("-n0", hook) for hook in HOOKS), ("-n2", "pytest_unconfigure")]
+)
 def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start, workers, hook):
     interrupt_again(project, start, workers, AGAIN.replace("HOOK", HOOKS[hook]))
 
@@ -274,7 +277,7 @@ CompactionProcess.compact = compact
 
 
 @pytest.mark.slow
-def test_ctrl_c_right_after_the_tables_names_the_report_not_a_resume(project, start, workers):
+def test_ctrl_c_right_after_the_tables_names_the_report_not_a_resume(project, start):
     project.suite(
         """
 @pytest.mark.parametrize("prompt", ["say one"])
@@ -283,7 +286,7 @@ def test_it(answer):
 """
     )
     project.pytester.path.joinpath("conftest.py").write_text(AFTER_THE_TABLES)
-    running = start(workers)
+    running = start("-n0")
     running.note_family()
     code, output = running.wait()
     assert code == 2, output

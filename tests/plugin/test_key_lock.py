@@ -166,11 +166,11 @@ def holder_of(lock: Path) -> int | None:
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
+def test_two_runs_at_once_never_send_more_than_one_may(host):
     host.hold("first")
-    first = host.start("first", 40, workers)
+    first = host.start("first", 40, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
-    second = host.start("second", 40, workers)
+    second = host.start("second", 40, "-n0")
     wait_until(lambda: is_waiting(host, "second"))
     host.release("first")
     for name, process in (("first", first), ("second", second)):
@@ -188,9 +188,9 @@ def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
 
 
 @pytest.mark.slow
-def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers):
+def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host):
     host.hold("first")
-    first = host.start("first", 300, workers)
+    first = host.start("first", 300, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 12)
     second = host.start("second", 30, "-n0")
     wait_until(lambda: is_waiting(host, "second"))
@@ -227,12 +227,12 @@ def test_key_in_use_is_refused_by_name_and_holder(project, held):
     assert project.server.prompts == []
 
 
-def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held, workers):
+def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held):
     project.suite(
         '\n@pytest.mark.ultrapar(model="m")\n@pytest.mark.parametrize("prompt", ["say a"])\n'
         "def test_it(answer): pass\n"
     )
-    result = project.run(workers, "--ultrapar-key-lock=fail")
+    result = project.run("-n0", "--ultrapar-key-lock=fail")
     assert result.ret == 4
     assert "mark ultrapar(...) got model" in result.stderr.str()
     assert "in use" not in result.stderr.str()

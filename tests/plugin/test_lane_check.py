@@ -34,12 +34,12 @@ def runs(project) -> list[str]:
     return [path.name for path in project.pytester.path.glob(".ultrapar/2*")]
 
 
-def test_dead_key_ends_the_run_before_any_case(project, workers):
+def test_dead_key_ends_the_run_before_any_case(project):
     project.write_pool(keys=3)
     dead = f"{CANARY}-1"
     project.server.weather = refusing(401, dead, message=f"wrong key {dead}")
     project.suite(SUITE)
-    result = project.run(workers, "--ultrapar-check")
+    result = project.run("-n0", "--ultrapar-check")
     assert result.ret == 4
     said = result.stderr.str()
     assert (
@@ -54,11 +54,11 @@ def test_dead_key_ends_the_run_before_any_case(project, workers):
     assert runs(project) == []
 
 
-def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project, workers):
+def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
     project.write_pool(keys=2)
     project.server.weather = refusing(403, f"{CANARY}-1")
     project.suite(SUITE)
-    result = project.run(workers, "--ultrapar-check=warn")
+    result = project.run("-n0", "--ultrapar-check=warn")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
@@ -83,12 +83,12 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project, w
     assert effective["check"].origin == "command line --ultrapar-check"
 
 
-def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project, workers):
+def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
     project.write_pool(keys=2)
     wait = b"Retry-After: 600"
     project.server.weather = refusing(429, f"{CANARY}-1", headers=[wait])
     project.suite(SUITE)
-    result = project.run(workers, "--ultrapar-check")
+    result = project.run("-n0", "--ultrapar-check")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [

@@ -76,13 +76,6 @@ def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal
     assert re.search(rf"^=+ .*{n - 1} solved.* in .*=$", last, re.MULTILINE)
 
 
-def test_output_of_a_test_is_its_own(terminal):
-    shown = terminal("-n0", columns=120, lines=100)
-    text = "\n".join(shown.end())
-    (printed,) = re.findall(r"-+ Captured stdout call -+\n(.*?)\n[=-]{9}", text, re.DOTALL)
-    assert printed == "printed slow 0.3 yes 3 printed"
-
-
 def test_test_that_switches_capture_off_has_the_terminal_for_itself(terminal, project):
     shown = terminal("-n0", columns=70, lines=60, n_cases=8, suite=UNCAPTURED)
     text = "\n".join(shown.end())
@@ -109,6 +102,8 @@ def test_what_pytest_writes_stands_whole_above_the_view(terminal):
     shown = terminal("-n0", "-v", columns=100, lines=150, n_cases=40)
     shown.until(is_view)
     text = "\n".join(shown.end())
+    (printed,) = re.findall(r"-+ Captured stdout call -+\n(.*?)\n[=-]{9}", text, re.DOTALL)
+    assert printed == "printed slow 0.3 yes 3 printed", "a test's output is its own"
     raw = shown.raw.decode()
     for number in range(40):
         assert f"test_it[m-slow 0.3 yes {number}-r0]" in raw
@@ -172,5 +167,5 @@ def test_ctrl_c_leaves_the_terminal_to_the_shell(terminal):
 
 def test_file_holds_lines_alone(project):
     project.suite(SUITE)
-    text = project.run_apart("-n0", "--color=yes").stdout.str()
+    text = project.run("-n0", "--color=yes").stdout.str()
     assert not re.search(r"\x1b\[\d*[JAK]", text)

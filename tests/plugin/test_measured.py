@@ -37,9 +37,9 @@ def test_busy(reply):
 """
 
 
-def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project, workers):
+def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project):
     project.suite(ASKING)
-    project.run(workers)
+    project.run("-n0")
     project.report.fnmatch_lines(
         [
             "lower bound * s (*); efficiency *.* %",
@@ -106,9 +106,9 @@ def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts
 
 
 @pytest.mark.slow
-def test_a_client_that_cannot_keep_up_is_called_so(project, workers):
+def test_a_client_that_cannot_keep_up_is_called_so(project):
     project.suite(BUSY)
-    result = project.run(workers)
+    result = project.run("-n0")
     result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was the client's own time: *"])
     summary = json.loads((project.directory / "summary.json").read_text())
     parts = summary["attribution"]["run"]

@@ -111,10 +111,10 @@ def transcripts(project) -> dict[str, list[dict[str, object]]]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_transcripts_have_one_shape_over_all_apis(project, providers, workers, streams):
+def test_transcripts_have_one_shape_over_all_apis(project, providers, streams):
     write_pool(project, providers.url, "stream = true" if streams else "")
     project.pytester.path.joinpath("test_suite.py").write_text(SUITE % json.dumps(CHAT))
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 0, result.stdout.str()
     assert [row["outcome"] for row in project.rows()] == ["solved"] * len(SECRETS)
     found = transcripts(project)

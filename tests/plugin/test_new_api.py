@@ -59,7 +59,7 @@ def toy_project(project, toys, monkeypatch):
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_pool_of_a_new_api_runs(toy_project, toys, workers, streams):
+def test_pool_of_a_new_api_runs(toy_project, toys, streams):
     pool = toy_project.pytester.path / "pool.toml"
     pool.write_text(
         pool.read_text().replace(
@@ -71,7 +71,7 @@ def test_pool_of_a_new_api_runs(toy_project, toys, workers, streams):
 def test_answer(answer):
     assert answer == "A bear."
 """)
-    result = toy_project.run(workers)
+    result = toy_project.run("-n0")
     assert result.ret == 0
     given = "stream=yes\n" if streams else ""
     assert sorted({body for _, _, body, _ in toys.seen}) == [f"{given}user: {p}" for p in "abc"]

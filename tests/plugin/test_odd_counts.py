@@ -19,10 +19,10 @@ def test_it(answer):
     [("1e19", ""), ("1e30", ", tpm = 10_000_000"), ("1e400", "")],
     ids=["no int64", "no wire integer", "no number"],
 )
-def test_run_with_an_odd_count_solves_all_and_has_its_tables(project, workers, figure, key):
+def test_run_with_an_odd_count_solves_all_and_has_its_tables(project, figure, key):
     project.write_pool(key=key)
     project.suite(SUITE.format(figure=figure))
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 0
     rows = project.rows()
     assert [row["outcome"] for row in rows] == ["solved"] * 8
@@ -31,7 +31,7 @@ def test_run_with_an_odd_count_solves_all_and_has_its_tables(project, workers, f
     assert len(project.rows("attempts")) == 8
 
 
-def test_largest_count_that_is_believed_is_in_the_tables(project, workers):
+def test_largest_count_that_is_believed_is_in_the_tables(project):
     project.suite(SUITE.format(figure="1e9"))
-    assert project.run(workers).ret == 0
+    assert project.run("-n0").ret == 0
     assert max(row["tokens_in"] for row in project.rows()) == 10**9

@@ -179,7 +179,7 @@ def test_outcome_table_holds_in_every_row(project, workers):
     assert "4 infra" in output
 
 
-def test_unsolved_cases_do_not_fail_the_run(project, workers):
+def test_unsolved_cases_do_not_fail_the_run(project):
     project.suite(
         """
 @pytest.mark.parametrize("prompt", ["say a", "say b", "context"])
@@ -187,7 +187,7 @@ def test_it(answer, grade):
     grade("unsolved")
 """
     )
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 0
     assert set(project.outcomes().values()) == {"unsolved"}
 
@@ -207,14 +207,14 @@ def test_it(answer, grade):
     assert outcomes == {"say yes": ("solved", 3.0), "say no": ("unsolved", 2.0)}
 
 
-def test_low_coverage_fails_the_run(project, workers):
+def test_low_coverage_fails_the_run(project):
     project.suite(
         """
 @pytest.mark.parametrize("prompt", ["say a", "garbage"])
 def test_it(answer): pass
 """
     )
-    result = project.run(workers, "--ultrapar-max-attempts", "1")
+    result = project.run("-n0", "--ultrapar-max-attempts", "1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*coverage 50.0% is below 98.0%*"])
 
@@ -291,9 +291,9 @@ def test_it(answer, prompt, grade, record_property):
 """
 
 
-def test_junit_file_says_what_became_of_each_case(project, workers):
+def test_junit_file_says_what_became_of_each_case(project):
     project.suite(PROPERTIES)
-    project.run(workers, "--ultrapar-coverage=0", "--junitxml=junit.xml", "-ojunit_family=xunit1")
+    project.run("-n0", "--ultrapar-coverage=0", "--junitxml=junit.xml", "-ojunit_family=xunit1")
     tree = ElementTree.parse(project.pytester.path / "junit.xml")
     found = {
         case.get("name"): {one.get("name"): one.get("value") for one in case.iter("property")}
@@ -329,7 +329,7 @@ def test_junit_file_says_what_became_of_each_case(project, workers):
 
 
 @pytest.mark.slow
-def test_reason_of_a_grade_is_kept_without_secrets(project, workers):
+def test_reason_of_a_grade_is_kept_without_secrets(project):
     project.suite(f"""
 class Verdict:
     outcome, scores, reason = "partial", {{}}, "half of it"
@@ -348,7 +348,7 @@ def test_it(answer, grade, prompt):
     else:
         grade("unsolved", reason=3)
 """)
-    project.run_apart(workers)
+    project.run_apart("-n0")
     told = {row["param.prompt"]: row["error"] for row in project.rows()}
     assert CANARY not in told["one"]
     assert told["one"].startswith("it told ")

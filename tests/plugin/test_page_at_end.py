@@ -13,10 +13,9 @@ def test_it(answer, prompt): pass
 PAGE = "--ultrapar-report=html"
 
 
-@pytest.mark.parametrize("n", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
-def test_run_ends_with_a_page(project, n):
+def test_run_ends_with_a_page(project):
     project.suite(SUITE)
-    result = project.run(n, PAGE)
+    result = project.run("-n0", PAGE)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["results in *: open report.html, or read report.md"])
     page = (project.directory / "report.html").read_text()

@@ -61,10 +61,10 @@ def pytest_ultrapar_assign(config, lanes, cases, pool, policy, mode):
 """
 
 
-def test_conftest_carries_out_the_policy_that_it_offers(project, workers):
+def test_conftest_carries_out_the_policy_that_it_offers(project):
     project.suite(CASES)
     project.pytester.makeconftest(OFFER)
-    result = project.run(workers, "--ultrapar-policy", "cut:1")
+    result = project.run("-n0", "--ultrapar-policy", "cut:1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*policy cut:1,*", "ultrapar: cases in 1 group: all (2)"])
     assert (project.pytester.path / "seen.txt").read_text() == "ultra cut:1 ('m',) 4\n"
@@ -102,9 +102,9 @@ def test_mode_phase_of_a_conftest_is_in_manifest_rows_and_benchmark_json(project
     assert {f"{suite}[phase]", f"{suite}[serial]", f"{suite}[phase-m]"} <= names
 
 
-def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, workers, documented):
+def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, documented):
     project.suite(CASES)
-    result = project.run(*documented, workers, "--ultrapar-mode", "phase")
+    result = project.run(*documented, "-n0", "--ultrapar-mode", "phase")
     said = refusal(result, project)
     assert "--ultrapar-mode phase has no suite" in said
     assert "it has phase51, phase52, phase53, phase54, phase55" in said

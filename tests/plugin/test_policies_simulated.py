@@ -145,8 +145,8 @@ def flaws(folder: Path, *args: str) -> Finished:
     return pytest_run(ROOT, pool, "bench_suites/phase53", *few, *args)
 
 
-def test_model_key_puts_four_pairs_on_two_keys_and_two_on_the_third(tmp_path, workers):
-    run = scale(tmp_path, workers, "--ultrapar-policy", "model-key")
+def test_model_key_puts_four_pairs_on_two_keys_and_two_on_the_third(tmp_path):
+    run = scale(tmp_path, "-n0", "--ultrapar-policy", "model-key")
     pairs = {key: run.spans(key, "difficulty") for key in KEYS}
     assert {model for model, _ in pairs["key0"]} == {QWENS[0], QWENS[3]}
     assert {model for model, _ in pairs["key1"]} == {QWENS[1], QWENS[4]}
@@ -162,8 +162,8 @@ def test_exclusive_never_has_two_models_on_one_key(tmp_path, workers):
         assert most_at_once(spans.values()) == 1
 
 
-def test_batch_of_three_never_has_more_than_three_models_at_once(tmp_path, workers):
-    run = scale(tmp_path, workers, "--ultrapar-policy", "batch:3", seats=3)
+def test_batch_of_three_never_has_more_than_three_models_at_once(tmp_path):
+    run = scale(tmp_path, "-n0", "--ultrapar-policy", "batch:3", seats=3)
     spans = run.spans()
     assert most_at_once(spans.values()) <= 3
     last_of_first = max(spans[model,][1] for model in QWENS[:3])
@@ -174,7 +174,7 @@ def test_batch_of_three_never_has_more_than_three_models_at_once(tmp_path, worke
 
 
 def test_phase_mode_starts_no_pair_before_its_time(tmp_path):
-    run = scale(tmp_path, "-n2", "--ultrapar-mode", "phase", "--ultrapar-phase-scale", "0.04")
+    run = scale(tmp_path, "-n0", "--ultrapar-mode", "phase", "--ultrapar-phase-scale", "0.04")
     spans = run.spans(parameter="difficulty")
     order = [(model, level) for level in ("very_easy", "medium") for model in QWENS]
     assert set(spans) == set(order)
@@ -216,7 +216,7 @@ persona = "echo"
 
 
 def test_flaw_groups_of_a_model_have_a_key_each_under_group_key(tmp_path):
-    run = flaws(tmp_path, "-n2", "--ultrapar-policy", "group-key")
+    run = flaws(tmp_path, "-n0", "--ultrapar-policy", "group-key")
     keys = run.keys_by_flaw_group()
     assert all(len(own) == 1 for own in keys.values())
     for model in QWENS:

@@ -68,10 +68,10 @@ def test_doubled(doubled, expected):
 '''
 
 
-def test_suite_written_from_the_page_works(project, workers):
+def test_suite_written_from_the_page_works(project):
     project.write_pool(models=("m", "n"))
     project.pytester.path.joinpath("test_talk.py").write_text(SUITE)
-    result = project.run(workers, "--ultrapar-repeats=2", "--ultrapar-seed=11")
+    result = project.run("-n0", "--ultrapar-repeats=2", "--ultrapar-seed=11")
     # Two models, two repetitions: half of the four `test_knows` ask for the wrong thing.
     assert result.ret == 1
     result.assert_outcomes(failed=4)

@@ -35,9 +35,9 @@ def first_run(project, *options):
     return project.directory.resolve()
 
 
-def regrade(project, run, *options, workers="-n0"):
+def regrade(project, run, *options):
     n_sent = len(project.server.prompts)
-    done = project.run(workers, f"--ultrapar-regrade={run}", *options)
+    done = project.run("-n0", f"--ultrapar-regrade={run}", *options)
     assert len(project.server.prompts) == n_sent
     return done
 
@@ -56,13 +56,13 @@ def no_keys(monkeypatch):
     return unset
 
 
-def test_grades_that_an_edited_test_changes_are_exactly_those(project, workers, no_keys):
+def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
     write(project, '!= "b"')
     run = first_run(project)
     before = {table: project.rows(table) for table in ("results", "attempts", "transcripts")}
     write(project, '!= "c"')
     no_keys()
-    done = regrade(project, run, workers=workers)
+    done = regrade(project, run)
     assert "INTERNALERROR" not in done.stdout.str()
     done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} anew: nothing is sent*"])
     assert project.directory.resolve() != run

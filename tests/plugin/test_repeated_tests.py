@@ -166,9 +166,9 @@ def test_marked(told, grade):
 """
 
 
-def test_count_of_pytest_repeat_and_repetitions_are_one_number(project, workers):
+def test_count_of_pytest_repeat_and_repetitions_are_one_number(project):
     project.suite(REPEATED)
-    result = project.run(*REPEAT, "--count=3", "--ultrapar-repeats=2", workers)
+    result = project.run(*REPEAT, "--count=3", "--ultrapar-repeats=2", "-n0")
     assert result.ret == 0
     rows = project.rows()
     assert [name for name in rows[0] if name.startswith("param.")] == ["param.prompt"]

@@ -49,11 +49,11 @@ def graded(project):
     }
 
 
-def replay(project, run, *options, workers="-n0"):
-    return project.run(workers, f"--ultrapar-replay={run}", "--ultrapar-coverage=0", *options)
+def replay(project, run, *options):
+    return project.run("-n0", f"--ultrapar-replay={run}", "--ultrapar-coverage=0", *options)
 
 
-def test_replay_has_the_same_grades_and_sends_nothing(project, workers, gone):
+def test_replay_has_the_same_grades_and_sends_nothing(project, gone):
     project.suite(BODY)
     run = first_run(project)
     before, said = graded(project), project.rows("transcripts")
@@ -63,7 +63,7 @@ def test_replay_has_the_same_grades_and_sends_nothing(project, workers, gone):
         "infra": 1,
     }
     gone()
-    done = replay(project, run, workers=workers)
+    done = replay(project, run)
     assert "INTERNALERROR" not in done.stdout.str()
     assert project.server.prompts == []
     assert graded(project) == before

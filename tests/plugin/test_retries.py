@@ -28,7 +28,7 @@ def two_instances(project) -> None:
     pool.write_text(pool.read_text().replace('instances = ["m"]', 'instances = ["m", "m2"]'))
 
 
-def test_one_attempt_means_that_nothing_is_ever_sent_again(project, workers):
+def test_one_attempt_means_that_nothing_is_ever_sent_again(project):
     prompts = [
         "once 429 a",
         "once 500 b",
@@ -46,18 +46,18 @@ def test_one_attempt_means_that_nothing_is_ever_sent_again(project, workers):
 def test_it(answer): pass
 """
     )
-    result = project.run(workers, "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0")
+    result = project.run("-n0", "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0")
     assert result.ret == 0
     assert sorted(project.server.prompts) == sorted(prompts)
     assert sum(kinds(project).values()) == len(prompts)
     assert kinds(project)["solved", None] == 1
 
 
-def test_failed_requests_move_to_the_other_instance_of_the_model(project, workers):
+def test_failed_requests_move_to_the_other_instance_of_the_model(project):
     two_instances(project)
     project.server.weather = refusing(500, "m2")
     project.suite(SAY.format(n=30))
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 0
     assert kinds(project) == {("solved", None): 30}
     attempts = project.rows("attempts")
@@ -142,11 +142,11 @@ def test_it(answer): ...
         ),
     ],
 )
-def test_quota_that_is_gone_takes_its_key_out_once(project, workers, words, kind, said):
+def test_quota_that_is_gone_takes_its_key_out_once(project, words, kind, said):
     project.write_pool(keys=2)
     project.server.weather = refusing(429, f"{CANARY}-1", message=words)
     project.suite(SAY.format(n=40))
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 0
     assert kinds(project) == {("solved", None): 40}
     assert project.server.tokens.count(f"{CANARY}-1") <= 4
@@ -168,7 +168,7 @@ def test_it(answer): pass
 
 
 @pytest.mark.slow
-def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
+def test_server_that_starts_again_costs_neither_case_nor_lane(project):
     first = ScriptedServer()
     first.start()
     project.write_pool(base_url=first.base_url, key=", qps = 20")
@@ -185,7 +185,7 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
 
     restart = Thread(target=start_again)
     restart.start()
-    result = project.run(workers)
+    result = project.run("-n0")
     restart.join()
     again[0].stop()
     assert result.ret == 0

@@ -78,24 +78,23 @@ def test_tables_are_the_same_for_any_number_of_workers(tmp_path):
     tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())
     tmp_path.joinpath("test_suite.py").write_text(SUITE)
     runs = [
-        tables(tmp_path, "test_suite.py", "pool.toml", "--ultrapar-repeats", "3", *args)
-        # 18 cases on 15 workers: most hold one case from the start, where xdist is at its edge.
-        for args in (["-p", "no:xdist"], ["-n", "0"], ["-n", "2"], ["-n", "15"], ["-n", "auto"])
+        tables(tmp_path, "test_suite.py", "pool.toml", "--ultrapar-repeats", "2", *args)
+        # 12 cases on 8 workers: most hold one case from the start, where xdist is at its edge.
+        for args in (["-p", "no:xdist"], ["-n", "2"], ["-n", "8"])
     ]
     assert len({results for results, _, _ in runs}) == 1
     assert len({said for _, said, _ in runs}) == 1
-    assert len(json.loads(runs[0][0])) == 18
+    assert len(json.loads(runs[0][0])) == 12
 
 
-@pytest.mark.parametrize("mode", ["serial", "rotate"])
-def test_modes_give_the_same_answers_one_at_a_time(tmp_path, mode):
+def test_modes_give_the_same_answers_one_at_a_time(tmp_path):
     tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())
     tmp_path.joinpath("test_suite.py").write_text(SUITE)
-    alone = tables(tmp_path, "test_suite.py", "pool.toml", "-n0", "--ultrapar-mode", mode)
     ultra = tables(tmp_path, "test_suite.py", "pool.toml", "-n0")
-    assert alone[:2] == ultra[:2]
-    attempts = pq.read_table(tmp_path / "run0" / "attempts.parquet").to_pylist()
-    spans = sorted((a["t_send_s"], a["t_end_s"]) for a in attempts)
-    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
-    keys = {(a["instance"], a["key"]) for a in attempts}
-    assert len(keys) == (2 if mode == "serial" else 6)
+    for at, (mode, n_lanes) in enumerate((("serial", 2), ("rotate", 6)), 1):
+        alone = tables(tmp_path, "test_suite.py", "pool.toml", "-n0", "--ultrapar-mode", mode)
+        assert alone[:2] == ultra[:2]
+        attempts = pq.read_table(tmp_path / f"run{at}" / "attempts.parquet").to_pylist()
+        spans = sorted((a["t_send_s"], a["t_end_s"]) for a in attempts)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+        assert len({(a["instance"], a["key"]) for a in attempts}) == n_lanes

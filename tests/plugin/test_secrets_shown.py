@@ -78,11 +78,11 @@ def test_plain(plain):
 
 
 @pytest.mark.slow
-def test_key_as_the_name_of_a_test_is_masked_everywhere(project, workers):
+def test_key_as_the_name_of_a_test_is_masked_everywhere(project):
     project.write_pool(keys=2)
     project.suite(NAMED)
     result = project.pytester.runpytest_subprocess(
-        "--ultrapar-pool=pool.toml", workers, "-v", "-rA", "--junitxml=junit.xml"
+        "--ultrapar-pool=pool.toml", "-n2", "-v", "-rA", "--junitxml=junit.xml"
     )
     assert result.ret == 1
     assert CANARY not in result.stdout.str() + result.stderr.str()
@@ -142,7 +142,7 @@ def test_plain(): log("plain")
     assert re.search(r"^WARNING +suite", output, re.MULTILINE)
 
 
-def test_warnings_steer_no_terminal(project, workers):
+def test_warnings_steer_no_terminal(project):
     project.suite(
         """
 import warnings
@@ -151,7 +151,7 @@ import warnings
 def test_case(answer): warnings.warn("a title \\x1b]0;mine\\x07 and \\x1b[8mhidden")
 """
     )
-    result = project.run(workers, "-Wdefault", "--color=yes")
+    result = project.run("-n0", "-Wdefault", "--color=yes")
     output = result.stdout.str()
     assert result.ret == 0
     assert r"a title \x1b]0;mine\x07 and \x1b[8mhidden" in output
@@ -211,11 +211,11 @@ def test_key_in_an_error_of_a_hook_is_masked(project, workers):
     assert leaks(project) == []
 
 
-def test_key_in_another_plugins_summary_is_masked(project, workers):
+def test_key_in_another_plugins_summary_is_masked(project):
     project.suite(EXITS.replace("pytest.exit", "dict"))
     project.pytester.makeconftest(
         BREAKS.replace("ultrapar_finish(run)", "sessionstart()").replace("raise", "return")
     )
-    result = project.run(workers)
+    result = project.run("-n0")
     result.stdout.fnmatch_lines(["with [*][*][*]"])
     assert CANARY not in result.stdout.str() + result.stderr.str()

@@ -90,7 +90,7 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     ] == [{"name": "baseline", "value": SAMPLE, "origin": "command line --ultrapar-baseline"}]
 
 
-def test_skipped_and_failed_cases_of_the_sample_break_nothing(project, workers):
+def test_skipped_and_failed_cases_of_the_sample_break_nothing(project):
     project.suite(
         """
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_it(answer, grade):
     )
     project.write_pool(keys=1)
     options = ("--ultrapar-baseline=9", "--ultrapar-coverage=0", "--ultrapar-max-attempts=1")
-    result = project.run(workers, *options)
+    result = project.run("-n0", *options)
     assert result.ret == 0, result.stdout.str()
     sample = set(read_json(project, "manifest.json")["serial_sample"])
     outcomes = [row["outcome"] for row in project.rows() if row["case_id"] in sample]
@@ -132,7 +132,7 @@ def test_gate_on_a_small_sample_fails_what_is_far_off_or_says_why_not(simulated,
 
 
 @pytest.mark.slow
-def test_interrupted_sample_is_kept_apart_when_the_run_is_finished(project, workers):
+def test_interrupted_sample_is_kept_apart_when_the_run_is_finished(project):
     project.suite(
         """
 import pathlib
@@ -148,14 +148,14 @@ def test_it(answer, request, grade):
     )
     # The first of the sample to be reported stops the run.
     project.pytester.path.joinpath("stop").write_text(",".join(map(str, range(20))))
-    first = project.run(workers, "--ultrapar-baseline=10")
+    first = project.run("-n0", "--ultrapar-baseline=10")
     assert first.ret == 2, first.stdout.str()
     first.stdout.fnmatch_lines(["*stopped early: * of 20 cases have a result*"])
     planned = read_json(project, "manifest.json")["serial_sample"]
     assert len(planned) == 10
     asked = list(project.server.prompts)
     assert len(asked) < 10
-    finished = project.run(workers, "--ultrapar-resume=latest")
+    finished = project.run("-n0", "--ultrapar-resume=latest")
     assert finished.ret == 0, finished.stdout.str()
     kept = read_json(project, "manifest.json")["serial_sample"]
     assert set(kept) <= set(planned)

@@ -133,14 +133,14 @@ def test_parameter_given_twice_is_pytests_own_error(project):
 
 
 @pytest.mark.slow
-def test_results_of_shards_are_all_cases_once(project, workers):
+def test_results_of_shards_are_all_cases_once(project):
     project.suite(
         'P = [f"echo {n}" for n in range(12)]\n'
         '@pytest.mark.parametrize("prompt", P)\ndef test_it(answer, prompt): pass'
     )
     ids, generated = [], set()
     for k in (1, 2):
-        result = project.run(workers, f"--ultrapar-shard={k}/2", "--ultrapar-repeats=2")
+        result = project.run("-n0", f"--ultrapar-shard={k}/2", "--ultrapar-repeats=2")
         assert result.ret == 0
         manifest = msgspec.json.decode((project.directory / "manifest.json").read_bytes())
         assert manifest["shard"] == f"{k}/2"
@@ -163,7 +163,7 @@ def test_results_of_shards_are_all_cases_once(project, workers):
             ]
         )
     assert len(generated) == 1
-    whole = project.run(workers, "--ultrapar-repeats=2")
+    whole = project.run("-n0", "--ultrapar-repeats=2")
     assert whole.ret == 0
     assert sorted(ids) == sorted(row["case_id"] for row in project.rows())
 
@@ -386,9 +386,9 @@ def shards(tmp_path):
 
 
 @pytest.mark.slow
-def test_four_shards_at_once_keep_the_undivided_limits(shards, workers):
+def test_four_shards_at_once_keep_the_undivided_limits(shards):
     names = [f"{k}/4" for k in range(1, 5)]
-    running = [shards.start(name, workers) for name in names]
+    running = [shards.start(name, "-n2" if name == "1/4" else "-n0") for name in names]
     for process in running:
         out, _ = process.communicate(timeout=300)
         assert process.returncode == 0, out

@@ -50,8 +50,8 @@ def asked(project: Project) -> Counter[str]:
     return Counter(project.server.prompts)
 
 
-def test_common_cells_are_asked_once(two, workers):
-    result = two.run(workers, "--ultrapar-repeats=2")
+def test_common_cells_are_asked_once(two):
+    result = two.run("-n0", "--ultrapar-repeats=2")
     assert result.ret == 0
     assert asked(two) == {"say 0.8 x": 2, "say 0.9 x": 2, "say 0.7 x": 2}
     assert Counter(row["suite"] for row in two.rows()) == {"first": 2, "second": 4}
@@ -81,13 +81,13 @@ def test_cells_left_out_of_the_other_suite_are_not_shared(two):
 
 
 @pytest.mark.slow
-def test_cells_of_an_earlier_run_are_reused(two, workers):
+def test_cells_of_an_earlier_run_are_reused(two):
     assert two.run("-n0", "first").ret == 0
     (answered,) = two.rows()
     assert not (two.directory / "taken.json").exists()
     earlier = two.directory.resolve().name
     two.server.reset()
-    result = two.run(workers, "second", "--ultrapar-reuse=latest")
+    result = two.run("-n0", "second", "--ultrapar-reuse=latest")
     assert result.ret == 0
     assert asked(two) == {"say 0.9 x": 1, "say 0.7 x": 1}
     manifest = json.loads((two.directory / "manifest.json").read_text())

@@ -139,7 +139,7 @@ def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, w
 @pytest.mark.parametrize("again", ["--ultrapar-resume=latest", "--ultrapar-regrade=latest"])
 def test_requests_of_an_earlier_session_are_not_told_again(project, collector, again):
     project.suite(SUITE.replace("garbage", "no").replace("status 500 x1", "maybe"))
-    project.run_apart("-n0")
+    project.run("-n0")
     sent = len(project.server.prompts)
     project.run_apart("-n0", "--ultrapar-otel", again)
     assert len(project.server.prompts) == sent

@@ -33,7 +33,7 @@ def _move(directory: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("vanish", [_remove, _move])
+@pytest.mark.parametrize(("workers", "vanish"), [("-n0", _remove), ("-n2", _move)])
 def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, workers, vanish):
     pool = project.pytester.path / "pool.toml"
     pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 600"))

@@ -29,8 +29,8 @@ def both(project):
     return project
 
 
-def test_evaluations_are_skipped_and_one_line_says_how_to_run_them(both, workers):
-    result = both.run(workers, pool=False)
+def test_evaluations_are_skipped_and_one_line_says_how_to_run_them(both):
+    result = both.run("-n0", pool=False)
     assert result.ret == 0
     result.assert_outcomes(passed=1, skipped=3)
     said = [line for line in result.outlines if "--ultrapar-pool" in line]
@@ -48,8 +48,8 @@ def test_nothing_is_said_where_no_evaluation_is_selected(both):
 
 
 @pytest.mark.parametrize("selection", [["test_evals.py"], ["-k", "asks"]])
-def test_evaluations_alone_are_refused(both, workers, selection):
-    result = both.run(workers, *selection, pool=False)
+def test_evaluations_alone_are_refused(both, selection):
+    result = both.run("-n0", *selection, pool=False)
     assert result.ret == 4
     assert "test_asks[say a] runs on a pool of models and needs" in result.stderr.str()
 
