@@ -55,10 +55,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
     # compare` too, and the root needs no more than the package itself.
     with suppress(ModuleNotFoundError):
-        from tests.examples import FULL, QUICK, settings
+        from tests.examples import QUICK, SLOW, settings
 
         if not config.getoption("hypothesis_profile", None):
-            settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else FULL)
+            settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else SLOW)
     if config.option.markexpr == _ORDINARY:
         config.pluginmanager.register(CpuBound())
 

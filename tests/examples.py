@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-QUICK, FULL, _ALL = "quick", "full", "all"
+QUICK, SLOW, ALL = "quick", "slow", "all"
 _IN_ALL = 100
 
-for _profile, _n in ((QUICK, _IN_ALL // 10), (FULL, _IN_ALL * 2 // 5), (_ALL, _IN_ALL)):
+for _profile, _n in ((QUICK, _IN_ALL // 10), (SLOW, _IN_ALL * 2 // 5), (ALL, _IN_ALL)):
     # A busy machine makes any example slow, and so the drawing of one; what is slow for good is
     # seen in `--durations`.
     settings.register_profile(
