@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not config.getoption("benchmark_only", True):
         config.option.benchmark_disable = True
-    if config.option.dist != "no" and not hasattr(config, "workerinput"):
+    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
         return  # its workers run the tests
     # pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
     # compare` too, and the root needs no more than the package itself.
