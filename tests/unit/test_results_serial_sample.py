@@ -54,6 +54,11 @@ def test_speedup_is_measured_against_the_sample():
     assert found.latency.n == 12
 
 
+def test_sample_that_took_no_time_can_be_divided_by():
+    sample = serial_sample(with_serial_times([measure(1.0, 1.0, sampled=True)]))
+    assert sample.duration_s > 0
+
+
 def test_sample_of_a_run_that_was_stopped_in_it_has_no_speedup():
     measures = with_serial_times([measure(0.0, 1.0, sampled=True)])
     found = run_statistics(measures, n_planned=10, mode="ultra")
