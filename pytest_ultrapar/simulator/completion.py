@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +15,7 @@ from pytest_ultrapar.simulator.exchange import Completion
 from pytest_ultrapar.simulator.persona import PersonaReply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_ultrapar.simulator.draw import Draw
     from pytest_ultrapar.simulator.exchange import OfferedFunction, Request
@@ -46,13 +45,14 @@ def complete(
         rng = draw.rng() if lane.persona.draws else _NO_CHANCE
         replies = (lane.persona.reply(messages, rng, lane.simulation.skill),)
     else:
+        rng = draw.rng()
         try:
-            replies = list(_as_asked(lane, request, draw))
+            replies = [_as_asked(lane, request, rng, draw.name) for _ in range(request.n)]
         except ValueError as error:
             return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
     if effect is not None:
         replies = [effect.of_reply(reply) for reply in replies]
-    usage = tokens.count_usage(replies, messages, apart=request.apart)
+    usage = tokens.count_usage(replies, messages)
     if request.top_logprobs is None:
         return Completion(draw.name, replies, usage)
     chance = zlib.crc32(f"{lane.model} {lane.seed}".encode())
@@ -60,40 +60,22 @@ def complete(
         draw.name,
         replies,
         usage,
-        [
-            tokens.logprobs(heard + reply.content, request.top_logprobs, chance)
-            for heard, reply in zip(_echoed(request), replies, strict=True)
-        ],
+        [tokens.logprobs(reply.content, request.top_logprobs, chance) for reply in replies],
     )
 
 
-def _as_asked(lane: ServedLane, request: Request, draw: Draw) -> Iterator[PersonaReply]:
-    """One reply per choice, conversation by conversation.
+def _as_asked(lane: ServedLane, request: Request, rng: random.Random, name: str) -> PersonaReply:
+    """One choice.
 
     Raises:
         ValueError: Nothing is valid under the request's schema, or it is not understood.
     """
+    reply = _words(lane, request, rng, f"call_{name}")
+    return _cut_off(_stopped(reply, request.stop), request.max_tokens)
+
+
+def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str) -> PersonaReply:
     messages = request.messages
-    rng = draw.rng()
-    for conversation in [[one] for one in messages] if request.apart else [messages]:
-        for index in range(request.n):
-            # The first is what the only one would have been; the others go on with its chance.
-            own = rng if index else draw.rng()
-            reply = _words(lane, request, conversation, own, f"call_{draw.name}")
-            if index and reply.tool_calls:
-                call_id = f"call_{draw.name}_{index}"
-                calls = [ToolCall(call_id, call.name, call.arguments) for call in reply.tool_calls]
-                reply = replace(reply, tool_calls=calls)
-            yield _cut_off(_stopped(reply, request.stop), request.max_tokens)
-
-
-def _words(
-    lane: ServedLane,
-    request: Request,
-    messages: Sequence[ChatMessage],
-    rng: random.Random,
-    call_id: str,
-) -> PersonaReply:
     if request.forced_tool is not None:
         return forced_call(request.forced_tool, messages, call_id)
     if request.schema is None:
@@ -158,10 +140,3 @@ def _cut_off(reply: PersonaReply, max_tokens: int | None) -> PersonaReply:
             calls.append(ToolCall(call.call_id, call.name, call.arguments[:left]))
             left -= len(call.arguments)
     return PersonaReply(kept, calls or None, "length")
-
-
-def _echoed(request: Request) -> Iterator[str]:
-    """What stands before each choice where log-probabilities of the prompt are wanted, too."""
-    for message in request.messages if request.apart else [None]:
-        for _ in range(request.n):
-            yield message.content if message is not None and request.echo else ""

@@ -42,13 +42,11 @@ class Request(msgspec.Struct, frozen=True):
         include_usage: Whether a stream ends with its usage, where an API leaves the choice.
         forced_tool: The function that must be called, where the request says so.
         schema: The JSON schema under which the text must be valid; None: any text will do.
-        n: Answers wanted, of each conversation; 0 where only the tokens of the messages count.
+        n: Answers wanted.
         max_tokens: Of each answer, where the request says so.
         stop: Texts before which an answer ends.
         top_logprobs: Alternatives wanted for each token beside its log-probability; None wants
             neither.
-        apart: Whether each message is a conversation of its own.
-        echo: Whether log-probabilities are wanted of the messages, too.
         details: What the resource that read the request must know again to write its answer;
             nobody else looks at it.
     """
@@ -64,8 +62,6 @@ class Request(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     stop: Sequence[str] = ()
     top_logprobs: int | None = None
-    apart: bool = False
-    echo: bool = False
     details: Any = None
 
     @property
@@ -78,7 +74,6 @@ class Request(msgspec.Struct, frozen=True):
             and not self.stop
             and self.n == 1
             and self.top_logprobs is None
-            and not self.apart
         )
 
 
@@ -106,7 +101,7 @@ class Completion(msgspec.Struct, frozen=True):
 
     Attributes:
         name: What makes the ids in the answer.
-        replies: The choices, those of the first conversation first.
+        replies: The choices.
         logprobs: Of each choice, where they are wanted.
     """
 

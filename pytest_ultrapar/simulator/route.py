@@ -63,8 +63,6 @@ def api_of(scope: Scope) -> Api:
 GEMINI_ROOT = "/v1beta/"
 _POSTED: tuple[tuple[str, ResourceName], ...] = (
     ("chat/completions", "chat"),
-    ("completions", "completions"),
-    ("embeddings", "embeddings"),
     ("responses", "responses"),
 )
 _OPENAI_ROOTS = ("v1", "openai/v1")

@@ -19,26 +19,15 @@ ATTACHMENT_TOKENS = 85
 """What OpenAI counts for an image of low detail."""
 
 
-def count_usage(
-    replies: Sequence[PersonaReply], messages: Sequence[ChatMessage], *, apart: bool = False
-) -> Usage:
-    """The tokens of a request and of all its answers: begun ones count.
-
-    Args:
-        replies: The answers.
-        messages: Of the request.
-        apart: Whether each message is counted alone, since it is a conversation of its own.
-    """
-    n_in = n_characters = n_attachments = 0
+def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]) -> Usage:
+    """The tokens of a request and of all its answers: begun ones count."""
+    n_characters = n_attachments = 0
     for message in messages:
         n_characters += len(message.content)
         if message.tool_calls:
             n_characters += _characters(message.tool_calls)
         n_attachments += len(message.attachments)
-        if apart:
-            n_in += -(-n_characters // CHARACTERS)
-            n_characters = 0
-    n_in += -(-n_characters // CHARACTERS) + ATTACHMENT_TOKENS * n_attachments
+    n_in = -(-n_characters // CHARACTERS) + ATTACHMENT_TOKENS * n_attachments
     n_out = 0
     for reply in replies:
         n_characters = len(reply.content)
@@ -50,22 +39,6 @@ def count_usage(
 
 def _characters(calls: Sequence[ToolCall]) -> int:
     return sum(len(call.name) + len(call.arguments) for call in calls)
-
-
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-MOST_ID = len(_DIGITS) ** CHARACTERS - 1
-
-
-def text_of_ids(ids: Sequence[int]) -> str:
-    """The text of a prompt given as ids of tokens: as many tokens as there are ids.
-
-    Args:
-        ids: Each from 0 to `MOST_ID`.
-    """
-    return "".join(
-        _DIGITS[n // 46656] + _DIGITS[n // 1296 % 36] + _DIGITS[n // 36 % 36] + _DIGITS[n % 36]
-        for n in ids
-    )
 
 
 def logprobs(text: str, n_top: int, chance: int) -> list[TokenLogprob]:

@@ -16,8 +16,6 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 SAID = {"role": "user", "content": "hello"}
 ASKED = {
     "/v1/chat/completions": (BEARER, {"model": "m", "messages": [SAID]}),
-    "/v1/completions": (BEARER, {"model": "m", "prompt": "hello"}),
-    "/v1/embeddings": (BEARER, {"model": "m", "input": "hello"}),
     "/v1/responses": (BEARER, {"model": "m", "input": "hello"}),
     "/v1/messages": (
         {"x-api-key": TOKEN, "anthropic-version": "2023-06-01"},

@@ -58,11 +58,6 @@ def test_client_parses_an_answer_under_a_schema(client):
     assert isinstance(parsed, Tree)
 
 
-def test_client_gets_embeddings(client):
-    listed = client.embeddings.create(model="m", inputs=["one", "two"])
-    assert [len(one.embedding) for one in listed.data] == [256, 256]
-
-
 def test_client_raises_what_a_refusal_means(client):
     errors = import_module("mistralai.client.errors")
     with pytest.raises(errors.SDKError) as refusal:

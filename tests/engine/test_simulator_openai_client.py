@@ -206,56 +206,6 @@ def test_client_reads_several_choices_with_their_logprobs(client):
     assert [chunk.logprobs.content for chunk in chunks if chunk.finish_reason] == [tokens] * 3
 
 
-def test_client_gets_embeddings_that_tell_texts_apart(client):
-    texts = ["the red fox", "a red fox runs", "ships at sea"]
-    listed = client.embeddings.create(model="gpt-x", input=texts, dimensions=64)
-    fox, running_fox, ships = (one.embedding for one in listed.data)
-    assert len(fox) == 64
-    assert abs(product(fox, fox) - 1) < 1e-5
-    assert product(fox, running_fox) > product(fox, ships)
-    assert listed.usage.total_tokens == 3 + 4 + 3
-    alone = client.embeddings.create(
-        model="gpt-x", input=texts[0], dimensions=64, encoding_format="float"
-    )
-    assert alone.data[0].embedding == pytest.approx(fox)
-
-
-def product(one, other):
-    return sum(a * b for a, b in zip(one, other, strict=True))
-
-
-def test_client_reads_completions_of_several_prompts(client):
-    completion = client.completions.create(model="gpt-x", prompt=["abc", "def"], n=2)
-    assert [one.text for one in completion.choices] == ["echo: abc"] * 2 + ["echo: def"] * 2
-    pieces = list(client.completions.create(model="gpt-x", prompt="abc", stream=True))
-    assert "".join(one.choices[0].text for one in pieces) == "echo: abc"
-    assert pieces[-1].choices[0].finish_reason == "stop"
-
-
-def test_client_is_told_how_likely_a_prompt_is(client):
-    """As lm-eval asks: the prompt as ids, and one more token that nobody looks at."""
-    context, ends = [11, 22, 33], ([44, 55], [66, 77])
-    completion = client.completions.create(
-        model="gpt-x",
-        prompt=[context + end for end in ends],
-        echo=True,
-        logprobs=1,
-        max_tokens=1,
-        temperature=0,
-        seed=1234,
-    )
-    told = [one.logprobs for one in completion.choices]
-    assert [len(one.token_logprobs) for one in told] == [6, 6]
-    assert [one.token_logprobs[0] for one in told] == [None, None]
-    # What the two have in common is as likely in both.
-    assert told[0].token_logprobs[:3] == told[1].token_logprobs[:3]
-    assert told[0].token_logprobs[3:5] != told[1].token_logprobs[3:5]
-    for one in told:
-        likeliest = [max(top.values()) for top in one.top_logprobs[3:-1]]
-        assert one.token_logprobs[3:-1] == likeliest
-    assert completion.usage.prompt_tokens == 10
-
-
 def test_client_looks_up_one_model(server, openai):
     with openai.OpenAI(api_key="sim-lab-key0", base_url=server.base_url(PROVIDER)) as client:
         assert client.models.retrieve("gpt-x").id == "gpt-x"

@@ -45,15 +45,6 @@ ASKED = {
         "tool_choice": {"type": "function", "function": {"name": "f"}},
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
     },
-    "/v1/completions": {
-        "model": "m",
-        "prompt": [[1, 2], "abc"],
-        "echo": True,
-        "logprobs": 2,
-        "max_tokens": 1,
-        "stream": False,
-    },
-    "/v1/embeddings": {"model": "m", "input": ["a", [1, 2]], "dimensions": 4},
     "/v1/responses": {
         "model": "m",
         "input": [

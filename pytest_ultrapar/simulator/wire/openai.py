@@ -6,11 +6,10 @@ Source: OpenAI's API reference and the types of its official Python client.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.simulator import tokens
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import ApiError, millis
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _encode = msgspec.json.encode
 _KINDS = {402: "insufficient_quota", 429: "requests"}
 _SERVERS_FAULT = 500
-_MOST_TEXTS = 2048
 
 
 class OpenAi:
@@ -116,7 +114,7 @@ _IN_DETAILS = _InDetails()
 
 
 def wire_usage(usage: Usage) -> WireUsage:
-    """Usage as chat completions and completions tell it."""
+    """Usage as chat completions tell it."""
     return WireUsage(usage.n_in, usage.n_out, usage.n_in + usage.n_out, _IN_DETAILS)
 
 
@@ -133,30 +131,3 @@ def chosen(offered: Sequence[OfferedFunction], named: str | None) -> OfferedFunc
     return ApiError.bad_request(
         "`tool_choice` asks for a function that `tools` does not have", param="tool_choice"
     )
-
-
-Prompts = str | list[str | int | list[int]]
-"""One text or several, or one as ids of tokens or several."""
-
-
-def texts(given: Prompts, param: str) -> list[str] | ApiError:
-    """The texts of a request that may hold several, also as ids of tokens."""
-    if isinstance(given, str):
-        return [given]
-    if given and all(isinstance(one, int) for one in given):
-        given = [cast("list[int]", given)]
-    found = []
-    for one in given:
-        if isinstance(one, int) or not one:
-            said = f"`{param}` must hold texts or lists of token ids, none of them empty"
-            return ApiError.bad_request(said, param=param)
-        if isinstance(one, str):
-            found.append(one)
-        elif min(one) >= 0 and max(one) <= tokens.MOST_ID:
-            found.append(tokens.text_of_ids(one))
-        else:
-            said = f"`{param}` holds an id that is not from 0 to {tokens.MOST_ID}"
-            return ApiError.bad_request(said, param=param)
-    if not 0 < len(found) <= _MOST_TEXTS:
-        return ApiError.bad_request(f"`{param}` must hold 1 to {_MOST_TEXTS} texts", param=param)
-    return found

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.stream import Piece
 
-ResourceName = Literal[
-    "chat", "completions", "embeddings", "responses", "messages", "generate_content"
-]
+ResourceName = Literal["chat", "responses", "messages", "generate_content"]
 ApiName = Literal["openai", "anthropic", "gemini"]
 Hollow = Literal["empty-choices", "no-message", "null-content"]
 """How a 200 of the API's own shape can lack its answer."""
