@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -53,15 +52,7 @@ def complete(
     if effect is not None:
         replies = [effect.of_reply(reply) for reply in replies]
     usage = tokens.count_usage(replies, messages)
-    if request.top_logprobs is None:
-        return Completion(draw.name, replies, usage)
-    chance = zlib.crc32(f"{lane.model} {lane.seed}".encode())
-    return Completion(
-        draw.name,
-        replies,
-        usage,
-        [tokens.logprobs(reply.content, request.top_logprobs, chance) for reply in replies],
-    )
+    return Completion(draw.name, replies, usage)
 
 
 def _as_asked(lane: ServedLane, request: Request, rng: random.Random, name: str) -> PersonaReply:

@@ -45,8 +45,6 @@ class Request(msgspec.Struct, frozen=True):
         n: Answers wanted.
         max_tokens: Of each answer, where the request says so.
         stop: Texts before which an answer ends.
-        top_logprobs: Alternatives wanted for each token beside its log-probability; None wants
-            neither.
         details: What the resource that read the request must know again to write its answer;
             nobody else looks at it.
     """
@@ -61,7 +59,6 @@ class Request(msgspec.Struct, frozen=True):
     n: int = 1
     max_tokens: int | None = None
     stop: Sequence[str] = ()
-    top_logprobs: int | None = None
     details: Any = None
 
     @property
@@ -73,7 +70,6 @@ class Request(msgspec.Struct, frozen=True):
             and self.max_tokens is None
             and not self.stop
             and self.n == 1
-            and self.top_logprobs is None
         )
 
 
@@ -84,31 +80,17 @@ class Usage(msgspec.Struct):
     n_out: int
 
 
-class TokenLogprob(msgspec.Struct):
-    """A token and how likely the model found it.
-
-    Attributes:
-        top: The likeliest tokens at its place, itself the first.
-    """
-
-    token: str
-    logprob: float
-    top: list[tuple[str, float]]
-
-
 class Completion(msgspec.Struct, frozen=True):
     """What the model says to a request.
 
     Attributes:
         name: What makes the ids in the answer.
         replies: The choices.
-        logprobs: Of each choice, where they are wanted.
     """
 
     name: str
     replies: Sequence[PersonaReply]
     usage: Usage
-    logprobs: Sequence[list[TokenLogprob]] = ()
 
 
 def arguments_of(call: ToolCall) -> object:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import zlib
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.simulator.exchange import TokenLogprob, Usage
+from pytest_ultrapar.simulator.exchange import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,30 +37,3 @@ def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]
 
 def _characters(calls: Sequence[ToolCall]) -> int:
     return sum(len(call.name) + len(call.arguments) for call in calls)
-
-
-def logprobs(text: str, n_top: int, chance: int) -> list[TokenLogprob]:
-    """How likely the model found each token of a text.
-
-    It depends on the text before it and on the token, as with a real model: two texts that begin
-    alike have the same log-probabilities as long as they are.
-
-    Args:
-        text: The text.
-        n_top: Alternatives wanted, at least 0; the token itself counts as one.
-        chance: What stands for the model and its seed.
-    """
-    found = []
-    state = chance
-    for start in range(0, len(text), CHARACTERS):
-        token = text[start : start + CHARACTERS]
-        state = zlib.crc32(token.encode("utf-8", "replace"), state)
-        own = 0.5 + state / 2**33
-        # The others share what is left: a half, a quarter, and so on, all below the token's own.
-        rest = [
-            (f"{token[:-1]}{chr(0x61 + k)}{k}", math.log((1 - own) / 2 ** (k + 1)))
-            for k in range(n_top - 1)
-        ]
-        top = [(token, math.log(own)), *rest] if n_top else []
-        found.append(TokenLogprob(token, math.log(own), top))
-    return found

@@ -191,21 +191,6 @@ def test_client_parses_an_answer_under_a_schema(client):
     assert streamed.choices[0].message.parsed == completion.choices[0].message.parsed
 
 
-def test_client_reads_several_choices_with_their_logprobs(client):
-    asked = {"model": "gpt-x", "messages": MESSAGES, "n": 3, "logprobs": True, "top_logprobs": 2}
-    completion = client.chat.completions.create(**asked)
-    assert [choice.index for choice in completion.choices] == [0, 1, 2]
-    tokens = completion.choices[1].logprobs.content
-    assert "".join(one.token for one in tokens) == completion.choices[1].message.content
-    assert all(one.top_logprobs[0].logprob == one.logprob < 0 for one in tokens)
-    assert {len(one.top_logprobs) for one in tokens} == {2}
-    assert completion.usage.completion_tokens == 3 * len(tokens)
-    assert completion.usage.prompt_tokens_details.cached_tokens == 0
-    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**asked, stream=True)]
-    assert {chunk.index for chunk in chunks} == {0, 1, 2}
-    assert [chunk.logprobs.content for chunk in chunks if chunk.finish_reason] == [tokens] * 3
-
-
 def test_client_looks_up_one_model(server, openai):
     with openai.OpenAI(api_key="sim-lab-key0", base_url=server.base_url(PROVIDER)) as client:
         assert client.models.retrieve("gpt-x").id == "gpt-x"

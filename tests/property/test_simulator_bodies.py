@@ -6,6 +6,7 @@ import asyncio
 import json
 from copy import deepcopy
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,8 +38,6 @@ ASKED = {
         "n": 2,
         "max_tokens": 3,
         "stop": ["l"],
-        "logprobs": True,
-        "top_logprobs": 2,
         "stream": False,
         "stream_options": {"include_usage": True},
         "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
@@ -88,8 +87,6 @@ ASKED = {
         "generationConfig": {
             "candidateCount": 2,
             "responseSchema": {"type": "OBJECT", "nullable": True, "properties": {}},
-            "responseLogprobs": True,
-            "logprobs": 2,
         },
     },
 }
@@ -182,6 +179,19 @@ def check(path, body):
     else:
         assert set(error) == {"message", "type", "param", "code"}
     return status
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/chat/completions", {"logprobs": True}),
+        ("/v1/responses", {"top_logprobs": 2}),
+        ("/v1/responses", {"include": ["message.output_text.logprobs"]}),
+        ("/v1beta/models/m:generateContent", {"generationConfig": {"responseLogprobs": True}}),
+    ],
+)
+def test_what_is_not_simulated_is_refused(path, field):
+    assert check(path, json.dumps({**ASKED[path], **field}).encode()) == 400
 
 
 def test_each_example_is_answered():

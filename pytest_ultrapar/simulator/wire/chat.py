@@ -18,10 +18,10 @@ from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_ev
 from pytest_ultrapar.simulator.wire import openai
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pytest_ultrapar.simulator.answer import Scope
-    from pytest_ultrapar.simulator.exchange import Completion, TokenLogprob, Usage
+    from pytest_ultrapar.simulator.exchange import Completion, Usage
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
     from pytest_ultrapar.simulator.wire.resource import Hollow
@@ -101,7 +101,6 @@ class _WireRequest(msgspec.Struct):
     max_completion_tokens: openai.MaxTokens | None = None
     stop: str | list[str] | None = None
     logprobs: bool | None = None
-    top_logprobs: openai.Top | None = None
 
 
 _decoder = msgspec.json.Decoder(_WireRequest)
@@ -115,25 +114,10 @@ class _Answer(msgspec.Struct, omit_defaults=True):
     tool_calls: list[WireToolCall] | None = None
 
 
-class _TopLogprob(msgspec.Struct):
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class _TokenLogprob(_TopLogprob):
-    top_logprobs: list[_TopLogprob]
-
-
-class _Logprobs(msgspec.Struct):
-    content: list[_TokenLogprob]
-
-
-class _Choice(msgspec.Struct, omit_defaults=True):
+class _Choice(msgspec.Struct):
     index: int
     message: _Answer
     finish_reason: str
-    logprobs: _Logprobs | None = None
 
 
 class _Completion(msgspec.Struct):
@@ -167,10 +151,6 @@ class _DeltaChoice(msgspec.Struct):
     index: int
     delta: _Delta
     finish_reason: str | None
-
-
-class _DeltaChoiceWithLogprobs(_DeltaChoice):
-    logprobs: _Logprobs | None
 
 
 class _Chunk(msgspec.Struct):
@@ -216,6 +196,8 @@ class Chat:
         api_name = name or wire.model
         if not api_name:
             return ApiError.bad_request("`model` is missing", param="model")
+        if wire.logprobs:
+            return ApiError.unsupported("logprobs")
         forced = None if wire.tool_choice is None else _forced_tool(wire.tool_choice, wire.tools)
         if isinstance(forced, ApiError):
             return forced
@@ -234,7 +216,6 @@ class Chat:
             wire.n or 1,
             wire.max_tokens if bound is None else bound,
             () if wire.stop is None else openai.stops(wire.stop),
-            (wire.top_logprobs or 0) if wire.logprobs else None,
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
@@ -243,9 +224,6 @@ class Chat:
             _Choice(index, _answer(reply), reply.finish_reason)
             for index, reply in enumerate(completion.replies)
         ]
-        if completion.logprobs:
-            for choice, tokens in zip(choices, completion.logprobs, strict=True):
-                choice.logprobs = _logprobs(tokens)
         return _encode(
             _Completion(
                 f"chatcmpl-{completion.name}",
@@ -271,11 +249,7 @@ class Chat:
         events = []
         for index, reply in enumerate(completion.replies):
             events += [event([_DeltaChoice(index, delta, None)]) for delta in _deltas(reply)]
-            ended: _DeltaChoice = _DeltaChoice(index, _Delta(), reply.finish_reason)
-            if completion.logprobs:
-                logprobs = _logprobs(completion.logprobs[index])
-                ended = _DeltaChoiceWithLogprobs(index, _Delta(), reply.finish_reason, logprobs)
-            events.append(event([ended]))
+            events.append(event([_DeltaChoice(index, _Delta(), reply.finish_reason)]))
         if told:
             events.append(event([], completion.usage))
         events[-1] += as_event(b"[DONE]")
@@ -345,20 +319,6 @@ def _answer(reply: PersonaReply) -> _Answer:
         WireToolCall(Function(call.name, call.arguments), call.call_id) for call in reply.tool_calls
     ]
     return _Answer("assistant", reply.content or None, calls)
-
-
-def _logprobs(tokens: Sequence[TokenLogprob]) -> _Logprobs:
-    return _Logprobs(
-        [
-            _TokenLogprob(
-                one.token,
-                one.logprob,
-                list(one.token.encode()),
-                [_TopLogprob(token, logprob, list(token.encode())) for token, logprob in one.top],
-            )
-            for one in tokens
-        ]
-    )
 
 
 def _deltas(reply: PersonaReply) -> Iterator[_Delta]:

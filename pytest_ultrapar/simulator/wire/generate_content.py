@@ -82,7 +82,6 @@ class _Config(msgspec.Struct, rename="camel"):
     response_schema: dict[str, object] | None = None
     response_json_schema: dict[str, object] | None = None
     response_logprobs: bool | None = None
-    logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
 
 
 class _WireRequest(msgspec.Struct, rename="camel"):
@@ -130,6 +129,8 @@ class GenerateContent:
                 return ApiError.bad_request(said)
             messages += _messages(content, _ROLES[content.role])
         config = wire.generation_config or _Config()
+        if config.response_logprobs:
+            return ApiError.unsupported("responseLogprobs")
         forced = _forced_tool(wire)
         try:
             schema = _schema(config)
@@ -147,14 +148,13 @@ class GenerateContent:
             n=config.candidate_count or 1,
             max_tokens=config.max_output_tokens,
             stop=[text for text in config.stop_sequences or () if text],
-            top_logprobs=(config.logprobs or 0) if config.response_logprobs else None,
             details=b"sse" in parse_qs(scope["query_string"]).get(b"alt", []),
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
         """A response with its candidates."""
         candidates = [
-            _candidate(index, _parts(reply), reply) | _logprobs(completion, index)
+            _candidate(index, _parts(reply), reply)
             for index, reply in enumerate(completion.replies)
         ]
         return _encode(_response(request, completion, candidates))
@@ -167,8 +167,7 @@ class GenerateContent:
             chunks += [[_candidate(index, [{"text": text}], None)] for text in texts[:-1]]
             last: list[dict[str, object]] = [{"text": text} for text in texts[-1:]]
             last += [part for part in _parts(reply) if "functionCall" in part]
-            candidate = _candidate(index, last or [{"text": ""}], reply)
-            chunks.append([candidate | _logprobs(completion, index)])
+            chunks.append([_candidate(index, last or [{"text": ""}], reply)])
         documents = [_encode(_response(request, completion, chunk)) for chunk in chunks]
         if request.details:
             return spread([as_event(document) for document in documents])
@@ -309,19 +308,3 @@ def _parts(reply: PersonaReply) -> list[dict[str, object]]:
         said = {"id": call.call_id, "name": call.name, "args": arguments_of(call)}
         parts.append({"functionCall": said})
     return parts
-
-
-def _logprobs(completion: Completion, index: int) -> dict[str, object]:
-    if not completion.logprobs:
-        return {}
-    tokens = completion.logprobs[index]
-    chosen = [{"token": one.token, "logProbability": one.logprob} for one in tokens]
-    top = [
-        {"candidates": [{"token": token, "logProbability": p} for token, p in one.top]}
-        for one in tokens
-    ]
-    average = sum(one.logprob for one in tokens) / (len(tokens) or 1)
-    return {
-        "avgLogprobs": average,
-        "logprobsResult": {"chosenCandidates": chosen, "topCandidates": top},
-    }

@@ -94,7 +94,6 @@ def go_duration(seconds: float) -> str:
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=128)]
 MaxTokens = Annotated[int, msgspec.Meta(ge=1)]
-Top = Annotated[int, msgspec.Meta(ge=0, le=20)]
 
 
 class _InDetails(msgspec.Struct):

@@ -19,10 +19,10 @@ from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_ev
 from pytest_ultrapar.simulator.wire import openai
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_ultrapar.simulator.answer import Scope
-    from pytest_ultrapar.simulator.exchange import Completion, TokenLogprob
+    from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.stream import Piece
     from pytest_ultrapar.simulator.wire.resource import Hollow
 
@@ -83,7 +83,7 @@ class _WireRequest(msgspec.Struct):
     tool_choice: str | _Choice | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     include: list[str] | None = None
-    top_logprobs: openai.Top | None = None
+    top_logprobs: int | None = None
 
 
 class _Details(msgspec.Struct):
@@ -147,9 +147,10 @@ class Responses:
         api_name = name or wire.model
         if not api_name:
             return ApiError.bad_request("`model` is missing", param="model")
+        if wire.top_logprobs is not None or _LOGPROBS in (wire.include or ()):
+            return ApiError.unsupported("top_logprobs")
         if wire.background:
-            said = "`background` is not supported by the simulated provider"
-            return ApiError.bad_request(said, param="background")
+            return ApiError.unsupported("background")
         if wire.conversation and bytes(wire.conversation) != b"null":
             return ApiError(_NOT_FOUND, "Conversation not found.", param="conversation")
         before: list[ChatMessage] | None = []
@@ -173,7 +174,6 @@ class Responses:
         elif wanted is not None and wanted.type == "json_schema" and schema is None:
             said = "`text.format` of type `json_schema` needs `schema`"
             return ApiError.bad_request(said, param="text.format.schema")
-        wants_logprobs = wire.top_logprobs is not None or _LOGPROBS in (wire.include or ())
         return Request(
             api_name,
             [*instructions, *turns],
@@ -181,7 +181,6 @@ class Responses:
             forced_tool=forced,
             schema=schema,
             max_tokens=wire.max_output_tokens,
-            top_logprobs=(wire.top_logprobs or 0) if wants_logprobs else None,
             details=_Details(key, given, turns, wire.store is not False),
         )
 
@@ -236,14 +235,13 @@ class Responses:
         # The same conversation can be answered in several ways, as text or by a call.
         said = _encode((reply.content, calls))
         response_id = f"resp_{completion.name}{zlib.crc32(said):08x}"
-        tokens = completion.logprobs[0] if completion.logprobs else ()
         items: list[dict[str, Any]] = []
         if reply.content or not calls:
             text = {
                 "type": "output_text",
                 "text": reply.content,
                 "annotations": [],
-                "logprobs": _logprobs(tokens),
+                "logprobs": [],
             }
             items.append(
                 {
@@ -355,21 +353,6 @@ def _usage(n_in: int, n_out: int) -> dict[str, object]:
     }
 
 
-def _logprobs(tokens: Sequence[TokenLogprob]) -> list[dict[str, object]]:
-    return [
-        {
-            "token": one.token,
-            "logprob": one.logprob,
-            "bytes": list(one.token.encode()),
-            "top_logprobs": [
-                {"token": token, "logprob": logprob, "bytes": list(token.encode())}
-                for token, logprob in one.top
-            ],
-        }
-        for one in tokens
-    ]
-
-
 def _message_events(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, object]]]:
     (whole,) = item["content"]
     yield (
@@ -377,11 +360,11 @@ def _message_events(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, objec
         {"item": {**item, "status": "in_progress", "content": []}},
     )
     place = {"item_id": item["id"], "content_index": 0}
-    empty = {**whole, "text": "", "logprobs": []}
+    empty = {**whole, "text": ""}
     yield "response.content_part.added", {**place, "part": empty}
     for text in cut(whole["text"], TEXT_PIECES):
         yield "response.output_text.delta", {**place, "delta": text, "logprobs": []}
-    said = {"text": whole["text"], "logprobs": whole["logprobs"]}
+    said = {"text": whole["text"], "logprobs": []}
     yield "response.output_text.done", {**place, **said}
     yield "response.content_part.done", {**place, "part": whole}
     yield "response.output_item.done", {"item": item}
