@@ -336,7 +336,7 @@ class Simulator:
         if len(body) > LARGEST_BODY_BYTES:
             message = f"The body is larger than {LARGEST_BODY_BYTES} bytes"
             return key_names, api.refusal(ApiError.of_status(413, message))
-        request = resource.read(body, name=target.name, key=key, scope=scope)
+        request = resource.read(body, name=target.name, scope=scope)
         if isinstance(request, ApiError):
             return key_names, api.refusal(request)
         lane = provider.lanes.get((key, request.api_name))

@@ -110,7 +110,7 @@ def test_state_that_a_request_goes_on_with(fields, name):
     ids=["chat", "messages", "responses", "gemini"],
 )
 def test_simulated_provider_reads_the_same(resource, fields):
-    there = resource.read(encoded({"model": "m", **fields}), name="m", key="k", scope=SCOPE)
+    there = resource.read(encoded({"model": "m", **fields}), name="m", scope=SCOPE)
     asked = asked_of(fields)
     assert (asked.bound, asked.n_answers) == (there.max_tokens, there.n)
 

@@ -49,7 +49,7 @@ def composed(wire, parameters=None, *, streamed=False, effect=None):
         "headers": [(name.encode(), value.encode()) for name, value in api.headers("t").items()],
     }
     body = api.request("m", MESSAGES, parameters)
-    request = resource.read(body, name="m", key="key0", scope=scope)
+    request = resource.read(body, name="m", scope=scope)
     return ServedRequest(LANE, request, resource).compose(effect and effect.on(resource))
 
 

@@ -182,10 +182,10 @@ class Chat:
     api = openai.API
 
     def read(
-        self, body: bytes, *, name: str | None = None, key: str = "", scope: Scope | None = None
+        self, body: bytes, *, name: str | None = None, scope: Scope | None = None
     ) -> Request | ApiError:
         """A request with at least one message."""
-        del key, scope
+        del scope
         try:
             wire = _decoder.decode(body)
         except UNREADABLE as error:

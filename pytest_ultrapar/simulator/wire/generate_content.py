@@ -109,9 +109,8 @@ class GenerateContent:
 
     api = gemini.API
 
-    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one content, the system's instruction before it."""
-        del key
         assert name is not None, "the model is in the path"
         try:
             wire = _decoder.decode(body)

@@ -93,9 +93,9 @@ class Messages:
 
     api = anthropic.API
 
-    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one message, the system's prompt before it."""
-        del name, key
+        del name
         if not any(name == b"anthropic-version" for name, _ in scope["headers"]):
             return ApiError.bad_request("anthropic-version: header is required")
         try:

@@ -56,18 +56,17 @@ class Api(Protocol):
 
 
 class Resource(Protocol):
-    """Reads requests and writes answers of one kind; one object per provider."""
+    """Reads requests and writes answers of one kind."""
 
     @property
     def api(self) -> Api: ...  # noqa: D102
 
-    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """The request in a body, or what is wrong with it.
 
         Args:
             body: Of any content.
             name: The api_name that the path holds; it goes before that of the body.
-            key: The name of the key that opened the way.
             scope: The rest of the request.
         """
         ...
