@@ -233,7 +233,7 @@ class ServedRequest(msgspec.Struct, frozen=True):
 
     def _composed(self, effect: Effect | None) -> Composed | ApiError:
         lane, request, draw = self.lane, self.request, self.draw()
-        completion = complete(lane, request, draw, effect)
+        completion = complete(lane, request, draw)
         if isinstance(completion, ApiError):
             return completion
         answer: Answer

@@ -50,7 +50,7 @@ variable where that is set, else sim-PROVIDER-KEY.
 A faults file says what goes wrong, where and when (docs/reference/simulator.md has all of it):
 
     [[fault]]                      # 30 s of 503 on all lanes, 10 s after the first request
-    kind = "error"                 # or hang, drop, slow, malformed, finish
+    kind = "error"                 # or hang, drop, malformed
     status = 503                   # or error = "insufficient_quota" and other known ones
     headers = { retry-after = "2" }
     from_s = 10

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.simulator.draw import Draw
     from pytest_ultrapar.simulator.exchange import OfferedFunction, Request
-    from pytest_ultrapar.simulator.faults.kinds import Effect
     from pytest_ultrapar.simulator.persona import ChatMessage
     from pytest_ultrapar.simulator.served import ServedLane
 
@@ -27,16 +26,13 @@ _NO_CHANCE = random.Random(0)
 """For personas that draw nothing."""
 
 
-def complete(
-    lane: ServedLane, request: Request, draw: Draw, effect: Effect | None
-) -> Completion | ApiError:
+def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion | ApiError:
     """The answer of a lane, or why the request has none.
 
     Args:
         lane: Who answers.
         request: What is asked.
         draw: The request's chance.
-        effect: What a fault makes of it.
     """
     messages = request.messages
     replies: Sequence[PersonaReply]
@@ -49,8 +45,6 @@ def complete(
             replies = [_as_asked(lane, request, rng, draw.name) for _ in range(request.n)]
         except ValueError as error:
             return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
-    if effect is not None:
-        replies = [effect.of_reply(reply) for reply in replies]
     usage = tokens.count_usage(replies, messages)
     return Completion(draw.name, replies, usage)
 

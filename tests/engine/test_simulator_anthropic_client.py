@@ -159,10 +159,6 @@ def test_faults_and_headers_come_in_the_apis_shape(tmp_path, client_of, anthropi
     error = "rate_limit_exceeded"
     after_requests = 1
     for_requests = 1
-    [[fault]]
-    kind = "finish"
-    after_requests = 2
-    for_requests = 1
     [[rate_headers]]
     provider = "lab"
     """
@@ -179,7 +175,6 @@ def test_faults_and_headers_come_in_the_apis_shape(tmp_path, client_of, anthropi
         assert refusal.value.body["error"]["type"] == "rate_limit_error"
         assert refusal.value.response.headers["retry-after"] == "1"
         answered = client.messages.with_raw_response.create(**ASKED)
-    assert answered.parse().stop_reason == "refusal"
     headers = answered.headers
     assert headers["anthropic-ratelimit-requests-limit"] == "60"
     assert headers["anthropic-ratelimit-requests-remaining"] == "59"

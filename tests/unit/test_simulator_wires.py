@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from pytest_ultrapar.apis.registry import api_named
@@ -11,10 +9,7 @@ from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.app import ServedRequest
-from pytest_ultrapar.simulator.faults.kinds import (
-    Malformed,
-    MalformedForm,
-)
+from pytest_ultrapar.simulator.faults.kinds import Malformed
 from pytest_ultrapar.simulator.served import served_providers
 from pytest_ultrapar.simulator.wire.resource import new_resource
 from tests.simulated_pool import simulated_pool
@@ -76,9 +71,11 @@ def test_conversation_takes_the_same_time_and_tokens_on_every_api():
     assert len({(one.latency_s, one.n_tokens) for one in found}) == 1
 
 
-@pytest.mark.parametrize("form", sorted(set(get_args(MalformedForm)) - {"empty-choices"}))
-def test_malformed_answer_is_none_to_the_client(wire, form):
-    assert read(wire, answered(wire, effect=Malformed(form))).outcome == "malformed"
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("body", [None, "", "[]", "<html>", '{"a": 1}'])
+def test_malformed_answer_is_none_to_the_client(wire, body, streamed):
+    answer = answered(wire, streamed=streamed, effect=Malformed(body))
+    assert read(wire, answer).outcome == "malformed"
 
 
 def test_stream_that_is_broken_off_is_no_answer(wire):

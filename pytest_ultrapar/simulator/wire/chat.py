@@ -18,13 +18,12 @@ from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_ev
 from pytest_ultrapar.simulator.wire import openai
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion, Usage
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
 class Function(msgspec.Struct):
@@ -166,14 +165,6 @@ class _ChunkWithUsage(_Chunk):
 
 
 _encode = msgspec.json.Encoder().encode
-_HEAD = b'{"id":"chatcmpl-0","object":"chat.completion","created":0,"model":"m","choices":'
-_USAGE = b',"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}'
-_HOLLOW: Mapping[Hollow, bytes] = {
-    "empty-choices": b"[]",
-    "no-message": b'[{"index":0,"finish_reason":"stop"}]',
-    "null-content": b'[{"index":0,"message":{"role":"assistant","content":null},'
-    b'"finish_reason":"stop"}]',
-}
 
 
 class Chat:
@@ -254,10 +245,6 @@ class Chat:
             events.append(event([], completion.usage))
         events[-1] += as_event(b"[DONE]")
         return spread(events)
-
-    def hollow(self, form: Hollow) -> bytes:
-        """A completion without a choice, a message or a content."""
-        return _HEAD + _HOLLOW[form] + _USAGE
 
 
 RESOURCE = Chat

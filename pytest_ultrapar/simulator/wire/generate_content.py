@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
 class _Call(msgspec.Struct):
@@ -98,7 +97,6 @@ _FINISH_REASONS = {
     "stop": "STOP",
     "length": "MAX_TOKENS",
     "tool_calls": "STOP",
-    "content_filter": "SAFETY",
 }
 _ROLES = {None: "user", "user": "user", "model": "assistant", "function": "user"}
 _STREAM = ":streamGenerateContent"
@@ -174,15 +172,6 @@ class GenerateContent:
         events = [comma + document for comma, document in zip(commas, documents, strict=True)]
         events[-1] += b"]"
         return spread(events)
-
-    def hollow(self, form: Hollow) -> bytes:
-        """A response without a candidate, or with one without content or parts."""
-        candidates: dict[Hollow, list[dict[str, object]]] = {
-            "empty-choices": [],
-            "no-message": [{"index": 0, "finishReason": "STOP"}],
-            "null-content": [{"index": 0, "content": None, "finishReason": "STOP"}],
-        }
-        return _encode({"candidates": candidates[form], "usageMetadata": _usage(1, 0)})
 
 
 RESOURCE = GenerateContent

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
 class _Block(msgspec.Struct):
@@ -83,7 +82,6 @@ _STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
-    "content_filter": "refusal",
 }
 _ROLES = {"user", "assistant"}
 
@@ -167,21 +165,6 @@ class Messages:
         events.append(_event("message_delta", delta=_ending(reply), usage=ended))
         events.append(_event("message_stop"))
         return spread(events)
-
-    def hollow(self, form: Hollow) -> bytes:
-        """A message without blocks, or without any content."""
-        document: dict[str, object] = {
-            "id": "msg_0",
-            "type": "message",
-            "role": "assistant",
-            "model": "m",
-            "stop_reason": "end_turn",
-            "stop_sequence": None,
-            "usage": _usage(1, 0),
-        }
-        if form != "no-message":
-            document["content"] = [] if form == "empty-choices" else None
-        return _encode(document)
 
 
 RESOURCE = Messages

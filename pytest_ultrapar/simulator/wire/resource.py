@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 ResourceName = Literal["chat", "responses", "messages", "generate_content"]
 ApiName = Literal["openai", "anthropic", "gemini"]
-Hollow = Literal["empty-choices", "no-message", "null-content"]
-"""How a 200 of the API's own shape can lack its answer."""
 
 
 class Api(Protocol):
@@ -80,10 +78,6 @@ class Resource(Protocol):
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
         """The pieces of the 200 response where a stream is asked for."""
-        ...
-
-    def hollow(self, form: Hollow) -> bytes:
-        """The body of a 200 response that lacks its answer."""
         ...
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
 class _Part(msgspec.Struct):
@@ -87,7 +86,7 @@ class _WireRequest(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_WireRequest)
 _encode = msgspec.json.encode
 _UNSUPPORTED = ("background", "conversation", "previous_response_id", "store", "top_logprobs")
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_INCOMPLETE = {"length": "max_output_tokens"}
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -156,20 +155,6 @@ class Responses:
                 for n, (name, fields) in enumerate(named)
             ]
         )
-
-    def hollow(self, form: Hollow) -> bytes:
-        """A response without items, or without any output."""
-        document: dict[str, object] = {
-            "id": "resp_0",
-            "object": "response",
-            "created_at": 0,
-            "model": "m",
-            "status": "completed",
-            "usage": _usage(1, 0),
-        }
-        if form != "no-message":
-            document["output"] = [] if form == "empty-choices" else None
-        return _encode(document)
 
 
 RESOURCE = Responses
