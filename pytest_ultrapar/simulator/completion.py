@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.simulator.draw import Draw
-    from pytest_ultrapar.simulator.exchange import OfferedFunction, Request
-    from pytest_ultrapar.simulator.persona import ChatMessage
+    from pytest_ultrapar.simulator.exchange import Request
     from pytest_ultrapar.simulator.served import ServedLane
 
 _HEARD_CHARACTERS = 40
@@ -35,68 +34,38 @@ def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion | Api
         draw: The request's chance.
     """
     messages = request.messages
-    replies: Sequence[PersonaReply]
-    if request.is_plain:
-        rng = draw.rng() if lane.persona.draws else _NO_CHANCE
-        replies = (lane.persona.reply(messages, rng, lane.simulation.skill),)
-    else:
-        rng = draw.rng()
-        try:
-            replies = [_as_asked(lane, request, rng, draw.name) for _ in range(request.n)]
-        except ValueError as error:
-            return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
-    usage = tokens.count_usage(replies, messages)
-    return Completion(draw.name, replies, usage)
-
-
-def _as_asked(lane: ServedLane, request: Request, rng: random.Random, name: str) -> PersonaReply:
-    """One choice.
-
-    Raises:
-        ValueError: Nothing is valid under the request's schema, or it is not understood.
-    """
-    reply = _words(lane, request, rng, f"call_{name}")
-    return _cut_off(_stopped(reply, request.stop), request.max_tokens)
+    rng = draw.rng() if lane.persona.draws else _NO_CHANCE
+    try:
+        replies = [_words(lane, request, rng, f"call_{draw.name}") for _ in range(request.n)]
+    except ValueError as error:
+        return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
+    if request.stop or request.max_tokens is not None:
+        replies = [_cut_off(_stopped(reply, request.stop), request.max_tokens) for reply in replies]
+    return Completion(draw.name, replies, tokens.count_usage(replies, messages))
 
 
 def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str) -> PersonaReply:
-    messages = request.messages
-    if request.forced_tool is not None:
-        return forced_call(request.forced_tool, messages, call_id)
-    if request.schema is None:
-        return lane.persona.reply(messages, rng, lane.simulation.skill)
-    from pytest_ultrapar.simulator.json_schema import value_under  # noqa: PLC0415 - where asked for
-
-    value = value_under(request.schema, heard(messages), rng.randrange)
-    return PersonaReply(_as_json(value))
-
-
-def heard(messages: Sequence[ChatMessage]) -> str:
-    """The beginning of what the user said last."""
-    last = next((one.content for one in reversed(messages) if one.role == "user"), "")
-    return last[:_HEARD_CHARACTERS]
-
-
-def forced_call(
-    function: OfferedFunction, messages: Sequence[ChatMessage], call_id: str
-) -> PersonaReply:
-    """A call of the function with all required arguments, the plainest that its schema allows.
+    """What is said before any bound cuts it.
 
     Raises:
-        ValueError: There are none, or the schema is not understood.
+        ValueError: The request's schema has no value here.
     """
-    from pytest_ultrapar.simulator.json_schema import value_under  # noqa: PLC0415 - where asked for
+    if (tool := request.forced_tool) is not None:
+        schema: object = msgspec.json.decode(tool.parameters) if tool.parameters else None
+        arguments = _value(schema, request) if schema else "{}"
+        return PersonaReply("", [ToolCall(call_id, tool.name, arguments)], "tool_calls")
+    if request.schema is not None:
+        return PersonaReply(_value(request.schema, request))
+    return lane.persona.reply(request.messages, rng, lane.simulation.skill)
 
-    schema: object = msgspec.json.decode(function.parameters) if function.parameters else None
-    arguments: object = {}
-    if schema:
-        arguments = value_under(schema, heard(messages), lambda _: 0)
-    return PersonaReply("", [ToolCall(call_id, function.name, _as_json(arguments))], "tool_calls")
 
+def _value(schema: object, request: Request) -> str:
+    """A value under a schema as JSON; its strings begin as what the user said last does."""
+    from pytest_ultrapar.simulator.json_schema import smallest  # noqa: PLC0415 - where asked for
 
-def _as_json(value: object) -> str:
+    last = next((one.content for one in reversed(request.messages) if one.role == "user"), "")
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(smallest(schema, last[:_HEARD_CHARACTERS])).decode()
     except OverflowError as error:
         msg = "its numbers are too large"
         raise ValueError(msg) from error

@@ -61,17 +61,6 @@ class Request(msgspec.Struct, frozen=True):
     stop: Sequence[str] = ()
     details: Any = None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it wants nothing but one answer in the model's own words."""
-        return (
-            self.forced_tool is None
-            and self.schema is None
-            and self.max_tokens is None
-            and not self.stop
-            and self.n == 1
-        )
-
 
 class Usage(msgspec.Struct):
     """Tokens of a request and all of its answers."""
