@@ -30,10 +30,10 @@ from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.log import encode_names, with_fault, with_tokens
-from pytest_ultrapar.simulator.route import Target, api_of, presented_key, targets
+from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
-from pytest_ultrapar.simulator.wire.resource import Resource
+from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -251,14 +251,14 @@ class ServedRequest(msgspec.Struct, frozen=True):
         path = self.lane.path
         early = self.compose(effect) if path.counts_tokens else None
         if isinstance(early, ApiError):
-            return self.resource.api.refusal(early)
+            return self.resource.refusal(early)
         exceeded = path.admit(now_s, 0 if early is None else early.n_tokens)
         if exceeded is not None:
-            return self.resource.api.refusal(ApiError.over_limit(exceeded))
+            return self.resource.refusal(ApiError.over_limit(exceeded))
         composed = early or self.compose(effect)
         if isinstance(composed, ApiError):
             path.free()
-            return self.resource.api.refusal(composed)
+            return self.resource.refusal(composed)
         return composed
 
 
@@ -323,25 +323,24 @@ class Simulator:
         self, scope: Scope, target: Target | None, body: bytes, now_s: float
     ) -> tuple[bytes, Admitted | Whole]:
         """The names to log, and what the request gets: a seat and an answer, or an error now."""
-        if target is None or target.station is None:
+        if target is None or target.resource_name is None:
             return self._misdirected(scope, target)
-        provider, resource = target.provider, target.station.resource
-        api = resource.api
+        provider, resource = target.provider, resource_named(target.resource_name)
         if scope["method"] != target.method:
-            return provider.names, api.refusal(_method_not_allowed(target))
-        key = presented_key(scope, provider, api)
+            return provider.names, resource.refusal(_method_not_allowed(target))
+        key = presented_key(scope, provider, resource)
         if key is None:
-            return provider.names, api.refusal(_UNKNOWN_TOKEN)
+            return provider.names, resource.refusal(_UNKNOWN_TOKEN)
         key_names = provider.key_names[key]
         if len(body) > LARGEST_BODY_BYTES:
             message = f"The body is larger than {LARGEST_BODY_BYTES} bytes"
-            return key_names, api.refusal(ApiError.of_status(413, message))
-        request = resource.read(body, name=target.name, scope=scope)
+            return key_names, resource.refusal(ApiError.of_status(413, message))
+        request = resource.read(body, name=target.api_name, scope=scope)
         if isinstance(request, ApiError):
-            return key_names, api.refusal(request)
+            return key_names, resource.refusal(request)
         lane = provider.lanes.get((key, request.api_name))
         if lane is None:
-            return key_names, api.refusal(_no_model(request.api_name))
+            return key_names, resource.refusal(_no_model(request.api_name))
         asked = ServedRequest(lane, request, resource)
         if self._faults is not None:
             return _disturbed(self._faults, asked, now_s)
@@ -353,11 +352,11 @@ class Simulator:
 
     def _misdirected(self, scope: Scope, target: Target | None) -> tuple[bytes, Whole]:
         """What a request gets that asks for something where nothing is asked."""
-        api = api_of(scope)
+        resource = resource_of(scope)
         if target is not None:
-            return target.provider.names, api.refusal(_method_not_allowed(target))
+            return target.provider.names, resource.refusal(_method_not_allowed(target))
         message = f"Unknown path {scope['path']!r}"
-        return _NO_NAMES, api.refusal(ApiError(404, message, "unknown_url"))
+        return _NO_NAMES, resource.refusal(ApiError(404, message, "unknown_url"))
 
 
 def _disturbed(
@@ -371,7 +370,7 @@ def _disturbed(
     if isinstance(effect, Error) and not effect.after_s:
         return names, effect.answer()
     composed = asked.admit(now_s, effect)
-    headers = faults.headers(lane, now_s, resource.api)
+    headers = faults.headers(lane, now_s, resource)
     if isinstance(composed, Whole):
         # What a limit refused is not the fault's doing.
         return lane.names, with_headers(composed, headers)
@@ -383,16 +382,14 @@ def _disturbed(
 
 def _looked_up(scope: Scope, target: Target) -> Whole:
     """The answer to what is asked without a body."""
-    api = api_of(scope)
+    resource = resource_of(scope)
     if scope["method"] != target.method:
-        return api.refusal(_method_not_allowed(target))
+        return resource.refusal(_method_not_allowed(target))
     if target.metrics:
         return Whole(encode_metrics(target.provider), 200, METRICS_HEADERS)
-    if presented_key(scope, target.provider, api) is None:
-        return api.refusal(_UNKNOWN_TOKEN)
-    if target.name is not None:
-        return Whole(api.model(target.name))
-    return Whole(api.models(target.provider.api_names))
+    if presented_key(scope, target.provider, resource) is None:
+        return resource.refusal(_UNKNOWN_TOKEN)
+    return Whole(resource.models(target.provider.api_names))
 
 
 async def _send_whole(send: Send, whole: Whole) -> None:

@@ -85,7 +85,6 @@ ASKED = {
         "tools": [{"functionDeclarations": [{"name": "f", "parameters": {"type": "OBJECT"}}]}],
         "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
         "generationConfig": {
-            "candidateCount": 2,
             "responseSchema": {"type": "OBJECT", "nullable": True, "properties": {}},
         },
     },
@@ -192,6 +191,7 @@ def check(path, body):
         ("/v1/responses", {"background": True}),
         ("/v1/responses", {"include": ["message.output_text.logprobs"]}),
         ("/v1beta/models/m:generateContent", {"generationConfig": {"responseLogprobs": True}}),
+        ("/v1beta/models/m:generateContent", {"generationConfig": {"candidateCount": 2}}),
     ],
 )
 def test_what_is_not_simulated_is_refused(path, field):

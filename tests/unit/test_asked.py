@@ -102,10 +102,7 @@ def test_state_that_a_request_goes_on_with(fields, name):
         (Chat(), {"messages": [USER], "max_tokens": 9, "n": 3}),
         (Messages(), {"messages": [USER], "max_tokens": 9}),
         (Responses(), {"input": "Hi", "max_output_tokens": 9}),
-        (
-            GenerateContent(),
-            {**CONTENTS, "generationConfig": {"maxOutputTokens": 9, "candidateCount": 2}},
-        ),
+        (GenerateContent(), {**CONTENTS, "generationConfig": {"maxOutputTokens": 9}}),
     ],
     ids=["chat", "messages", "responses", "gemini"],
 )

@@ -5,13 +5,14 @@ import pytest
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.faults.book import left_headers
 from pytest_ultrapar.simulator.limits import Gate, Held, LimitPath
-from pytest_ultrapar.simulator.wire.openai import API, go_duration
+from pytest_ultrapar.simulator.wire.chat import RESOURCE
+from pytest_ultrapar.simulator.wire.openai import go_duration
 
 
 def told(path, now_s, values=None):
     return {
         name.decode().removeprefix("x-ratelimit-"): value.decode()
-        for name, value in left_headers(path, now_s, values or {}, API)
+        for name, value in left_headers(path, now_s, values or {}, RESOURCE)
     }
 
 

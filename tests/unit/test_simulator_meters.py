@@ -15,7 +15,7 @@ from pytest_ultrapar.simulator.limits import (
     LimitPath,
     UnitWindow,
 )
-from pytest_ultrapar.simulator.wire.openai import API
+from pytest_ultrapar.simulator.wire.chat import RESOURCE
 from tests.played_clock import PlayedDayClock
 
 # Eighths of a second are exact in binary, so that the judges below may compare with `==`.
@@ -128,4 +128,4 @@ def test_refusal_of_a_day_reads_as_that_of_real_providers():
     refusal = ApiError.over_limit(exceeded)
     assert refusal.status == 429
     assert "Rate limit reached for lab/key0: 1 requests per day (RPD)" in refusal.message
-    assert read_excess(API.refusal(refusal).body, {}) == "daily_quota"
+    assert read_excess(RESOURCE.refusal(refusal).body, {}) == "daily_quota"

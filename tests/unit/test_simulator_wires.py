@@ -11,7 +11,7 @@ from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.app import ServedRequest
 from pytest_ultrapar.simulator.faults.kinds import Malformed
 from pytest_ultrapar.simulator.served import served_providers
-from pytest_ultrapar.simulator.wire.resource import new_resource
+from pytest_ultrapar.simulator.wire.resource import resource_named
 from tests.simulated_pool import simulated_pool
 
 POOL = simulated_pool(latency=Latency("log-normal", 1.0, 0.5))
@@ -28,7 +28,7 @@ APIS = {
 @pytest.fixture(params=APIS)
 def wire(request):
     """The client's side of an API and the server's."""
-    return api_named(request.param), new_resource(APIS[request.param])
+    return api_named(request.param), resource_named(APIS[request.param])
 
 
 def composed(wire, parameters=None, *, streamed=False, effect=None):
@@ -66,7 +66,7 @@ def read(wire, answer):
 
 
 def test_conversation_takes_the_same_time_and_tokens_on_every_api():
-    wires = [(api_named(name), new_resource(resource)) for name, resource in APIS.items()]
+    wires = [(api_named(name), resource_named(resource)) for name, resource in APIS.items()]
     found = [composed(wire, streamed=streamed) for wire in wires for streamed in (False, True)]
     assert len({(one.latency_s, one.n_tokens) for one in found}) == 1
 

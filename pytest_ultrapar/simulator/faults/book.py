@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.limits import LimitPath
     from pytest_ultrapar.simulator.served import ServedLane
-    from pytest_ultrapar.simulator.wire.resource import Api
+    from pytest_ultrapar.simulator.wire.resource import Resource
 
 
 class Trigger:
@@ -95,17 +95,17 @@ def left_of(path: LimitPath, now_s: float) -> dict[str, Left]:
 
 
 def left_headers(
-    path: LimitPath, now_s: float, values: Mapping[str, str], api: Api
+    path: LimitPath, now_s: float, values: Mapping[str, str], resource: Resource
 ) -> tuple[Header, ...]:
-    """What the callers of an API are told is left.
+    """What the callers of a resource are told is left.
 
     Args:
         path: The lane's limits.
         now_s: The time.
         values: Sent instead of or beside the true ones; an empty value takes its header away.
-        api: Says under which names.
+        resource: Says under which names.
     """
-    told = {**api.left_headers(left_of(path, now_s)), **values}
+    told = {**resource.left_headers(left_of(path, now_s)), **values}
     return tuple(
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items() if value
     )
@@ -148,12 +148,12 @@ class FaultBook:
         for trigger in self._counting[lane.names]:
             trigger.n_tokens += n_tokens
 
-    def headers(self, lane: ServedLane, now_s: float, api: Api) -> tuple[Header, ...]:
+    def headers(self, lane: ServedLane, now_s: float, resource: Resource) -> tuple[Header, ...]:
         """What the lane's callers are told is left of its limits; nothing unless asked for."""
         elapsed_s = self._timeline.elapsed_s(now_s)
         for entry in self._headers[lane.names]:
             if entry.span.holds(elapsed_s):
-                return left_headers(lane.path, now_s, dict(entry.values), api)
+                return left_headers(lane.path, now_s, dict(entry.values), resource)
         return ()
 
 

@@ -151,8 +151,8 @@ class Error(Effect, frozen=True, tag="error"):
             return self
         said = self.said
         if self.status is None and said.code == OVERLOADED:
-            said = replace(said, status=resource.api.overloaded())
-        whole = resource.api.refusal(said)
+            said = replace(said, status=resource.overloaded)
+        whole = resource.refusal(said)
         headers = tuple((name.decode(), value.decode()) for name, value in whole.headers)
         return Error(
             said.status,

@@ -16,7 +16,7 @@ from pytest_ultrapar.simulator.api_error import ApiError, millis
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.simulator.exchange import OfferedFunction, Usage
+    from pytest_ultrapar.simulator.exchange import OfferedFunction
     from pytest_ultrapar.simulator.limits import Left
 
 _encode = msgspec.json.encode
@@ -25,9 +25,10 @@ _SERVERS_FAULT = 500
 
 
 class OpenAi:
-    """See `wire.resource.Api`."""
+    """The half of a `wire.resource.Resource` that all of OpenAI's have in common."""
 
     key_header: ClassVar[bytes] = b"api-key"
+    overloaded: ClassVar[int] = 503
 
     def refusal(self, error: ApiError) -> Whole:
         """The document `{"error": {"message", "type", "param", "code"}}`.
@@ -50,10 +51,6 @@ class OpenAi:
             )
         return Whole(_encode({"error": document}), error.status, headers)
 
-    def overloaded(self) -> int:
-        """503."""
-        return 503
-
     def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
         """`x-ratelimit-limit-requests` and its like."""
         told = {}
@@ -65,18 +62,8 @@ class OpenAi:
 
     def models(self, api_names: Sequence[str]) -> bytes:
         """The list of models and deployments."""
-        return _encode({"object": "list", "data": [_model(name) for name in api_names]})
-
-    def model(self, api_name: str) -> bytes:
-        """One of them."""
-        return _encode(_model(api_name))
-
-
-API = OpenAi()
-
-
-def _model(api_name: str) -> dict[str, object]:
-    return {"id": api_name, "object": "model", "created": 0, "owned_by": "simulated"}
+        usual = {"object": "model", "created": 0, "owned_by": "simulated"}
+        return _encode({"object": "list", "data": [{"id": name, **usual} for name in api_names]})
 
 
 def go_duration(seconds: float) -> str:
@@ -94,27 +81,6 @@ def go_duration(seconds: float) -> str:
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=128)]
 MaxTokens = Annotated[int, msgspec.Meta(ge=1)]
-
-
-class _InDetails(msgspec.Struct):
-    cached_tokens: int = 0
-
-
-class WireUsage(msgspec.Struct):
-    """Tokens of a prompt and its answers; nothing is ever cached."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: _InDetails
-
-
-_IN_DETAILS = _InDetails()
-
-
-def wire_usage(usage: Usage) -> WireUsage:
-    """Usage as chat completions tell it."""
-    return WireUsage(usage.n_in, usage.n_out, usage.n_in + usage.n_out, _IN_DETAILS)
 
 
 def stops(stop: str | list[str]) -> tuple[str, ...]:

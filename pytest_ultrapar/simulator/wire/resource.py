@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
@@ -15,25 +16,23 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.stream import Piece
 
 ResourceName = Literal["chat", "responses", "messages", "generate_content"]
-ApiName = Literal["openai", "anthropic", "gemini"]
 
 
-class Api(Protocol):
-    """What all resources of an API have in common.
+class Resource(Protocol):
+    """Reads requests and writes answers of one kind; holds no state.
 
     Attributes:
         key_header: The header with the key, lower-case, beside `authorization`.
+        overloaded: The status with which it says that it has too much to do for anybody.
     """
 
     @property
     def key_header(self) -> bytes: ...  # noqa: D102
+    @property
+    def overloaded(self) -> int: ...  # noqa: D102
 
     def refusal(self, error: ApiError) -> Whole:
         """The answer that says what is wrong."""
-        ...
-
-    def overloaded(self) -> int:
-        """The status with which it says that it has too much to do for anybody."""
         ...
 
     def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
@@ -47,17 +46,6 @@ class Api(Protocol):
     def models(self, api_names: Sequence[str]) -> bytes:
         """The body that lists the models."""
         ...
-
-    def model(self, api_name: str) -> bytes:
-        """The body that describes one model."""
-        ...
-
-
-class Resource(Protocol):
-    """Reads requests and writes answers of one kind."""
-
-    @property
-    def api(self) -> Api: ...  # noqa: D102
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """The request in a body, or what is wrong with it.
@@ -81,12 +69,7 @@ class Resource(Protocol):
         ...
 
 
-def new_resource(name: ResourceName) -> Resource:
-    """A resource of a provider; imports what only it needs."""
-    module = import_module(f"pytest_ultrapar.simulator.wire.{name}")
-    return cast("Resource", module.RESOURCE())
-
-
-def api_named(name: ApiName) -> Api:
-    """The API of that name; imports what only it needs."""
-    return cast("Api", import_module(f"pytest_ultrapar.simulator.wire.{name}").API)
+@cache
+def resource_named(name: ResourceName) -> Resource:
+    """The resource of that name; imports what only it needs."""
+    return cast("Resource", import_module(f"pytest_ultrapar.simulator.wire.{name}").RESOURCE)

@@ -90,10 +90,8 @@ _INCOMPLETE = {"length": "max_output_tokens"}
 _LOGPROBS = "message.output_text.logprobs"
 
 
-class Responses:
+class Responses(openai.OpenAi):
     """See `wire.resource.Resource`."""
-
-    api = openai.API
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with its whole conversation."""
@@ -157,7 +155,7 @@ class Responses:
         )
 
 
-RESOURCE = Responses
+RESOURCE = Responses()
 
 
 def _messages(wire: _WireRequest) -> Iterator[ChatMessage]:
