@@ -7,7 +7,7 @@ import contextlib
 import math
 import sys
 import traceback
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +28,7 @@ from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.completion import complete
 from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
+from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.log import encode_names, with_fault, with_tokens
 from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
@@ -36,24 +37,14 @@ from pytest_ultrapar.simulator.stream import STREAM_HEADERS
 from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from pytest_ultrapar.clock import Clock
-    from pytest_ultrapar.simulator.faults.book import FaultBook
     from pytest_ultrapar.simulator.faults.kinds import Effect
+    from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
-    from pytest_ultrapar.simulator.log import Event
+    from pytest_ultrapar.simulator.log import Event, LogFile, NoLog
     from pytest_ultrapar.simulator.served import ServedProvider
-
-
-class Log(Protocol):
-    """Where events go."""
-
-    def write(
-        self, now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
-    ) -> None:
-        """Add one event."""
-        ...
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -97,7 +88,7 @@ class Flight:
         request_id: int,
         scope: Scope,
         send: Send,
-        log: Log,
+        log: LogFile | NoLog,
         clock: Clock,
     ) -> None:
         self._admitted = admitted
@@ -275,18 +266,19 @@ class Simulator:
 
     def __init__(
         self,
-        providers: Iterable[ServedProvider],
+        providers: Collection[ServedProvider],
         *,
-        log: Log,
+        log: LogFile | NoLog,
         clock: Clock,
         timeline: Timeline,
-        faults: FaultBook | None = None,
+        script: FaultScript,
     ) -> None:
         self._targets = targets(providers)
+        lanes = [lane for provider in providers for lane in provider.lanes.values()]
+        self._faults = FaultBook(script, lanes, timeline)
         self._log = log
         self._clock = clock
         self._timeline = timeline
-        self._faults = faults
         self._n_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -341,14 +333,23 @@ class Simulator:
         lane = provider.lanes.get((key, request.api_name))
         if lane is None:
             return key_names, resource.refusal(_no_model(request.api_name))
+        faults, names, effect = self._faults, lane.names, None
         asked = ServedRequest(lane, request, resource)
-        if self._faults is not None:
-            return _disturbed(self._faults, asked, now_s)
-        composed = asked.admit(now_s, None)
+        fault = faults.decide(lane, now_s, lambda: asked.draw().name)
+        if fault is not None:
+            names = with_fault(names, fault.label)
+            effect = fault.effect.on(resource)
+        if isinstance(effect, Error) and not effect.after_s:
+            return names, effect.answer()
+        composed = asked.admit(now_s, effect)
+        headers = faults.headers(lane, now_s, resource)
         if isinstance(composed, Whole):
-            return lane.names, composed
-        names = with_tokens(lane.names, composed.usage)
-        return names, Admitted(lane, names, composed.answer, composed.latency_s)
+            # What a limit refused is not the fault's doing.
+            return lane.names, with_headers(composed, headers)
+        faults.count_tokens(lane, composed.n_tokens)
+        names = with_tokens(names, composed.usage)
+        answer = with_headers(composed.answer, headers)
+        return names, Admitted(lane, names, answer, composed.latency_s)
 
     def _misdirected(self, scope: Scope, target: Target | None) -> tuple[bytes, Whole]:
         """What a request gets that asks for something where nothing is asked."""
@@ -357,27 +358,6 @@ class Simulator:
             return target.provider.names, resource.refusal(_method_not_allowed(target))
         message = f"Unknown path {scope['path']!r}"
         return _NO_NAMES, resource.refusal(ApiError(404, message, "unknown_url"))
-
-
-def _disturbed(
-    faults: FaultBook, asked: ServedRequest, now_s: float
-) -> tuple[bytes, Admitted | Whole]:
-    """The names to log and what the request gets, with what the script says of it."""
-    lane, resource = asked.lane, asked.resource
-    fault = faults.decide(lane, now_s, lambda: asked.draw().name)
-    names = lane.names if fault is None else with_fault(lane.names, fault.label)
-    effect = None if fault is None else fault.effect.on(resource)
-    if isinstance(effect, Error) and not effect.after_s:
-        return names, effect.answer()
-    composed = asked.admit(now_s, effect)
-    headers = faults.headers(lane, now_s, resource)
-    if isinstance(composed, Whole):
-        # What a limit refused is not the fault's doing.
-        return lane.names, with_headers(composed, headers)
-    faults.count_tokens(lane, composed.n_tokens)
-    answer = with_headers(composed.answer, headers)
-    names = with_tokens(names, composed.usage)
-    return names, Admitted(lane, names, answer, composed.latency_s)
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:

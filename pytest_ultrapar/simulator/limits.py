@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 from zoneinfo import ZoneInfo
 
 from pytest_ultrapar.clock import HostDayClock
@@ -39,49 +39,16 @@ class Meter(Protocol):
         ...
 
 
-class ArrivalWindow:
-    """A sliding window log: at most `floor(rate) + 1` arrivals in any window.
+class Window:
+    """A sliding window log: one more arrival has a place while the window holds <= `rate` units.
 
-    The one call of tolerance is for the way from sender to server: sends that keep their distance
-    may arrive closer together. A window is half open, so arrivals exactly `window_s` apart never
-    share one.
-    """
-
-    __slots__ = ("_arrivals_s", "_window_s", "rate")
-
-    def __init__(self, rate: float, window_s: float) -> None:
-        self.rate = rate
-        self._window_s = window_s
-        self._arrivals_s: deque[float] = deque()
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until one more arrival has a place, 0 when it has one now."""
-        arrivals_s = self._arrivals_s
-        while arrivals_s and arrivals_s[0] + self._window_s <= now_s:
-            arrivals_s.popleft()
-        # The rate may have fallen since they came: then several must go first.
-        n_over = len(arrivals_s) - math.floor(self.rate) - 1
-        return 0.0 if n_over < 0 else arrivals_s[n_over] + self._window_s - now_s
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Count one arrival, whatever its units."""
-        del n
-        self._arrivals_s.append(now_s)
-
-    def left(self, now_s: float) -> float:
-        """Arrivals that have a place now, the tolerance left out."""
-        self.wait_s(now_s)
-        return max(0, math.floor(self.rate) - len(self._arrivals_s))
-
-
-class UnitWindow:
-    """A sliding window log of units: one more arrival has a place while the window holds <= `rate`.
-
-    So no window holds more than the rate and the units of one call: the same tolerance as
-    `ArrivalWindow`'s.
+    So no window holds more than the rate and one call. That call of tolerance is for the way from
+    sender to server: sends that keep their distance may arrive closer together. A window is half
+    open, so arrivals exactly `window_s` apart never share one.
     """
 
     __slots__ = ("_arrivals", "_n", "_window_s", "rate")
+    _most_over: ClassVar[int] = 0
 
     def __init__(self, rate: float, window_s: float) -> None:
         self.rate = rate
@@ -91,27 +58,37 @@ class UnitWindow:
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until one more arrival has a place, 0 when it has one now."""
+        at_s = self._read(now_s)
         arrivals = self._arrivals
-        while arrivals and arrivals[0][0] + self._window_s <= now_s:
+        while arrivals and self._over_s(arrivals[0][0]) <= at_s:
             self._n -= arrivals.popleft()[1]
+        # The rate may have fallen since they came: then several must go first.
         over = self._n - self.rate
-        if over <= 0:
+        if over <= self._most_over:
             return 0.0
         for arrived_s, n in arrivals:
             over -= n
-            if over <= 0:
-                return arrived_s + self._window_s - now_s
+            if over <= self._most_over:
+                return self._over_s(arrived_s) - at_s
         return self._window_s
 
     def arrive(self, now_s: float, n: int = 1) -> None:
         """Count the units of one arrival."""
-        self._arrivals.append((now_s, n))
+        self._arrivals.append((self._read(now_s), n))
         self._n += n
 
     def left(self, now_s: float) -> float:
-        """Units that have a place now."""
+        """Units that have a place now, the tolerance left out."""
         self.wait_s(now_s)
-        return max(0.0, self.rate - self._n)
+        return max(0, math.floor(self.rate) - self._n)
+
+    def _read(self, now_s: float) -> float:
+        """The time by the clock of this window."""
+        return now_s
+
+    def _over_s(self, at_s: float) -> float:
+        """When what arrived at a time counts no more."""
+        return at_s + self._window_s
 
 
 class Bucket:
@@ -166,51 +143,26 @@ class Bucket:
         return max(0.0, self._level)
 
 
-class DayMeter:
+class DayWindow(Window):
     """Units of a day: a calendar day of a zone, or any 24 hours, by the wall clock.
 
-    No tolerance: an arrival has a place while fewer than `rate` units are counted.
+    No tolerance: an arrival has a place while fewer than `rate` units, a whole number, are counted.
     """
 
-    __slots__ = ("_arrivals", "_clock", "_n", "_window_s", "_zone", "rate")
+    __slots__ = ("_clock", "_zone")
+    _most_over = -1
 
     def __init__(self, rate: float, window_s: float, zone: str | None, clock: DayClock) -> None:
-        self.rate = rate
-        self._window_s = window_s
+        super().__init__(rate, window_s)
         self._zone = None if zone is None else ZoneInfo(zone)
         self._clock = clock
-        self._n = 0
-        self._arrivals: deque[tuple[float, int]] = deque()
 
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until one more arrival has a place, 0 when it has one now."""
-        wall_s = self._clock.at(now_s).wall_s
-        arrivals = self._arrivals
-        while arrivals and self._over_s(arrivals[0][0]) <= wall_s:
-            self._n -= arrivals.popleft()[1]
-        over = self._n - self.rate
-        if over < 0:
-            return 0.0
-        for at_s, n in arrivals:
-            over -= n
-            if over < 0:
-                return self._over_s(at_s) - wall_s
-        return self._window_s
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Count the units of one arrival."""
-        self._arrivals.append((self._clock.at(now_s).wall_s, n))
-        self._n += n
-
-    def left(self, now_s: float) -> float:
-        """Units that have a place now."""
-        self.wait_s(now_s)
-        return max(0.0, self.rate - self._n)
+    def _read(self, now_s: float) -> float:
+        return self._clock.at(now_s).wall_s
 
     def _over_s(self, at_s: float) -> float:
-        """When what arrived at a time counts no more."""
         if self._zone is None:
-            return at_s + self._window_s
+            return super()._over_s(at_s)
         then = datetime.fromtimestamp(at_s, self._zone)
         return datetime.combine(then.date() + timedelta(days=1), time(), self._zone).timestamp()
 
@@ -310,8 +262,7 @@ class Gate:
             kind = LIMIT_KINDS[word]
             if not kind.window_s:
                 continue
-            is_tokens = kind.counts == "tokens"
-            burst = held.burst_tokens if is_tokens else held.burst
+            burst = held.burst_tokens if kind.counts == "tokens" else held.burst
             if kind.is_daily:
                 burst = None
             had = self._meters.get(word)
@@ -322,11 +273,11 @@ class Gate:
                 had.rate = amount
                 meters[word] = had
             elif kind.is_daily:
-                meters[word] = DayMeter(amount, kind.window_s, self._day, self._clock)
+                meters[word] = DayWindow(amount, kind.window_s, self._day, self._clock)
             elif burst is not None:
                 meters[word] = Bucket(amount, kind.window_s, burst, now_s)
             else:
-                meters[word] = (UnitWindow if is_tokens else ArrivalWindow)(amount, kind.window_s)
+                meters[word] = Window(amount, kind.window_s)
         self._meters = meters
         # Tuples, since every request goes through them twice: 0.4 us for each limit less.
         self._by_call = tuple(one for word, one in meters.items() if not _counts_tokens([word]))

@@ -24,7 +24,6 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
-from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile, NoLog
 from pytest_ultrapar.simulator.served import served_providers
@@ -87,7 +86,6 @@ class Server:
         providers = served_providers(
             settings.pool, settings.token_of, script=script, timeline=timeline
         )
-        lanes = [lane for provider in providers.values() for lane in provider.lanes.values()]
         self._listener = _listen(settings.port)
         self.port: int = self._listener.getsockname()[1]
         self._log = _open_log(settings, clock.now_s())
@@ -96,7 +94,7 @@ class Server:
             log=self._log,
             clock=clock,
             timeline=timeline,
-            faults=FaultBook(script, lanes, timeline) if script.touches_requests else None,
+            script=script,
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.simulator.app import Simulator
+from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import NoLog
 from pytest_ultrapar.simulator.served import served_providers
@@ -22,6 +23,7 @@ SIMULATOR = Simulator(
     log=NoLog(),
     clock=MonotonicClock(),
     timeline=Timeline(),
+    script=FaultScript(),
 )
 TOKEN = b"sim-lab-key0"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.limits import ArrivalWindow, Gate, LimitPath
+from pytest_ultrapar.simulator.limits import Gate, LimitPath, Window
 
 # Eighths of a second are exact in binary, so that the judges below may compare with `==`.
 TICKS = st.integers(min_value=0, max_value=12).map(lambda n: n / 8)
@@ -16,7 +16,7 @@ RATES = st.one_of(st.integers(1, 6), st.floats(0.2, 6.5)).map(float)
 
 @given(gaps_s=st.lists(TICKS, max_size=60), rate=RATES)
 def test_window_admits_as_many_as_allowed_and_never_more(gaps_s, rate):
-    window = ArrivalWindow(rate, 1.0)
+    window = Window(rate, 1.0)
     places = math.floor(rate) + 1
     admitted: list[float] = []
     now_s = 0.0
@@ -34,7 +34,7 @@ def test_window_admits_as_many_as_allowed_and_never_more(gaps_s, rate):
 
 @given(gaps_s=st.lists(TICKS, min_size=1, max_size=60), rate=RATES)
 def test_window_wait_is_the_time_until_a_place_frees(gaps_s, rate):
-    window = ArrivalWindow(rate, 1.0)
+    window = Window(rate, 1.0)
     now_s = 0.0
     for gap_s in gaps_s:
         now_s += gap_s

@@ -7,13 +7,12 @@ from pytest_ultrapar.apis.failure import read_excess
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import (
-    ArrivalWindow,
     Bucket,
-    DayMeter,
+    DayWindow,
     Gate,
     Held,
     LimitPath,
-    UnitWindow,
+    Window,
 )
 from pytest_ultrapar.simulator.wire.chat import RESOURCE
 from tests.played_clock import PlayedDayClock
@@ -25,7 +24,7 @@ CALLS = st.lists(st.tuples(TICKS, st.integers(0, 30)), max_size=60)
 
 @given(calls=CALLS, rate=st.integers(1, 60))
 def test_window_of_units_holds_its_rate_and_one_call(calls, rate):
-    window = UnitWindow(rate, 1.0)
+    window = Window(rate, 1.0)
     admitted: list[tuple[float, int]] = []
     now_s = 0.0
     for gap_s, n in calls:
@@ -76,7 +75,7 @@ def test_bucket_of_tokens_lets_a_large_call_pass_and_then_waits_for_its_debt():
 
 
 def test_window_whose_rate_falls_waits_for_all_that_are_too_many():
-    window = ArrivalWindow(4.0, 1.0)
+    window = Window(4.0, 1.0)
     for t in (0.0, 0.25, 0.5, 0.75):
         window.arrive(t)
     window.rate = 1.0
@@ -100,7 +99,7 @@ NOON_S = 1_700_049_600.0
 
 
 def test_day_meter_counts_any_24_hours_exactly():
-    meter = DayMeter(2.0, 86_400.0, None, PlayedDayClock(NOON_S))
+    meter = DayWindow(2.0, 86_400.0, None, PlayedDayClock(NOON_S))
     for t in (0.0, 3600.0):
         assert meter.wait_s(t) == 0.0
         meter.arrive(t)
@@ -112,7 +111,7 @@ def test_day_meter_counts_any_24_hours_exactly():
 
 def test_day_meter_of_a_zone_begins_anew_at_its_midnight():
     # Noon of 2023-11-15 by UTC is 04:00 in Los Angeles.
-    meter = DayMeter(1.0, 86_400.0, "America/Los_Angeles", PlayedDayClock(NOON_S))
+    meter = DayWindow(1.0, 86_400.0, "America/Los_Angeles", PlayedDayClock(NOON_S))
     meter.arrive(0.0)
     assert meter.wait_s(0.0) == 20 * 3600
     assert meter.wait_s(20 * 3600 - 1.0) == 1.0

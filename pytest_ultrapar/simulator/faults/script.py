@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pytest_ultrapar.simulator.faults.kinds import AnyEffect
@@ -80,19 +80,6 @@ class FaultScript:
     capacities: tuple[Capacity, ...] = ()
     rate_headers: tuple[RateHeaders, ...] = ()
 
-    @property
-    def touches_requests(self) -> bool:
-        """Whether single requests must be looked at; changes of limits alone do not need that."""
-        return bool(self.faults or self.rate_headers)
-
     def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
         """The same script with some faults before its own."""
-        return FaultScript(
-            self.path,
-            self.digest,
-            self.since,
-            self.seed,
-            (*faults, *self.faults),
-            self.capacities,
-            self.rate_headers,
-        )
+        return replace(self, faults=(*faults, *self.faults))
