@@ -346,7 +346,6 @@ class Simulator:
         if isinstance(composed, Whole):
             # What a limit refused is not the fault's doing.
             return lane.names, with_headers(composed, headers)
-        faults.count_tokens(lane, composed.n_tokens)
         names = with_tokens(names, composed.usage)
         answer = with_headers(composed.answer, headers)
         return names, Admitted(lane, names, answer, composed.latency_s)

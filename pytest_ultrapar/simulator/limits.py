@@ -1,42 +1,23 @@
-"""How the server judges its callers: exact seats, and rates by windows or buckets."""
+"""How the server judges its callers: exact seats, and rates by windows."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
 from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.clock import DayClock
-    from pytest_ultrapar.pool.model import Limit
+    from pytest_ultrapar.pool.model import Limit, LimitKind
     from pytest_ultrapar.simulator.faults.timeline import Capacity, Timeline
-
-
-class Meter(Protocol):
-    """Judges a stream of arrivals by one rate, which may change."""
-
-    rate: float
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until one more arrival has a place, 0 when it has one now."""
-        ...
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Count one arrival of `n` units."""
-        ...
-
-    def left(self, now_s: float) -> float:
-        """Units that have a place now, >= 0; the tolerance is not among them."""
-        ...
 
 
 class Window:
@@ -91,58 +72,6 @@ class Window:
         return at_s + self._window_s
 
 
-class Bucket:
-    """A token bucket: holds up to `burst` units, fills at a rate, and each arrival takes its units.
-
-    An arrival of one unit needs one whole unit. A larger one needs a bucket that is not empty, and
-    may leave a debt: else one of more than `burst` units would never pass.
-
-    Source: the token bucket of RFC 2697, section 3, with units in place of bytes.
-    """
-
-    __slots__ = ("_burst", "_level", "_t_s", "_window_s", "rate")
-
-    def __init__(self, rate: float, window_s: float, burst: int, now_s: float) -> None:
-        """Begin full.
-
-        Args:
-            rate: Units per window.
-            window_s: Length of that window, seconds.
-            burst: Units that it holds.
-            now_s: When it begins.
-        """
-        self.rate = rate
-        self._window_s = window_s
-        self._burst = float(burst)
-        self._level = self._burst
-        self._t_s = now_s
-
-    def change(self, rate: float, burst: int, now_s: float) -> None:
-        """Fill at another rate and hold another number from now on."""
-        self.wait_s(now_s)
-        self.rate = rate
-        self._burst = float(burst)
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until it holds one unit, 0 when it does now."""
-        per_s = self.rate / self._window_s
-        self._level = min(self._burst, self._level + (now_s - self._t_s) * per_s)
-        self._t_s = now_s
-        # A wait that rounding cut short by a hair has been waited.
-        missing = 1 - self._level
-        return 0.0 if missing <= 1e-9 else missing / per_s  # noqa: PLR2004
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Take the units of one arrival."""
-        self.wait_s(now_s)
-        self._level -= n
-
-    def left(self, now_s: float) -> float:
-        """Units in it."""
-        self.wait_s(now_s)
-        return max(0.0, self._level)
-
-
 class DayWindow(Window):
     """Units of a day: a calendar day of a zone, or any 24 hours, by the wall clock.
 
@@ -169,26 +98,6 @@ class DayWindow(Window):
 
 SEAT_RETRY_S = 1.0
 """What a caller is told to wait when all seats are taken: nobody knows when one frees."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a limit holds its callers to.
-
-    Attributes:
-        amounts: By the words of the pool file; what is missing is unlimited.
-        burst: With it, rates of requests are buckets of so many requests instead of windows.
-        burst_tokens: With it, rates of tokens are buckets of so many tokens.
-    """
-
-    amounts: Mapping[str, float] = field(default_factory=dict)
-    burst: int | None = None
-    burst_tokens: int | None = None
-
-    @classmethod
-    def of(cls, limit: Limit) -> Held:
-        """What the pool says."""
-        return cls({kind.word: amount for kind, amount in limit.rows})
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,42 +155,34 @@ class Gate:
         self.name = limit.name
         self.in_flight = 0
         self._day, self._clock = limit.day, clock or HostDayClock()
-        self._meters: dict[str, Meter] = {}
-        held = Held.of(limit)
-        self.counts_tokens = _counts_tokens(held.amounts)
-        self.hold(held, 0.0)
+        self._meters: dict[str, Window] = {}
+        amounts = amounts_of(limit)
+        self.counts_tokens = _counts_tokens(amounts)
+        self.hold(amounts)
 
-    def hold(self, held: Held, now_s: float) -> None:
-        """Hold callers to other numbers from now on; who is in flight stays.
+    def hold(self, amounts: Mapping[str, float]) -> None:
+        """Hold callers to other numbers from now on; who is in flight or arrived still counts.
 
-        What arrived before counts where a window stays a window; a bucket begins full.
+        Args:
+            amounts: By the words of the pool file; what is missing is unlimited.
         """
-        self._workers = held.amounts.get("workers", math.inf)
-        meters: dict[str, Meter] = {}
-        for word, amount in held.amounts.items():
+        self._workers = amounts.get("workers", math.inf)
+        meters: dict[str, Window] = {}
+        for word, amount in amounts.items():
             kind = LIMIT_KINDS[word]
             if not kind.window_s:
                 continue
-            burst = held.burst_tokens if kind.counts == "tokens" else held.burst
-            if kind.is_daily:
-                burst = None
-            had = self._meters.get(word)
-            if isinstance(had, Bucket) and burst is not None:
-                had.change(amount, burst, now_s)
-                meters[word] = had
-            elif had is not None and not isinstance(had, Bucket) and burst is None:
-                had.rate = amount
-                meters[word] = had
-            elif kind.is_daily:
-                meters[word] = DayWindow(amount, kind.window_s, self._day, self._clock)
-            elif burst is not None:
-                meters[word] = Bucket(amount, kind.window_s, burst, now_s)
-            else:
-                meters[word] = Window(amount, kind.window_s)
+            meters[word] = self._meters.get(word) or self._new_window(kind)
+            meters[word].rate = amount
         self._meters = meters
         # Tuples, since every request goes through them twice: 0.4 us for each limit less.
         self._by_call = tuple(one for word, one in meters.items() if not _counts_tokens([word]))
         self._by_token = tuple(one for word, one in meters.items() if _counts_tokens([word]))
+
+    def _new_window(self, kind: LimitKind) -> Window:
+        if kind.is_daily:
+            return DayWindow(0, kind.window_s, self._day, self._clock)
+        return Window(0, kind.window_s)
 
     def decide(self, now_s: float) -> Exceeded | None:
         """Why one more request has no place here now; None when it has one."""
@@ -308,11 +209,11 @@ class Gate:
         self.in_flight -= 1
 
     @property
-    def meters(self) -> Mapping[str, Meter]:
+    def meters(self) -> Mapping[str, Window]:
         """What counts each rate that is limited, by its word."""
         return self._meters
 
-    def _exceeded(self, meter: Meter, now_s: float) -> Exceeded:
+    def _exceeded(self, meter: Window, now_s: float) -> Exceeded:
         bound = next(bound for bound, own in self._meters.items() if own is meter)
         return Exceeded(self.name, bound, meter.rate, meter.wait_s(now_s))
 
@@ -348,7 +249,14 @@ class LimitPath:
             gate.free()
 
 
-def held_at(base: Held, steps: Sequence[Capacity], elapsed_s: float) -> Held:
+def amounts_of(limit: Limit) -> dict[str, float]:
+    """What the pool says of a limit, by its words."""
+    return {kind.word: amount for kind, amount in limit.rows}
+
+
+def amounts_at(
+    base: Mapping[str, float], steps: Sequence[Capacity], elapsed_s: float
+) -> Mapping[str, float]:
     """What a limit holds at a moment: the file's later entries go before earlier ones.
 
     Args:
@@ -356,11 +264,14 @@ def held_at(base: Held, steps: Sequence[Capacity], elapsed_s: float) -> Held:
         steps: All entries about it.
         elapsed_s: Seconds since the script's beginning.
     """
-    held = base
+    amounts = base
     for step in steps:
         if step.span.holds(elapsed_s):
-            held = _changed(held, step)
-    return held
+            amounts = {word: amount * step.factor for word, amount in amounts.items()}
+            if "workers" in amounts:
+                amounts["workers"] = max(1, math.floor(amounts["workers"]))
+            amounts |= step.amounts
+    return amounts
 
 
 def next_change_s(steps: Sequence[Capacity], elapsed_s: float) -> float:
@@ -379,7 +290,7 @@ class MovingGate(Gate):
 
     def __init__(self, limit: Limit, steps: Sequence[Capacity], timeline: Timeline) -> None:
         super().__init__(limit)
-        self._base = Held.of(limit)
+        self._base = amounts_of(limit)
         self._steps = tuple(steps)
         self._timeline = timeline
         self._changes_s = 0.0
@@ -389,20 +300,9 @@ class MovingGate(Gate):
         """Why one more request has no place here now; None when it has one."""
         elapsed_s = self._timeline.elapsed_s(now_s)
         if elapsed_s >= self._changes_s:
-            self.hold(held_at(self._base, self._steps, elapsed_s), now_s)
+            self.hold(amounts_at(self._base, self._steps, elapsed_s))
             self._changes_s = next_change_s(self._steps, elapsed_s)
         return super().decide(now_s)
-
-
-def _changed(held: Held, step: Capacity) -> Held:
-    amounts = {word: amount * step.factor for word, amount in held.amounts.items()}
-    if "workers" in amounts:
-        amounts["workers"] = max(1, math.floor(amounts["workers"]))
-    return Held(
-        {**amounts, **step.amounts},
-        held.burst if step.burst is None else step.burst,
-        held.burst_tokens if step.burst_tokens is None else step.burst_tokens,
-    )
 
 
 def _counts_tokens(words: Iterable[str]) -> bool:

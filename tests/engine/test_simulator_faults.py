@@ -145,18 +145,6 @@ def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
     assert 0 < len(found[0]) < 40
 
 
-@pytest.mark.slow
-def test_tokens_run_out_for_one_key(faulty, log):
-    # Each request is 2 tokens of prompt and 3 of answer.
-    text = (
-        '[[fault]]\nkey = "key0"\nkind = "error"\nerror = "insufficient_quota"\nafter_tokens = 15'
-    )
-    with faulty(text) as server:
-        statuses = [post(server, "hello", key=k).status_code for k in ["key0"] * 5 + ["key1"] * 5]
-    assert statuses == [200] * 3 + [429] * 2 + [200] * 5
-    assert log().count(429) == 2
-
-
 def test_what_a_limit_refuses_is_not_marked_as_the_faults_doing(faulty, log):
     text = """
     [[capacity]]

@@ -101,7 +101,6 @@ def test_where_and_when_are_read(load):
     for_s = 10
     after_requests = 3
     for_requests = 4
-    after_tokens = 5
     share = 0.5
     """
     script = load(text)
@@ -109,7 +108,7 @@ def test_where_and_when_are_read(load):
     (fault,) = script.faults
     assert fault.label == "storm"
     assert fault.where == Where("lab", "i0", "key1", "m")
-    assert fault.when == When(Span(1.5, 10.0), 3, 4, 5, 0.5)
+    assert fault.when == When(Span(1.5, 10.0), 3, 4, 0.5)
 
 
 def test_capacity_of_limits_by_pattern_and_of_lanes_is_read(load):
@@ -122,13 +121,12 @@ def test_capacity_of_limits_by_pattern_and_of_lanes_is_read(load):
         [[capacity]]
         instance = "i2"
         qps = 2
-        burst = 4
         """
     ).capacities
     assert first.limits == ("lab/key0", "lab/key1")
     assert (first.span, first.factor) == (Span(5.0), 0.5)
     assert (second.limits, second.where) == ((), Where(instance="i2"))
-    assert (second.amounts, second.burst, second.label) == ({"qps": 2}, 4, "capacity 2")
+    assert (second.amounts, second.label) == ({"qps": 2}, "capacity 2")
 
 
 def test_script_survives_the_pipe(load):
@@ -156,7 +154,7 @@ def test_faults_before_others_leave_the_rest_alone(load):
 
 def test_every_field_of_a_fault_is_of_some_kind_or_of_all():
     own = set(FaultTable.__struct_fields__) - set(PlaceTable.__struct_fields__)
-    when = {"kind", "after_requests", "for_requests", "after_tokens", "share"}
+    when = {"kind", "after_requests", "for_requests", "share"}
     assert {field for kind in KINDS.values() for field in kind.fields} == own - when
 
 
@@ -190,7 +188,6 @@ REFUSED = [
     ("[[capacity]]\nlimit = 'lab/key0'", "capacity[0] changes nothing"),
     ("[[capacity]]\nlimit = 'lab/key7'\nworkers = 1", "did you mean lab/key"),
     ("[[capacity]]\nlimit = 'lab/key0'\nkey = 'key0'\nqps = 1", "together with limit"),
-    ("[[capacity]]\nkey = 'key0'\nworkers = 1\nburst = 2", "capacity[0].burst needs qps or rpm"),
     ("[[rate_headers]]\nname = 'x'", "rate_headers[0].name has no effect"),
     ("[[fault]\n", "line 1 is not TOML"),
 ]

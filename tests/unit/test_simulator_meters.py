@@ -7,10 +7,8 @@ from pytest_ultrapar.apis.failure import read_excess
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import (
-    Bucket,
     DayWindow,
     Gate,
-    Held,
     LimitPath,
     Window,
 )
@@ -44,36 +42,6 @@ def test_window_of_units_holds_its_rate_and_one_call(calls, rate):
         assert sum(inside[:-1]) <= rate
 
 
-@given(gaps_s=st.lists(TICKS, max_size=80), rate=st.integers(1, 20), burst=st.integers(1, 10))
-def test_bucket_admits_its_burst_and_then_its_rate(gaps_s, rate, burst):
-    bucket = Bucket(rate, 1.0, burst, 0.0)
-    admitted_s: list[float] = []
-    now_s = 0.0
-    for gap_s in gaps_s:
-        now_s += gap_s
-        wait_s = bucket.wait_s(now_s)
-        if wait_s > 0.0:
-            assert bucket.left(now_s) < 1
-            now_s += wait_s
-            assert bucket.wait_s(now_s) == 0.0
-        bucket.arrive(now_s)
-        admitted_s.append(now_s)
-    # Between any two admissions no more than the burst and what filled meanwhile.
-    for first, start_s in enumerate(admitted_s):
-        for last in range(first, len(admitted_s)):
-            filled = (admitted_s[last] - start_s) * rate
-            assert last - first + 1 <= burst + filled + 1e-6
-
-
-def test_bucket_of_tokens_lets_a_large_call_pass_and_then_waits_for_its_debt():
-    bucket = Bucket(60.0, 60.0, 10, 0.0)
-    assert bucket.wait_s(0.0) == 0.0
-    bucket.arrive(0.0, 30)
-    assert bucket.wait_s(0.0) == 21.0
-    assert bucket.wait_s(20.5) == 0.5
-    assert bucket.wait_s(21.0) == 0.0
-
-
 def test_window_whose_rate_falls_waits_for_all_that_are_too_many():
     window = Window(4.0, 1.0)
     for t in (0.0, 0.25, 0.5, 0.75):
@@ -85,7 +53,7 @@ def test_window_whose_rate_falls_waits_for_all_that_are_too_many():
 
 def test_gate_judges_tokens_where_its_limit_counts_them():
     gate = Gate(Limit("k", "key"))
-    gate.hold(Held({"tpm": 100.0}), 0.0)
+    gate.hold({"tpm": 100.0})
     path = LimitPath([gate])
     assert path.admit(0.0, 90) is None
     assert path.admit(1.0, 40) is None

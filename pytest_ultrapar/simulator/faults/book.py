@@ -28,14 +28,12 @@ class Trigger:
 
     Attributes:
         fault: What it stands for.
-        n_tokens: Tokens answered on its lanes so far.
     """
 
-    __slots__ = ("_n_requests", "_seed", "_times", "fault", "n_tokens")
+    __slots__ = ("_n_requests", "_seed", "_times", "fault")
 
     def __init__(self, fault: Fault, seed: int) -> None:
         self.fault = fault
-        self.n_tokens = 0
         self._seed = seed
         self._n_requests = 0
         self._times: Counter[str] = Counter()
@@ -53,8 +51,6 @@ class Trigger:
         self._n_requests += 1
         n = self._n_requests - when.after_requests
         if n <= 0 or (when.for_requests is not None and n > when.for_requests):
-            return False
-        if self.n_tokens < when.after_tokens:
             return False
         return when.share >= 1 or self._draw(request()) < when.share
 
@@ -121,12 +117,9 @@ class FaultBook:
         self._timeline = timeline
         # By the lane's names as bytes, whose hash is kept; a lane's own would be made every time.
         self._triggers: dict[bytes, list[Trigger]] = {}
-        self._counting: dict[bytes, list[Trigger]] = {}
         self._headers = {}
         for lane in lanes:
-            own = [trigger for trigger in triggers if trigger.fault.where.holds(lane)]
-            self._triggers[lane.names] = own
-            self._counting[lane.names] = [t for t in own if t.fault.when.after_tokens]
+            self._triggers[lane.names] = [t for t in triggers if t.fault.where.holds(lane)]
             self._headers[lane.names] = [h for h in script.rate_headers if h.where.holds(lane)]
 
     def decide(self, lane: ServedLane, now_s: float, request: Callable[[], str]) -> Fault | None:
@@ -142,11 +135,6 @@ class FaultBook:
         elapsed_s = self._timeline.elapsed_s(now_s)
         taken = [t.fault for t in self._triggers[lane.names] if t.takes(elapsed_s, request)]
         return taken[0] if taken else None
-
-    def count_tokens(self, lane: ServedLane, n_tokens: int) -> None:
-        """Tokens of one admitted request."""
-        for trigger in self._counting[lane.names]:
-            trigger.n_tokens += n_tokens
 
     def headers(self, lane: ServedLane, now_s: float, resource: Resource) -> tuple[Header, ...]:
         """What the lane's callers are told is left of its limits; nothing unless asked for."""

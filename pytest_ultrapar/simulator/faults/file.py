@@ -45,8 +45,6 @@ class CapacityTable(_Amounts, kw_only=True):
 
     limit: str | None = None
     factor: Number | None = None
-    burst: int | None = None
-    burst_tokens: int | None = None
 
 
 class RateHeadersTable(PlaceTable, kw_only=True):
@@ -116,13 +114,8 @@ _BOUNDS = {
     "requests": RATE,
     "tokens": Bounds(above=0, at_least=1e-6, at_most=1e12),
 }
-BURST = Bounds(at_least=1, at_most=1_000_000_000)
 FACTOR = Bounds(above=0, at_most=1_000)
-_NUMBERS = {word: _BOUNDS[LIMIT_KINDS[word].counts] for word in _AMOUNTS} | {
-    "factor": FACTOR,
-    "burst": BURST,
-    "burst_tokens": BURST,
-}
+_NUMBERS = {word: _BOUNDS[LIMIT_KINDS[word].counts] for word in _AMOUNTS} | {"factor": FACTOR}
 _WHERE = ("provider", "instance", "key", "model")
 
 
@@ -152,10 +145,6 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
         if "factor" in given:
             location.at("factor").refuse("needs limit: a new limit has no numbers to multiply")
         where = read_where(location, table, pool)
-    for burst, counts in (("burst", "requests"), ("burst_tokens", "tokens")):
-        rates = [word for word in _AMOUNTS if LIMIT_KINDS[word].counts == counts]
-        if burst in given and not limits and given.isdisjoint(rates):
-            location.at(burst).refuse(f"needs {' or '.join(rates)}: a bucket fills at a rate")
     return Capacity(
         read_label(location, table.name, "capacity", index),
         limits,
@@ -163,8 +152,6 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
         read_span(location, table),
         1.0 if table.factor is None else table.factor,
         {word: getattr(table, word) for word in _AMOUNTS if word in given},
-        table.burst,
-        table.burst_tokens,
     )
 
 
@@ -200,7 +187,6 @@ def _when(location: Location, table: FaultTable) -> When:
         None
         if table.for_requests is None
         else SOME.check(location.at("for_requests"), table.for_requests),
-        COUNT.check(location.at("after_tokens"), table.after_tokens or 0),
         1.0 if table.share is None else float(SHARE.check(location.at("share"), table.share)),
     )
 

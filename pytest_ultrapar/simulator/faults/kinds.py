@@ -45,7 +45,6 @@ class FaultTable(PlaceTable, kw_only=True):
     kind: str
     after_requests: int | None = None
     for_requests: int | None = None
-    after_tokens: int | None = None
     share: Number | None = None
     error: str | None = None
     status: int | None = None

@@ -23,14 +23,12 @@ class When:
         span: When they arrive.
         after_requests: So many requests within the span pass first.
         for_requests: So many after those are open to the fault; None is all.
-        after_tokens: So many tokens (prompt and completion) were answered on these lanes before.
         share: Each is taken with this chance, > 0 to 1.
     """
 
     span: Span = field(default_factory=Span)
     after_requests: int = 0
     for_requests: int | None = None
-    after_tokens: int = 0
     share: float = 1.0
 
 
