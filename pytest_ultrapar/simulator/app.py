@@ -34,6 +34,7 @@ from pytest_ultrapar.simulator.log import encode_names, with_fault, with_tokens
 from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
+from pytest_ultrapar.simulator.wire.openai import models
 from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 
 if TYPE_CHECKING:
@@ -368,7 +369,7 @@ def _looked_up(scope: Scope, target: Target) -> Whole:
         return Whole(encode_metrics(target.provider), 200, METRICS_HEADERS)
     if presented_key(scope, target.provider, resource) is None:
         return resource.refusal(_UNKNOWN_TOKEN)
-    return Whole(resource.models(target.provider.api_names))
+    return Whole(models(target.provider.api_names))
 
 
 async def _send_whole(send: Send, whole: Whole) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
-from pytest_ultrapar.simulator import tokens
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.exchange import Completion
+from pytest_ultrapar.simulator.exchange import Completion, Usage
 from pytest_ultrapar.simulator.persona import PersonaReply
 
 if TYPE_CHECKING:
@@ -18,9 +17,14 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.simulator.draw import Draw
     from pytest_ultrapar.simulator.exchange import Request
+    from pytest_ultrapar.simulator.persona import ChatMessage
     from pytest_ultrapar.simulator.served import ServedLane
 
 _HEARD_CHARACTERS = 40
+_CHARACTERS = 4
+"""Of a message's text, or of an answer's: what a token is here."""
+_ATTACHMENT_TOKENS = 85
+"""What OpenAI counts for an image of low detail."""
 _NO_CHANCE = random.Random(0)
 """For personas that draw nothing."""
 
@@ -41,7 +45,7 @@ def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion | Api
         return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
     if request.stop or request.max_tokens is not None:
         replies = [_cut_off(_stopped(reply, request.stop), request.max_tokens) for reply in replies]
-    return Completion(draw.name, replies, tokens.count_usage(replies, messages))
+    return Completion(draw.name, replies, count_usage(replies, messages))
 
 
 def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str) -> PersonaReply:
@@ -82,9 +86,9 @@ def _stopped(reply: PersonaReply, stop: Sequence[str]) -> PersonaReply:
 
 def _cut_off(reply: PersonaReply, max_tokens: int | None) -> PersonaReply:
     """The reply as far as its bound allows: its text, then the arguments of its calls."""
-    if max_tokens is None or tokens.count_usage([reply], ()).n_out <= max_tokens:
+    if max_tokens is None or count_usage([reply], ()).n_out <= max_tokens:
         return reply
-    left = max_tokens * tokens.CHARACTERS
+    left = max_tokens * _CHARACTERS
     kept = reply.content[:left]
     left -= len(kept)
     calls = []
@@ -94,3 +98,25 @@ def _cut_off(reply: PersonaReply, max_tokens: int | None) -> PersonaReply:
             calls.append(ToolCall(call.call_id, call.name, call.arguments[:left]))
             left -= len(call.arguments)
     return PersonaReply(kept, calls or None, "length")
+
+
+def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]) -> Usage:
+    """The tokens of a request and of all its answers: begun ones count."""
+    n_characters = n_attachments = 0
+    for message in messages:
+        n_characters += len(message.content)
+        if message.tool_calls:
+            n_characters += _characters(message.tool_calls)
+        n_attachments += len(message.attachments)
+    n_in = -(-n_characters // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
+    n_out = 0
+    for reply in replies:
+        n_characters = len(reply.content)
+        if reply.tool_calls:
+            n_characters += _characters(reply.tool_calls)
+        n_out += -(-n_characters // _CHARACTERS)
+    return Usage(n_in, n_out)
+
+
+def _characters(calls: Sequence[ToolCall]) -> int:
+    return sum(len(call.name) + len(call.arguments) for call in calls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -45,8 +45,7 @@ class Request(msgspec.Struct, frozen=True):
         n: Answers wanted.
         max_tokens: Of each answer, where the request says so.
         stop: Texts before which an answer ends.
-        details: What the resource that read the request must know again to write its answer;
-            nobody else looks at it.
+        as_list: Whether a stream is wanted as one list, where an API leaves the choice.
     """
 
     api_name: str
@@ -59,7 +58,7 @@ class Request(msgspec.Struct, frozen=True):
     n: int = 1
     max_tokens: int | None = None
     stop: Sequence[str] = ()
-    details: Any = None
+    as_list: bool = False
 
 
 class Usage(msgspec.Struct):

@@ -42,7 +42,7 @@ def resource_of(scope: Scope) -> Resource:
 
 
 _GEMINI_ROOT = "/v1beta/"
-_LISTS = ("/v1/models", "/openai/models", "/openai/v1/models", f"{_GEMINI_ROOT}models")
+_LISTS = ("/v1/models", "/openai/models", "/openai/v1/models")
 _POSTED: tuple[tuple[str, ResourceName], ...] = (
     ("/v1/chat/completions", "chat"),
     ("/openai/v1/chat/completions", "chat"),

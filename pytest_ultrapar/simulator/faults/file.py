@@ -29,22 +29,17 @@ if TYPE_CHECKING:
 
 # What a day holds is not scripted: no rehearsal lasts that long.
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
-if TYPE_CHECKING:
-    _Amounts = PlaceTable
-else:
-    _Amounts = msgspec.defstruct(
-        "_Amounts",
-        [(word, (Number if LIMIT_KINDS[word].window_s else int) | None, None) for word in _AMOUNTS],
-        bases=(PlaceTable,),
-        kw_only=True,
-    )
 
 
-class CapacityTable(_Amounts, kw_only=True):
+class CapacityTable(PlaceTable, kw_only=True):
     """`[[capacity]]`, with amounts by the words of their kinds."""
 
     limit: str | None = None
     factor: Number | None = None
+    workers: int | None = None
+    qps: Number | None = None
+    rpm: Number | None = None
+    tpm: Number | None = None
 
 
 class RateHeadersTable(PlaceTable, kw_only=True):

@@ -19,7 +19,7 @@ from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import TEXT_PIECES, as_event, cut, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
@@ -142,10 +142,6 @@ class GenerateContent:
         del left
         return {}
 
-    def models(self, api_names: Sequence[str]) -> bytes:
-        """One page with all of them."""
-        return _encode({"models": [_model(name) for name in api_names]})
-
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one content, the system's instruction before it."""
         assert name is not None, "the model is in the path"
@@ -179,7 +175,7 @@ class GenerateContent:
             schema=_schema(config),
             max_tokens=config.max_output_tokens,
             stop=[text for text in config.stop_sequences or () if text],
-            details=b"sse" in parse_qs(scope["query_string"]).get(b"alt", []),
+            as_list=b"sse" not in parse_qs(scope["query_string"]).get(b"alt", []),
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
@@ -196,7 +192,7 @@ class GenerateContent:
         chunks[-1] = chunks[-1] or [{"text": ""}]
         documents = [_response(request, completion, parts, None) for parts in chunks[:-1]]
         documents.append(_response(request, completion, chunks[-1], reply))
-        if request.details:
+        if not request.as_list:
             return spread([as_event(document) for document in documents])
         commas = [b"[", *[b",\n"] * (len(documents) - 1)]
         events = [comma + document for comma, document in zip(commas, documents, strict=True)]
@@ -205,15 +201,6 @@ class GenerateContent:
 
 
 RESOURCE = GenerateContent()
-
-
-def _model(api_name: str) -> dict[str, object]:
-    return {
-        "name": f"models/{api_name}",
-        "version": "0",
-        "displayName": api_name,
-        "supportedGenerationMethods": ["generateContent", "streamGenerateContent"],
-    }
 
 
 def _messages(content: _Content, role: str) -> Iterator[ChatMessage]:

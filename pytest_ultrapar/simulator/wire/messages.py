@@ -20,7 +20,7 @@ from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
@@ -129,17 +129,6 @@ class Messages:
             told[f"anthropic-ratelimit-{what}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
         return told
 
-    def models(self, api_names: Sequence[str]) -> bytes:
-        """One page with all of them."""
-        return _encode(
-            {
-                "data": [_model(name) for name in api_names],
-                "has_more": False,
-                "first_id": api_names[0] if api_names else None,
-                "last_id": api_names[-1] if api_names else None,
-            }
-        )
-
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one message, the system's prompt before it."""
         del name
@@ -217,15 +206,6 @@ class Messages:
 
 
 RESOURCE = Messages()
-
-
-def _model(api_name: str) -> dict[str, object]:
-    return {
-        "type": "model",
-        "id": api_name,
-        "display_name": api_name,
-        "created_at": "1970-01-01T00:00:00Z",
-    }
 
 
 def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:

@@ -60,10 +60,11 @@ class OpenAi:
             told[f"x-ratelimit-reset-{what}"] = go_duration(one.reset_s)
         return told
 
-    def models(self, api_names: Sequence[str]) -> bytes:
-        """The list of models and deployments."""
-        usual = {"object": "model", "created": 0, "owned_by": "simulated"}
-        return _encode({"object": "list", "data": [{"id": name, **usual} for name in api_names]})
+
+def models(api_names: Sequence[str]) -> bytes:
+    """The list of models and deployments."""
+    usual = {"object": "model", "created": 0, "owned_by": "simulated"}
+    return _encode({"object": "list", "data": [{"id": name, **usual} for name in api_names]})
 
 
 def go_duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_ultrapar.simulator.answer import Scope, Whole
     from pytest_ultrapar.simulator.api_error import ApiError
@@ -41,10 +41,6 @@ class Resource(Protocol):
         Args:
             left: Of `requests` and `tokens`, those that a limit counts.
         """
-        ...
-
-    def models(self, api_names: Sequence[str]) -> bytes:
-        """The body that lists the models."""
         ...
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
