@@ -132,15 +132,17 @@ class FaultBook:
             now_s: When.
             request: Makes a text that stands for what is asked.
         """
+        triggers = self._triggers[lane.names]
+        if not triggers:
+            return None
         elapsed_s = self._timeline.elapsed_s(now_s)
-        taken = [t.fault for t in self._triggers[lane.names] if t.takes(elapsed_s, request)]
+        taken = [one.fault for one in triggers if one.takes(elapsed_s, request)]
         return taken[0] if taken else None
 
     def headers(self, lane: ServedLane, now_s: float, resource: Resource) -> tuple[Header, ...]:
         """What the lane's callers are told is left of its limits; nothing unless asked for."""
-        elapsed_s = self._timeline.elapsed_s(now_s)
         for entry in self._headers[lane.names]:
-            if entry.span.holds(elapsed_s):
+            if entry.span.holds(self._timeline.elapsed_s(now_s)):
                 return left_headers(lane.path, now_s, dict(entry.values), resource)
         return ()
 
