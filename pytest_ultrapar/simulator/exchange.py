@@ -45,7 +45,6 @@ class Request(msgspec.Struct, frozen=True):
         n: Answers wanted.
         max_tokens: Of each answer, where the request says so.
         stop: Texts before which an answer ends.
-        as_list: Whether a stream is wanted as one list, where an API leaves the choice.
     """
 
     api_name: str
@@ -58,7 +57,6 @@ class Request(msgspec.Struct, frozen=True):
     n: int = 1
     max_tokens: int | None = None
     stop: Sequence[str] = ()
-    as_list: bool = False
 
 
 class Usage(msgspec.Struct):

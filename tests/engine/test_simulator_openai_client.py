@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
-from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
+from tests.simulated_pool import PROVIDER, running, simulated_pool
 
 pytestmark = pytest.mark.slow
 MESSAGES = [{"role": "user", "content": "what is the answer"}]
@@ -118,22 +118,6 @@ def test_client_raises_what_an_unknown_key_and_model_mean(server, client, openai
     assert refusal.value.code == "invalid_api_key"
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="none", messages=MESSAGES)
-
-
-def test_client_waits_as_a_429_tells_it_and_is_served(tmp_path, openai):
-    pool = simulated_pool()
-    text = '[[fault]]\nkind = "error"\nerror = "rate_limit_exceeded"\nfor_requests = 2\n'
-    text += 'headers = { retry-after = "7", retry-after-ms = "20" }'
-    with (
-        running(pool, tmp_path, faults=faults_of(pool, tmp_path, text)) as server,
-        openai.OpenAI(api_key="sim-lab-key0", base_url=server.base_url(PROVIDER)) as client,
-    ):
-        with pytest.raises(openai.RateLimitError) as refusal:
-            client.with_options(max_retries=0).chat.completions.create(model="m", messages=MESSAGES)
-        assert refusal.value.response.headers["retry-after"] == "7"
-        assert refusal.value.code == "rate_limit_exceeded"
-        patient = client.with_options(max_retries=1)
-        assert patient.chat.completions.create(model="m", messages=MESSAGES).choices
 
 
 def test_client_parses_an_answer_under_a_schema(client):

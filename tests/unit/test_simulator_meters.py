@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,11 +19,14 @@ from tests.played_clock import PlayedDayClock
 
 # Eighths of a second are exact in binary, so that the judges below may compare with `==`.
 TICKS = st.integers(min_value=0, max_value=12).map(lambda n: n / 8)
-CALLS = st.lists(st.tuples(TICKS, st.integers(0, 30)), max_size=60)
+CALLS = st.lists(st.tuples(TICKS, st.one_of(st.just(1), st.integers(0, 30))), max_size=60)
 
 
-@given(calls=CALLS, rate=st.integers(1, 60))
-def test_window_of_units_holds_its_rate_and_one_call(calls, rate):
+RATES = st.one_of(st.integers(1, 60), st.floats(0.2, 6.5))
+
+
+@given(calls=CALLS, rate=RATES)
+def test_window_holds_its_rate_and_one_call(calls, rate):
     window = Window(rate, 1.0)
     admitted: list[tuple[float, int]] = []
     now_s = 0.0
@@ -30,7 +35,7 @@ def test_window_of_units_holds_its_rate_and_one_call(calls, rate):
         inside = sum(units for t, units in admitted if now_s - 1.0 < t <= now_s)
         wait_s = window.wait_s(now_s)
         assert (wait_s == 0.0) == (inside <= rate)
-        assert window.left(now_s) == max(0, rate - inside)
+        assert window.left(now_s) == max(0, math.floor(rate) - inside)
         if wait_s > 0.0:
             assert window.wait_s(now_s + wait_s - 1 / 16) > 0.0
             now_s += wait_s

@@ -6,7 +6,6 @@ Source: Gemini's API reference and the types of its official Python client `goog
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -101,8 +100,6 @@ _FINISH_REASONS = {
 }
 _ROLES = {None: "user", "user": "user", "model": "assistant", "function": "user"}
 _STREAM = ":streamGenerateContent"
-
-
 _STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -175,7 +172,6 @@ class GenerateContent:
             schema=_schema(config),
             max_tokens=config.max_output_tokens,
             stop=[text for text in config.stop_sequences or () if text],
-            as_list=b"sse" not in parse_qs(scope["query_string"]).get(b"alt", []),
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
@@ -184,7 +180,7 @@ class GenerateContent:
         return _response(request, completion, _parts(reply), reply)
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Responses that add up to it, as events, or as one list where no events are asked for."""
+        """Responses that add up to it, as events even without `?alt=sse`."""
         (reply,) = completion.replies
         texts = cut(reply.content, TEXT_PIECES)
         chunks: list[list[dict[str, object]]] = [[{"text": text}] for text in texts] or [[]]
@@ -192,12 +188,7 @@ class GenerateContent:
         chunks[-1] = chunks[-1] or [{"text": ""}]
         documents = [_response(request, completion, parts, None) for parts in chunks[:-1]]
         documents.append(_response(request, completion, chunks[-1], reply))
-        if not request.as_list:
-            return spread([as_event(document) for document in documents])
-        commas = [b"[", *[b",\n"] * (len(documents) - 1)]
-        events = [comma + document for comma, document in zip(commas, documents, strict=True)]
-        events[-1] += b"]"
-        return spread(events)
+        return spread([as_event(document) for document in documents])
 
 
 RESOURCE = GenerateContent()

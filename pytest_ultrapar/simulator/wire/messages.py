@@ -87,8 +87,6 @@ _STOP_REASONS = {
     "tool_calls": "tool_use",
 }
 _ROLES = {"user", "assistant"}
-
-
 _KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
