@@ -289,7 +289,7 @@ class Simulator:
             return
         now_s = self._clock.now_s()
         target = self._targets.get(scope["path"])
-        if target is not None and target.method == "GET":
+        if target is not None and target.resource_name is None:
             await _send_whole(send, _looked_up(scope, target))
             return
         self._timeline.begin(now_s)
@@ -317,10 +317,13 @@ class Simulator:
     ) -> tuple[bytes, Admitted | Whole]:
         """The names to log, and what the request gets: a seat and an answer, or an error now."""
         if target is None or target.resource_name is None:
-            return self._misdirected(scope, target)
+            refusal = resource_of(scope).refusal
+            return _NO_NAMES, refusal(
+                ApiError(404, f"Unknown path {scope['path']!r}", "unknown_url")
+            )
         provider, resource = target.provider, resource_named(target.resource_name)
-        if scope["method"] != target.method:
-            return provider.names, resource.refusal(_method_not_allowed(target))
+        if scope["method"] != "POST":
+            return provider.names, resource.refusal(_method_not_allowed("POST"))
         key = presented_key(scope, provider, resource)
         if key is None:
             return provider.names, resource.refusal(_UNKNOWN_TOKEN)
@@ -351,20 +354,12 @@ class Simulator:
         answer = with_headers(composed.answer, headers)
         return names, Admitted(lane, names, answer, composed.latency_s)
 
-    def _misdirected(self, scope: Scope, target: Target | None) -> tuple[bytes, Whole]:
-        """What a request gets that asks for something where nothing is asked."""
-        resource = resource_of(scope)
-        if target is not None:
-            return target.provider.names, resource.refusal(_method_not_allowed(target))
-        message = f"Unknown path {scope['path']!r}"
-        return _NO_NAMES, resource.refusal(ApiError(404, message, "unknown_url"))
-
 
 def _looked_up(scope: Scope, target: Target) -> Whole:
     """The answer to what is asked without a body."""
     resource = resource_of(scope)
-    if scope["method"] != target.method:
-        return resource.refusal(_method_not_allowed(target))
+    if scope["method"] != "GET":
+        return resource.refusal(_method_not_allowed("GET"))
     if target.metrics:
         return Whole(encode_metrics(target.provider), 200, METRICS_HEADERS)
     if presented_key(scope, target.provider, resource) is None:
@@ -376,8 +371,8 @@ async def _send_whole(send: Send, whole: Whole) -> None:
     await respond(send, whole.status, whole.body, whole.headers)
 
 
-def _method_not_allowed(target: Target) -> ApiError:
-    return ApiError(405, f"Only {target.method} is allowed here", "method_not_allowed")
+def _method_not_allowed(allowed: str) -> ApiError:
+    return ApiError(405, f"Only {allowed} is allowed here", "method_not_allowed")
 
 
 def _no_model(api_name: str) -> ApiError:

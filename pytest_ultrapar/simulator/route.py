@@ -25,7 +25,6 @@ class Target(NamedTuple):
     """
 
     provider: ServedProvider
-    method: str
     resource_name: ResourceName | None = None
     api_name: str | None = None
     metrics: bool = False
@@ -72,14 +71,14 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
     for provider in providers:
         root = f"/{provider.name}"
         for path in _LISTS:
-            found[root + path] = Target(provider, "GET")
+            found[root + path] = Target(provider)
         if provider.server_models:
-            found[f"{root}/metrics"] = Target(provider, "GET", metrics=True)
+            found[f"{root}/metrics"] = Target(provider, metrics=True)
         for path, name in _POSTED:
-            found[root + path] = Target(provider, "POST", name)
+            found[root + path] = Target(provider, name)
         for api_name in provider.api_names:
             for path, name in _POSTED_BY_NAME:
-                found[root + path.format(api_name)] = Target(provider, "POST", name, api_name)
+                found[root + path.format(api_name)] = Target(provider, name, api_name)
     return found
 
 
