@@ -35,7 +35,7 @@ class PlaceTable(FileTable, kw_only=True):
     instance: str | None = None
     key: str | None = None
     model: str | None = None
-    from_s: Number | None = None
+    from_s: Number = 0
     for_s: Number | None = None
 
 
@@ -43,9 +43,9 @@ class FaultTable(PlaceTable, kw_only=True):
     """`[[fault]]`."""
 
     kind: str
-    after_requests: int | None = None
+    after_requests: int = 0
     for_requests: int | None = None
-    share: Number | None = None
+    share: Number = 1
     error: str | None = None
     status: int | None = None
     message: str | None = None
