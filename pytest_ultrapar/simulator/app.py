@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.kinds import Effect
     from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
-    from pytest_ultrapar.simulator.log import Event, LogFile, NoLog
+    from pytest_ultrapar.simulator.log import Event, LogFile
     from pytest_ultrapar.simulator.served import ServedProvider
 
 
@@ -89,7 +89,7 @@ class Flight:
         request_id: int,
         scope: Scope,
         send: Send,
-        log: LogFile | NoLog,
+        log: LogFile,
         clock: Clock,
     ) -> None:
         self._admitted = admitted
@@ -269,7 +269,7 @@ class Simulator:
         self,
         providers: Collection[ServedProvider],
         *,
-        log: LogFile | NoLog,
+        log: LogFile,
         clock: Clock,
         timeline: Timeline,
         script: FaultScript,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +16,13 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
-from pytest_ultrapar.simulator.log import NoLog
+from pytest_ultrapar.simulator.log import LogFile
 from pytest_ultrapar.simulator.served import served_providers
 from tests.simulated_pool import simulated_pool
 
 SIMULATOR = Simulator(
     served_providers(simulated_pool()).values(),
-    log=NoLog(),
+    log=LogFile(Path(os.devnull), [], 0.0),
     clock=MonotonicClock(),
     timeline=Timeline(),
     script=FaultScript(),
