@@ -89,10 +89,8 @@ def running(pool: Pool, directory: Path, **options: object) -> Iterator[Simulato
     """A server of the pool whose log is `directory / "server.log"`."""
     with warm_children():
         process = SimulatorProcess.start(pool, log_path=directory / "server.log", **options)
-    try:
+    with process:
         yield process
-    finally:
-        process.stop()
 
 
 def bearer(key: str = "key0") -> dict[str, str]:

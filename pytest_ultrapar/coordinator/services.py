@@ -101,7 +101,7 @@ class Services:
             self.faults = load_faults(faults, _simulated_part(self._pool))
         from pytest_ultrapar.simulator.process import SimulatorProcess  # noqa: PLC0415 - the settings of a server
 
-        self._simulator = SimulatorProcess.begin(
+        self._simulator = SimulatorProcess.start(
             self._pool, log_path=log_path, tokens=None, faults=self.faults
         )
         self._server_log = log_path

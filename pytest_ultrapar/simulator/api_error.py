@@ -49,6 +49,11 @@ class ApiError:
         return cls(400, message, param=param)
 
     @classmethod
+    def unsupported(cls, field: str) -> ApiError:
+        """400: the request asks for what the simulated provider does not have."""
+        return cls(400, f"`{field}` is not supported by the simulated provider", param=field)
+
+    @classmethod
     def over_limit(cls, exceeded: Exceeded) -> ApiError:
         """429 that says which limit, and when a place frees."""
         kind = LIMIT_KINDS[exceeded.bound]

@@ -7,7 +7,7 @@ import contextlib
 import math
 import sys
 import traceback
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,32 +28,24 @@ from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.completion import complete
 from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
+from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.log import encode_names, with_fault, with_tokens
-from pytest_ultrapar.simulator.route import Target, api_of, presented_key, targets
+from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
-from pytest_ultrapar.simulator.wire.resource import Resource
+from pytest_ultrapar.simulator.wire.openai import models
+from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from pytest_ultrapar.clock import Clock
-    from pytest_ultrapar.simulator.faults.book import FaultBook
     from pytest_ultrapar.simulator.faults.kinds import Effect
+    from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
-    from pytest_ultrapar.simulator.log import Event
+    from pytest_ultrapar.simulator.log import Event, LogFile
     from pytest_ultrapar.simulator.served import ServedProvider
-
-
-class Log(Protocol):
-    """Where events go."""
-
-    def write(
-        self, now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
-    ) -> None:
-        """Add one event."""
-        ...
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -97,7 +89,7 @@ class Flight:
         request_id: int,
         scope: Scope,
         send: Send,
-        log: Log,
+        log: LogFile,
         clock: Clock,
     ) -> None:
         self._admitted = admitted
@@ -233,7 +225,7 @@ class ServedRequest(msgspec.Struct, frozen=True):
 
     def _composed(self, effect: Effect | None) -> Composed | ApiError:
         lane, request, draw = self.lane, self.request, self.draw()
-        completion = complete(lane, request, draw, effect)
+        completion = complete(lane, request, draw)
         if isinstance(completion, ApiError):
             return completion
         answer: Answer
@@ -251,14 +243,14 @@ class ServedRequest(msgspec.Struct, frozen=True):
         path = self.lane.path
         early = self.compose(effect) if path.counts_tokens else None
         if isinstance(early, ApiError):
-            return self.resource.api.refusal(early)
+            return self.resource.refusal(early)
         exceeded = path.admit(now_s, 0 if early is None else early.n_tokens)
         if exceeded is not None:
-            return self.resource.api.refusal(ApiError.over_limit(exceeded))
+            return self.resource.refusal(ApiError.over_limit(exceeded))
         composed = early or self.compose(effect)
         if isinstance(composed, ApiError):
             path.free()
-            return self.resource.api.refusal(composed)
+            return self.resource.refusal(composed)
         return composed
 
 
@@ -275,18 +267,19 @@ class Simulator:
 
     def __init__(
         self,
-        providers: Iterable[ServedProvider],
+        providers: Collection[ServedProvider],
         *,
-        log: Log,
+        log: LogFile,
         clock: Clock,
         timeline: Timeline,
-        faults: FaultBook | None = None,
+        script: FaultScript,
     ) -> None:
         self._targets = targets(providers)
+        lanes = [lane for provider in providers for lane in provider.lanes.values()]
+        self._faults = FaultBook(script, lanes, timeline)
         self._log = log
         self._clock = clock
         self._timeline = timeline
-        self._faults = faults
         self._n_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -296,7 +289,7 @@ class Simulator:
             return
         now_s = self._clock.now_s()
         target = self._targets.get(scope["path"])
-        if target is not None and target.method == "GET":
+        if target is not None and target.resource_name is None:
             await _send_whole(send, _looked_up(scope, target))
             return
         self._timeline.begin(now_s)
@@ -323,84 +316,63 @@ class Simulator:
         self, scope: Scope, target: Target | None, body: bytes, now_s: float
     ) -> tuple[bytes, Admitted | Whole]:
         """The names to log, and what the request gets: a seat and an answer, or an error now."""
-        if target is None or target.station is None:
-            return self._misdirected(scope, target)
-        provider, resource = target.provider, target.station.resource
-        api = resource.api
-        if scope["method"] != target.method:
-            return provider.names, api.refusal(_method_not_allowed(target))
-        key = presented_key(scope, provider, api)
+        if target is None or target.resource_name is None:
+            refusal = resource_of(scope).refusal
+            return _NO_NAMES, refusal(
+                ApiError(404, f"Unknown path {scope['path']!r}", "unknown_url")
+            )
+        provider, resource = target.provider, resource_named(target.resource_name)
+        if scope["method"] != "POST":
+            return provider.names, resource.refusal(_method_not_allowed("POST"))
+        key = presented_key(scope, provider, resource)
         if key is None:
-            return provider.names, api.refusal(_UNKNOWN_TOKEN)
+            return provider.names, resource.refusal(_UNKNOWN_TOKEN)
         key_names = provider.key_names[key]
         if len(body) > LARGEST_BODY_BYTES:
             message = f"The body is larger than {LARGEST_BODY_BYTES} bytes"
-            return key_names, api.refusal(ApiError.of_status(413, message))
-        request = resource.read(body, name=target.name, key=key, scope=scope)
+            return key_names, resource.refusal(ApiError.of_status(413, message))
+        request = resource.read(body, name=target.api_name, scope=scope)
         if isinstance(request, ApiError):
-            return key_names, api.refusal(request)
+            return key_names, resource.refusal(request)
         lane = provider.lanes.get((key, request.api_name))
         if lane is None:
-            return key_names, api.refusal(_no_model(request.api_name))
+            return key_names, resource.refusal(_no_model(request.api_name))
+        faults, names, effect = self._faults, lane.names, None
         asked = ServedRequest(lane, request, resource)
-        if self._faults is not None:
-            return _disturbed(self._faults, asked, now_s)
-        composed = asked.admit(now_s, None)
+        fault = faults.decide(lane, now_s, lambda: asked.draw().name)
+        if fault is not None:
+            names = with_fault(names, fault.label)
+            effect = fault.effect.on(resource)
+        if isinstance(effect, Error) and not effect.after_s:
+            return names, effect.answer()
+        composed = asked.admit(now_s, effect)
+        headers = faults.headers(lane, now_s, resource)
         if isinstance(composed, Whole):
-            return lane.names, composed
-        names = with_tokens(lane.names, composed.usage)
-        return names, Admitted(lane, names, composed.answer, composed.latency_s)
-
-    def _misdirected(self, scope: Scope, target: Target | None) -> tuple[bytes, Whole]:
-        """What a request gets that asks for something where nothing is asked."""
-        api = api_of(scope)
-        if target is not None:
-            return target.provider.names, api.refusal(_method_not_allowed(target))
-        message = f"Unknown path {scope['path']!r}"
-        return _NO_NAMES, api.refusal(ApiError(404, message, "unknown_url"))
-
-
-def _disturbed(
-    faults: FaultBook, asked: ServedRequest, now_s: float
-) -> tuple[bytes, Admitted | Whole]:
-    """The names to log and what the request gets, with what the script says of it."""
-    lane, resource = asked.lane, asked.resource
-    fault = faults.decide(lane, now_s, lambda: asked.draw().name)
-    names = lane.names if fault is None else with_fault(lane.names, fault.label)
-    effect = None if fault is None else fault.effect.on(resource)
-    if isinstance(effect, Error) and not effect.after_s:
-        return names, effect.answer()
-    composed = asked.admit(now_s, effect)
-    headers = faults.headers(lane, now_s, resource.api)
-    if isinstance(composed, Whole):
-        # What a limit refused is not the fault's doing.
-        return lane.names, with_headers(composed, headers)
-    faults.count_tokens(lane, composed.n_tokens)
-    answer = with_headers(composed.answer, headers)
-    names = with_tokens(names, composed.usage)
-    return names, Admitted(lane, names, answer, composed.latency_s)
+            # What a limit refused is not the fault's doing.
+            return lane.names, with_headers(composed, headers)
+        names = with_tokens(names, composed.usage)
+        answer = with_headers(composed.answer, headers)
+        return names, Admitted(lane, names, answer, composed.latency_s)
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:
     """The answer to what is asked without a body."""
-    api = api_of(scope)
-    if scope["method"] != target.method:
-        return api.refusal(_method_not_allowed(target))
+    resource = resource_of(scope)
+    if scope["method"] != "GET":
+        return resource.refusal(_method_not_allowed("GET"))
     if target.metrics:
         return Whole(encode_metrics(target.provider), 200, METRICS_HEADERS)
-    if presented_key(scope, target.provider, api) is None:
-        return api.refusal(_UNKNOWN_TOKEN)
-    if target.name is not None:
-        return Whole(api.model(target.name))
-    return Whole(api.models(target.provider.api_names))
+    if presented_key(scope, target.provider, resource) is None:
+        return resource.refusal(_UNKNOWN_TOKEN)
+    return Whole(models(target.provider.api_names))
 
 
 async def _send_whole(send: Send, whole: Whole) -> None:
     await respond(send, whole.status, whole.body, whole.headers)
 
 
-def _method_not_allowed(target: Target) -> ApiError:
-    return ApiError(405, f"Only {target.method} is allowed here", "method_not_allowed")
+def _method_not_allowed(allowed: str) -> ApiError:
+    return ApiError(405, f"Only {allowed} is allowed here", "method_not_allowed")
 
 
 def _no_model(api_name: str) -> ApiError:

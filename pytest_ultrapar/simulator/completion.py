@@ -3,133 +3,73 @@
 from __future__ import annotations
 
 import random
-import zlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
-from pytest_ultrapar.simulator import tokens
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.exchange import Completion
+from pytest_ultrapar.simulator.exchange import Completion, Usage
 from pytest_ultrapar.simulator.persona import PersonaReply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_ultrapar.simulator.draw import Draw
-    from pytest_ultrapar.simulator.exchange import OfferedFunction, Request
-    from pytest_ultrapar.simulator.faults.kinds import Effect
+    from pytest_ultrapar.simulator.exchange import Request
     from pytest_ultrapar.simulator.persona import ChatMessage
     from pytest_ultrapar.simulator.served import ServedLane
 
 _HEARD_CHARACTERS = 40
+_CHARACTERS = 4
+"""Of a message's text, or of an answer's: what a token is here."""
+_ATTACHMENT_TOKENS = 85
+"""What OpenAI counts for an image of low detail."""
 _NO_CHANCE = random.Random(0)
 """For personas that draw nothing."""
 
 
-def complete(
-    lane: ServedLane, request: Request, draw: Draw, effect: Effect | None
-) -> Completion | ApiError:
+def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion | ApiError:
     """The answer of a lane, or why the request has none.
 
     Args:
         lane: Who answers.
         request: What is asked.
         draw: The request's chance.
-        effect: What a fault makes of it.
     """
     messages = request.messages
-    replies: Sequence[PersonaReply]
-    if request.is_plain:
-        rng = draw.rng() if lane.persona.draws else _NO_CHANCE
-        replies = (lane.persona.reply(messages, rng, lane.simulation.skill),)
-    else:
-        try:
-            replies = list(_as_asked(lane, request, draw))
-        except ValueError as error:
-            return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
-    if effect is not None:
-        replies = [effect.of_reply(reply) for reply in replies]
-    usage = tokens.count_usage(replies, messages, apart=request.apart)
-    if request.top_logprobs is None:
-        return Completion(draw.name, replies, usage)
-    chance = zlib.crc32(f"{lane.model} {lane.seed}".encode())
-    return Completion(
-        draw.name,
-        replies,
-        usage,
-        [
-            tokens.logprobs(heard + reply.content, request.top_logprobs, chance)
-            for heard, reply in zip(_echoed(request), replies, strict=True)
-        ],
-    )
-
-
-def _as_asked(lane: ServedLane, request: Request, draw: Draw) -> Iterator[PersonaReply]:
-    """One reply per choice, conversation by conversation.
-
-    Raises:
-        ValueError: Nothing is valid under the request's schema, or it is not understood.
-    """
-    messages = request.messages
-    rng = draw.rng()
-    for conversation in [[one] for one in messages] if request.apart else [messages]:
-        for index in range(request.n):
-            # The first is what the only one would have been; the others go on with its chance.
-            own = rng if index else draw.rng()
-            reply = _words(lane, request, conversation, own, f"call_{draw.name}")
-            if index and reply.tool_calls:
-                call_id = f"call_{draw.name}_{index}"
-                calls = [ToolCall(call_id, call.name, call.arguments) for call in reply.tool_calls]
-                reply = replace(reply, tool_calls=calls)
-            yield _cut_off(_stopped(reply, request.stop), request.max_tokens)
-
-
-def _words(
-    lane: ServedLane,
-    request: Request,
-    messages: Sequence[ChatMessage],
-    rng: random.Random,
-    call_id: str,
-) -> PersonaReply:
-    if request.forced_tool is not None:
-        return forced_call(request.forced_tool, messages, call_id)
-    if request.schema is None:
-        return lane.persona.reply(messages, rng, lane.simulation.skill)
-    from pytest_ultrapar.simulator.json_schema import value_under  # noqa: PLC0415 - where asked for
-
-    value = value_under(request.schema, heard(messages), rng.randrange)
-    return PersonaReply(_as_json(value))
-
-
-def heard(messages: Sequence[ChatMessage]) -> str:
-    """The beginning of what the user said last."""
-    last = next((one.content for one in reversed(messages) if one.role == "user"), "")
-    return last[:_HEARD_CHARACTERS]
-
-
-def forced_call(
-    function: OfferedFunction, messages: Sequence[ChatMessage], call_id: str
-) -> PersonaReply:
-    """A call of the function with all required arguments, the plainest that its schema allows.
-
-    Raises:
-        ValueError: There are none, or the schema is not understood.
-    """
-    from pytest_ultrapar.simulator.json_schema import value_under  # noqa: PLC0415 - where asked for
-
-    schema: object = msgspec.json.decode(function.parameters) if function.parameters else None
-    arguments: object = {}
-    if schema:
-        arguments = value_under(schema, heard(messages), lambda _: 0)
-    return PersonaReply("", [ToolCall(call_id, function.name, _as_json(arguments))], "tool_calls")
-
-
-def _as_json(value: object) -> str:
+    rng = draw.rng() if lane.persona.draws else _NO_CHANCE
     try:
-        return msgspec.json.encode(value).decode()
+        replies = [_words(lane, request, rng, f"call_{draw.name}") for _ in range(request.n)]
+    except ValueError as error:
+        return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
+    if request.stop or request.max_tokens is not None:
+        replies = [_cut_off(_stopped(reply, request.stop), request.max_tokens) for reply in replies]
+    return Completion(draw.name, replies, count_usage(replies, messages))
+
+
+def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str) -> PersonaReply:
+    """What is said before any bound cuts it.
+
+    Raises:
+        ValueError: The request's schema has no value here.
+    """
+    if (tool := request.forced_tool) is not None:
+        schema: object = msgspec.json.decode(tool.parameters) if tool.parameters else None
+        arguments = _value(schema, request) if schema else "{}"
+        return PersonaReply("", [ToolCall(call_id, tool.name, arguments)], "tool_calls")
+    if request.schema is not None:
+        return PersonaReply(_value(request.schema, request))
+    return lane.persona.reply(request.messages, rng, lane.simulation.skill)
+
+
+def _value(schema: object, request: Request) -> str:
+    """A value under a schema as JSON; its strings begin as what the user said last does."""
+    from pytest_ultrapar.simulator.json_schema import smallest  # noqa: PLC0415 - where asked for
+
+    last = next((one.content for one in reversed(request.messages) if one.role == "user"), "")
+    try:
+        return msgspec.json.encode(smallest(schema, last[:_HEARD_CHARACTERS])).decode()
     except OverflowError as error:
         msg = "its numbers are too large"
         raise ValueError(msg) from error
@@ -146,9 +86,9 @@ def _stopped(reply: PersonaReply, stop: Sequence[str]) -> PersonaReply:
 
 def _cut_off(reply: PersonaReply, max_tokens: int | None) -> PersonaReply:
     """The reply as far as its bound allows: its text, then the arguments of its calls."""
-    if max_tokens is None or tokens.count_usage([reply], ()).n_out <= max_tokens:
+    if max_tokens is None or count_usage([reply], ()).n_out <= max_tokens:
         return reply
-    left = max_tokens * tokens.CHARACTERS
+    left = max_tokens * _CHARACTERS
     kept = reply.content[:left]
     left -= len(kept)
     calls = []
@@ -160,8 +100,23 @@ def _cut_off(reply: PersonaReply, max_tokens: int | None) -> PersonaReply:
     return PersonaReply(kept, calls or None, "length")
 
 
-def _echoed(request: Request) -> Iterator[str]:
-    """What stands before each choice where log-probabilities of the prompt are wanted, too."""
-    for message in request.messages if request.apart else [None]:
-        for _ in range(request.n):
-            yield message.content if message is not None and request.echo else ""
+def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]) -> Usage:
+    """The tokens of a request and of all its answers: begun ones count."""
+    n_characters = n_attachments = 0
+    for message in messages:
+        n_characters += len(message.content)
+        if message.tool_calls:
+            n_characters += _characters(message.tool_calls)
+        n_attachments += len(message.attachments)
+    n_in = -(-n_characters // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
+    n_out = 0
+    for reply in replies:
+        n_characters = len(reply.content)
+        if reply.tool_calls:
+            n_characters += _characters(reply.tool_calls)
+        n_out += -(-n_characters // _CHARACTERS)
+    return Usage(n_in, n_out)
+
+
+def _characters(calls: Sequence[ToolCall]) -> int:
+    return sum(len(call.name) + len(call.arguments) for call in calls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,15 +42,9 @@ class Request(msgspec.Struct, frozen=True):
         include_usage: Whether a stream ends with its usage, where an API leaves the choice.
         forced_tool: The function that must be called, where the request says so.
         schema: The JSON schema under which the text must be valid; None: any text will do.
-        n: Answers wanted, of each conversation; 0 where only the tokens of the messages count.
+        n: Answers wanted.
         max_tokens: Of each answer, where the request says so.
         stop: Texts before which an answer ends.
-        top_logprobs: Alternatives wanted for each token beside its log-probability; None wants
-            neither.
-        apart: Whether each message is a conversation of its own.
-        echo: Whether log-probabilities are wanted of the messages, too.
-        details: What the resource that read the request must know again to write its answer;
-            nobody else looks at it.
     """
 
     api_name: str
@@ -63,23 +57,6 @@ class Request(msgspec.Struct, frozen=True):
     n: int = 1
     max_tokens: int | None = None
     stop: Sequence[str] = ()
-    top_logprobs: int | None = None
-    apart: bool = False
-    echo: bool = False
-    details: Any = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it wants nothing but one answer in the model's own words."""
-        return (
-            self.forced_tool is None
-            and self.schema is None
-            and self.max_tokens is None
-            and not self.stop
-            and self.n == 1
-            and self.top_logprobs is None
-            and not self.apart
-        )
 
 
 class Usage(msgspec.Struct):
@@ -89,31 +66,17 @@ class Usage(msgspec.Struct):
     n_out: int
 
 
-class TokenLogprob(msgspec.Struct):
-    """A token and how likely the model found it.
-
-    Attributes:
-        top: The likeliest tokens at its place, itself the first.
-    """
-
-    token: str
-    logprob: float
-    top: list[tuple[str, float]]
-
-
 class Completion(msgspec.Struct, frozen=True):
     """What the model says to a request.
 
     Attributes:
         name: What makes the ids in the answer.
-        replies: The choices, those of the first conversation first.
-        logprobs: Of each choice, where they are wanted.
+        replies: The choices.
     """
 
     name: str
     replies: Sequence[PersonaReply]
     usage: Usage
-    logprobs: Sequence[list[TokenLogprob]] = ()
 
 
 def arguments_of(call: ToolCall) -> object:

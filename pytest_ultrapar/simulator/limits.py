@@ -1,87 +1,35 @@
-"""How the server judges its callers: exact seats, and rates by windows or buckets."""
+"""How the server judges its callers: exact seats, and rates by windows."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
 from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.clock import DayClock
-    from pytest_ultrapar.pool.model import Limit
+    from pytest_ultrapar.pool.model import Limit, LimitKind
     from pytest_ultrapar.simulator.faults.timeline import Capacity, Timeline
 
 
-class Meter(Protocol):
-    """Judges a stream of arrivals by one rate, which may change."""
+class Window:
+    """A sliding window log: one more arrival has a place while the window holds <= `rate` units.
 
-    rate: float
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until one more arrival has a place, 0 when it has one now."""
-        ...
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Count one arrival of `n` units."""
-        ...
-
-    def left(self, now_s: float) -> float:
-        """Units that have a place now, >= 0; the tolerance is not among them."""
-        ...
-
-
-class ArrivalWindow:
-    """A sliding window log: at most `floor(rate) + 1` arrivals in any window.
-
-    The one call of tolerance is for the way from sender to server: sends that keep their distance
-    may arrive closer together. A window is half open, so arrivals exactly `window_s` apart never
-    share one.
-    """
-
-    __slots__ = ("_arrivals_s", "_window_s", "rate")
-
-    def __init__(self, rate: float, window_s: float) -> None:
-        self.rate = rate
-        self._window_s = window_s
-        self._arrivals_s: deque[float] = deque()
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until one more arrival has a place, 0 when it has one now."""
-        arrivals_s = self._arrivals_s
-        while arrivals_s and arrivals_s[0] + self._window_s <= now_s:
-            arrivals_s.popleft()
-        # The rate may have fallen since they came: then several must go first.
-        n_over = len(arrivals_s) - math.floor(self.rate) - 1
-        return 0.0 if n_over < 0 else arrivals_s[n_over] + self._window_s - now_s
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Count one arrival, whatever its units."""
-        del n
-        self._arrivals_s.append(now_s)
-
-    def left(self, now_s: float) -> float:
-        """Arrivals that have a place now, the tolerance left out."""
-        self.wait_s(now_s)
-        return max(0, math.floor(self.rate) - len(self._arrivals_s))
-
-
-class UnitWindow:
-    """A sliding window log of units: one more arrival has a place while the window holds <= `rate`.
-
-    So no window holds more than the rate and the units of one call: the same tolerance as
-    `ArrivalWindow`'s.
+    So no window holds more than the rate and one call. That call of tolerance is for the way from
+    sender to server: sends that keep their distance may arrive closer together. A window is half
+    open, so arrivals exactly `window_s` apart never share one.
     """
 
     __slots__ = ("_arrivals", "_n", "_window_s", "rate")
+    _most_over: ClassVar[int] = 0
 
     def __init__(self, rate: float, window_s: float) -> None:
         self.rate = rate
@@ -91,152 +39,65 @@ class UnitWindow:
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until one more arrival has a place, 0 when it has one now."""
+        at_s = self._read(now_s)
         arrivals = self._arrivals
-        while arrivals and arrivals[0][0] + self._window_s <= now_s:
+        while arrivals and self._over_s(arrivals[0][0]) <= at_s:
             self._n -= arrivals.popleft()[1]
+        # The rate may have fallen since they came: then several must go first.
         over = self._n - self.rate
-        if over <= 0:
+        if over <= self._most_over:
             return 0.0
         for arrived_s, n in arrivals:
             over -= n
-            if over <= 0:
-                return arrived_s + self._window_s - now_s
+            if over <= self._most_over:
+                return self._over_s(arrived_s) - at_s
         return self._window_s
 
     def arrive(self, now_s: float, n: int = 1) -> None:
         """Count the units of one arrival."""
-        self._arrivals.append((now_s, n))
+        self._arrivals.append((self._read(now_s), n))
         self._n += n
 
     def left(self, now_s: float) -> float:
-        """Units that have a place now."""
+        """Units that have a place now, the tolerance left out."""
         self.wait_s(now_s)
-        return max(0.0, self.rate - self._n)
+        return max(0, math.floor(self.rate) - self._n)
 
-
-class Bucket:
-    """A token bucket: holds up to `burst` units, fills at a rate, and each arrival takes its units.
-
-    An arrival of one unit needs one whole unit. A larger one needs a bucket that is not empty, and
-    may leave a debt: else one of more than `burst` units would never pass.
-
-    Source: the token bucket of RFC 2697, section 3, with units in place of bytes.
-    """
-
-    __slots__ = ("_burst", "_level", "_t_s", "_window_s", "rate")
-
-    def __init__(self, rate: float, window_s: float, burst: int, now_s: float) -> None:
-        """Begin full.
-
-        Args:
-            rate: Units per window.
-            window_s: Length of that window, seconds.
-            burst: Units that it holds.
-            now_s: When it begins.
-        """
-        self.rate = rate
-        self._window_s = window_s
-        self._burst = float(burst)
-        self._level = self._burst
-        self._t_s = now_s
-
-    def change(self, rate: float, burst: int, now_s: float) -> None:
-        """Fill at another rate and hold another number from now on."""
-        self.wait_s(now_s)
-        self.rate = rate
-        self._burst = float(burst)
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until it holds one unit, 0 when it does now."""
-        per_s = self.rate / self._window_s
-        self._level = min(self._burst, self._level + (now_s - self._t_s) * per_s)
-        self._t_s = now_s
-        # A wait that rounding cut short by a hair has been waited.
-        missing = 1 - self._level
-        return 0.0 if missing <= 1e-9 else missing / per_s  # noqa: PLR2004
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Take the units of one arrival."""
-        self.wait_s(now_s)
-        self._level -= n
-
-    def left(self, now_s: float) -> float:
-        """Units in it."""
-        self.wait_s(now_s)
-        return max(0.0, self._level)
-
-
-class DayMeter:
-    """Units of a day: a calendar day of a zone, or any 24 hours, by the wall clock.
-
-    No tolerance: an arrival has a place while fewer than `rate` units are counted.
-    """
-
-    __slots__ = ("_arrivals", "_clock", "_n", "_window_s", "_zone", "rate")
-
-    def __init__(self, rate: float, window_s: float, zone: str | None, clock: DayClock) -> None:
-        self.rate = rate
-        self._window_s = window_s
-        self._zone = None if zone is None else ZoneInfo(zone)
-        self._clock = clock
-        self._n = 0
-        self._arrivals: deque[tuple[float, int]] = deque()
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until one more arrival has a place, 0 when it has one now."""
-        wall_s = self._clock.at(now_s).wall_s
-        arrivals = self._arrivals
-        while arrivals and self._over_s(arrivals[0][0]) <= wall_s:
-            self._n -= arrivals.popleft()[1]
-        over = self._n - self.rate
-        if over < 0:
-            return 0.0
-        for at_s, n in arrivals:
-            over -= n
-            if over < 0:
-                return self._over_s(at_s) - wall_s
-        return self._window_s
-
-    def arrive(self, now_s: float, n: int = 1) -> None:
-        """Count the units of one arrival."""
-        self._arrivals.append((self._clock.at(now_s).wall_s, n))
-        self._n += n
-
-    def left(self, now_s: float) -> float:
-        """Units that have a place now."""
-        self.wait_s(now_s)
-        return max(0.0, self.rate - self._n)
+    def _read(self, now_s: float) -> float:
+        """The time by the clock of this window."""
+        return now_s
 
     def _over_s(self, at_s: float) -> float:
         """When what arrived at a time counts no more."""
+        return at_s + self._window_s
+
+
+class DayWindow(Window):
+    """Units of a day: a calendar day of a zone, or any 24 hours, by the wall clock.
+
+    No tolerance: an arrival has a place while fewer than `rate` units, a whole number, are counted.
+    """
+
+    __slots__ = ("_clock", "_zone")
+    _most_over = -1
+
+    def __init__(self, rate: float, window_s: float, zone: str | None, clock: DayClock) -> None:
+        super().__init__(rate, window_s)
+        self._zone = None if zone is None else ZoneInfo(zone)
+        self._clock = clock
+
+    def _read(self, now_s: float) -> float:
+        return self._clock.at(now_s).wall_s
+
+    def _over_s(self, at_s: float) -> float:
         if self._zone is None:
-            return at_s + self._window_s
+            return super()._over_s(at_s)
         then = datetime.fromtimestamp(at_s, self._zone)
         return datetime.combine(then.date() + timedelta(days=1), time(), self._zone).timestamp()
 
 
 SEAT_RETRY_S = 1.0
 """What a caller is told to wait when all seats are taken: nobody knows when one frees."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a limit holds its callers to.
-
-    Attributes:
-        amounts: By the words of the pool file; what is missing is unlimited.
-        burst: With it, rates of requests are buckets of so many requests instead of windows.
-        burst_tokens: With it, rates of tokens are buckets of so many tokens.
-    """
-
-    amounts: Mapping[str, float] = field(default_factory=dict)
-    burst: int | None = None
-    burst_tokens: int | None = None
-
-    @classmethod
-    def of(cls, limit: Limit) -> Held:
-        """What the pool says."""
-        return cls({kind.word: amount for kind, amount in limit.rows})
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,17 +137,17 @@ class Gate:
 
     Attributes:
         counts_tokens: Whether a request's tokens must be known to admit it.
+        meters: What counts each rate that is limited, by its word.
     """
 
     __slots__ = (
-        "_by_call",
-        "_by_token",
         "_clock",
         "_day",
-        "_meters",
+        "_rows",
         "_workers",
         "counts_tokens",
         "in_flight",
+        "meters",
         "name",
     )
 
@@ -294,52 +155,37 @@ class Gate:
         self.name = limit.name
         self.in_flight = 0
         self._day, self._clock = limit.day, clock or HostDayClock()
-        self._meters: dict[str, Meter] = {}
-        held = Held.of(limit)
-        self.counts_tokens = _counts_tokens(held.amounts)
-        self.hold(held, 0.0)
+        self.meters: dict[str, Window] = {}
+        amounts = amounts_of(limit)
+        self.counts_tokens = _counts_tokens(amounts)
+        self.hold(amounts)
 
-    def hold(self, held: Held, now_s: float) -> None:
-        """Hold callers to other numbers from now on; who is in flight stays.
+    def hold(self, amounts: Mapping[str, float]) -> None:
+        """Hold callers to other numbers from now on; who is in flight or arrived still counts.
 
-        What arrived before counts where a window stays a window; a bucket begins full.
+        Args:
+            amounts: By the words of the pool file; what is missing is unlimited.
         """
-        self._workers = held.amounts.get("workers", math.inf)
-        meters: dict[str, Meter] = {}
-        for word, amount in held.amounts.items():
+        self._workers = amounts.get("workers", math.inf)
+        had, self.meters = self.meters, {}
+        for word, amount in amounts.items():
             kind = LIMIT_KINDS[word]
-            if not kind.window_s:
-                continue
-            is_tokens = kind.counts == "tokens"
-            burst = held.burst_tokens if is_tokens else held.burst
-            if kind.is_daily:
-                burst = None
-            had = self._meters.get(word)
-            if isinstance(had, Bucket) and burst is not None:
-                had.change(amount, burst, now_s)
-                meters[word] = had
-            elif had is not None and not isinstance(had, Bucket) and burst is None:
-                had.rate = amount
-                meters[word] = had
-            elif kind.is_daily:
-                meters[word] = DayMeter(amount, kind.window_s, self._day, self._clock)
-            elif burst is not None:
-                meters[word] = Bucket(amount, kind.window_s, burst, now_s)
-            else:
-                meters[word] = (UnitWindow if is_tokens else ArrivalWindow)(amount, kind.window_s)
-        self._meters = meters
-        # Tuples, since every request goes through them twice: 0.4 us for each limit less.
-        self._by_call = tuple(one for word, one in meters.items() if not _counts_tokens([word]))
-        self._by_token = tuple(one for word, one in meters.items() if _counts_tokens([word]))
+            if kind.window_s:
+                self.meters[word] = had.get(word) or self._new_window(kind)
+                self.meters[word].rate = amount
+        # A tuple, since every request goes through it twice.
+        self._rows = tuple((word, one, _counts_tokens([word])) for word, one in self.meters.items())
+
+    def _new_window(self, kind: LimitKind) -> Window:
+        if kind.is_daily:
+            return DayWindow(0, kind.window_s, self._day, self._clock)
+        return Window(0, kind.window_s)
 
     def decide(self, now_s: float) -> Exceeded | None:
         """Why one more request has no place here now; None when it has one."""
-        for meter in self._by_call:
-            if meter.wait_s(now_s):
-                return self._exceeded(meter, now_s)
-        for meter in self._by_token:
-            if meter.wait_s(now_s):
-                return self._exceeded(meter, now_s)
+        for word, meter, _ in self._rows:
+            if wait_s := meter.wait_s(now_s):
+                return Exceeded(self.name, word, meter.rate, wait_s)
         if self.in_flight >= self._workers:
             return Exceeded(self.name, "workers", self._workers, SEAT_RETRY_S)
         return None
@@ -347,23 +193,12 @@ class Gate:
     def take(self, now_s: float, n_tokens: int) -> None:
         """Admit one request."""
         self.in_flight += 1
-        for meter in self._by_call:
-            meter.arrive(now_s)
-        for meter in self._by_token:
-            meter.arrive(now_s, n_tokens)
+        for _, meter, counts_tokens in self._rows:
+            meter.arrive(now_s, n_tokens if counts_tokens else 1)
 
     def free(self) -> None:
         """One admitted request has ended."""
         self.in_flight -= 1
-
-    @property
-    def meters(self) -> Mapping[str, Meter]:
-        """What counts each rate that is limited, by its word."""
-        return self._meters
-
-    def _exceeded(self, meter: Meter, now_s: float) -> Exceeded:
-        bound = next(bound for bound, own in self._meters.items() if own is meter)
-        return Exceeded(self.name, bound, meter.rate, meter.wait_s(now_s))
 
 
 class LimitPath:
@@ -397,7 +232,14 @@ class LimitPath:
             gate.free()
 
 
-def held_at(base: Held, steps: Sequence[Capacity], elapsed_s: float) -> Held:
+def amounts_of(limit: Limit) -> dict[str, float]:
+    """What the pool says of a limit, by its words."""
+    return {kind.word: amount for kind, amount in limit.rows}
+
+
+def amounts_at(
+    base: Mapping[str, float], steps: Sequence[Capacity], elapsed_s: float
+) -> Mapping[str, float]:
     """What a limit holds at a moment: the file's later entries go before earlier ones.
 
     Args:
@@ -405,11 +247,14 @@ def held_at(base: Held, steps: Sequence[Capacity], elapsed_s: float) -> Held:
         steps: All entries about it.
         elapsed_s: Seconds since the script's beginning.
     """
-    held = base
+    amounts = base
     for step in steps:
         if step.span.holds(elapsed_s):
-            held = _changed(held, step)
-    return held
+            amounts = {word: amount * step.factor for word, amount in amounts.items()}
+            if "workers" in amounts:
+                amounts["workers"] = max(1, math.floor(amounts["workers"]))
+            amounts |= step.amounts
+    return amounts
 
 
 def next_change_s(steps: Sequence[Capacity], elapsed_s: float) -> float:
@@ -428,7 +273,7 @@ class MovingGate(Gate):
 
     def __init__(self, limit: Limit, steps: Sequence[Capacity], timeline: Timeline) -> None:
         super().__init__(limit)
-        self._base = Held.of(limit)
+        self._base = amounts_of(limit)
         self._steps = tuple(steps)
         self._timeline = timeline
         self._changes_s = 0.0
@@ -438,20 +283,9 @@ class MovingGate(Gate):
         """Why one more request has no place here now; None when it has one."""
         elapsed_s = self._timeline.elapsed_s(now_s)
         if elapsed_s >= self._changes_s:
-            self.hold(held_at(self._base, self._steps, elapsed_s), now_s)
+            self.hold(amounts_at(self._base, self._steps, elapsed_s))
             self._changes_s = next_change_s(self._steps, elapsed_s)
         return super().decide(now_s)
-
-
-def _changed(held: Held, step: Capacity) -> Held:
-    amounts = {word: amount * step.factor for word, amount in held.amounts.items()}
-    if "workers" in amounts:
-        amounts["workers"] = max(1, math.floor(amounts["workers"]))
-    return Held(
-        {**amounts, **step.amounts},
-        held.burst if step.burst is None else step.burst,
-        held.burst_tokens if step.burst_tokens is None else step.burst_tokens,
-    )
 
 
 def _counts_tokens(words: Iterable[str]) -> bool:

@@ -150,15 +150,3 @@ class LogFile:
         except OSError as error:
             msg = f"cannot write the server's log {self._path}: {error.strerror}"
             raise ResultsError(msg) from None
-
-
-class NoLog:
-    """Stands where no log was asked for."""
-
-    def write(
-        self, now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
-    ) -> None:
-        """Forget the event."""
-
-    def flush(self) -> None:
-        """Nothing to write."""

@@ -47,7 +47,7 @@ class PersonaReply:
 
     Attributes:
         tool_calls: Native function calls, or None for an answer in text alone.
-        finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`, `content_filter`.
+        finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`.
         stopped_by: The text before which it was stopped, where the request named it.
     """
 

@@ -48,29 +48,7 @@ class SimulatorProcess:
         faults: FaultScript | None = None,
         port: int = 0,
     ) -> SimulatorProcess:
-        """Start a server for all providers of the pool, whatever their API, and wait for it.
-
-        Raises:
-            ConfigError: A refusal names nothing in the pool, or see `port`.
-        """
-        server = cls.begin(
-            pool, log_path=log_path, tokens=tokens, refusals=refusals, faults=faults, port=port
-        )
-        server.port  # noqa: B018 - waits
-        return server
-
-    @classmethod
-    def begin(
-        cls,
-        pool: Pool,
-        *,
-        log_path: Path,
-        tokens: Mapping[tuple[str, str], str] | None = None,
-        refusals: Mapping[str, int] | None = None,
-        faults: FaultScript | None = None,
-        port: int = 0,
-    ) -> SimulatorProcess:
-        """Start a server; returns at once, while the process loads what it needs.
+        """Start a server; returns at once, while the process loads what it needs: see `port`.
 
         Args:
             pool: Who is served, and the limits that callers are judged by.
@@ -121,6 +99,8 @@ class SimulatorProcess:
         self._child.stop()
 
     def __enter__(self) -> Self:
+        """Wait until it listens; raises as `port` does."""
+        self.port  # noqa: B018 - waits
         return self
 
     def __exit__(

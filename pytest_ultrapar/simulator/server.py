@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -24,9 +25,8 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
-from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.timeline import Timeline
-from pytest_ultrapar.simulator.log import LogFile, NoLog
+from pytest_ultrapar.simulator.log import LogFile
 from pytest_ultrapar.simulator.served import served_providers
 
 if TYPE_CHECKING:
@@ -87,7 +87,6 @@ class Server:
         providers = served_providers(
             settings.pool, settings.token_of, script=script, timeline=timeline
         )
-        lanes = [lane for provider in providers.values() for lane in provider.lanes.values()]
         self._listener = _listen(settings.port)
         self.port: int = self._listener.getsockname()[1]
         self._log = _open_log(settings, clock.now_s())
@@ -96,7 +95,7 @@ class Server:
             log=self._log,
             clock=clock,
             timeline=timeline,
-            faults=FaultBook(script, lanes, timeline) if script.touches_requests else None,
+            script=script,
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:
@@ -170,11 +169,10 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _open_log(settings: Settings, now_s: float) -> LogFile | NoLog:
-    if settings.log_path is None:
-        return NoLog()
+def _open_log(settings: Settings, now_s: float) -> LogFile:
+    path = settings.log_path or os.devnull
     try:
-        return LogFile(Path(settings.log_path), settings.pool.limits.values(), now_s)
+        return LogFile(Path(path), settings.limits, now_s)
     except OSError as error:
-        msg = f"cannot write the server's log {settings.log_path}: {error.strerror}"
+        msg = f"cannot write the server's log {path}: {error.strerror}"
         raise ConfigError(msg) from None

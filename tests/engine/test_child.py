@@ -27,6 +27,7 @@ if kind == "broker":
 elif kind == "simulator":
     from pytest_ultrapar.simulator.process import SimulatorProcess
     child = SimulatorProcess.start(simulated_pool(), log_path=folder / "server.log")
+    child.port
 else:
     from pytest_ultrapar.analysis.process import CompactionProcess
     child = CompactionProcess.start(folder)._child

@@ -129,42 +129,6 @@ def test_drop_closes_the_connection_and_frees_the_seat(faulty, log, at, status, 
     assert log().max_in_flight() == 1
 
 
-def test_slow_takes_longer_and_answers_the_same(faulty, log):
-    pool = simulated_pool(latency=Latency("fixed", 0.02))
-    text = '[[fault]]\nkind = "slow"\nfactor = 3\nextra_s = 0.05\nfor_requests = 1'
-    with faulty(text, pool) as server:
-        slow, usual = post(server), post(server)
-    assert slow.json() == usual.json()
-    row = log().requests[0]
-    assert (row.status, row.fault) == (200, "slow 1")
-    assert row.t_end_s - row.t_arrival_s >= 0.108
-
-
-@pytest.mark.parametrize(
-    ("form", "found"),
-    [
-        ("wrong-type", ["this is no completion"]),
-        ("empty-choices", []),
-        ("no-message", [{"index": 0, "finish_reason": "stop"}]),
-    ],
-)
-def test_malformed_answer_is_a_200_that_is_no_completion(faulty, log, form, found):
-    with faulty(f'[[fault]]\nkind = "malformed"\nform = "{form}"') as server:
-        body = post(server).json()
-    assert (body["choices"] if isinstance(body, dict) else body) == found
-    assert [(row.status, row.fault) for row in log().requests] == [(200, "malformed 1")]
-
-
-@pytest.mark.parametrize(("reason", "text"), [("length", "echo: "), ("content_filter", "")])
-def test_answer_that_ends_early_says_why(faulty, reason, text):
-    script = f'[[fault]]\nkind = "finish"\nfinish_reason = "{reason}"'
-    with faulty(script) as server:
-        (choice,) = post(server, "12345").json()["choices"]
-    assert choice["finish_reason"] == reason
-    assert choice["message"]["content"].startswith(text[:5])
-    assert len(choice["message"]["content"]) == (5 if reason == "length" else 0)
-
-
 @pytest.mark.slow
 def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
     text = 'seed = 3\n[[fault]]\nkind = "error"\nstatus = 500\nshare = 0.3'
@@ -179,18 +143,6 @@ def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
         assert log().count(500) == len(found[-1])
     assert found[0] == found[1]
     assert 0 < len(found[0]) < 40
-
-
-@pytest.mark.slow
-def test_tokens_run_out_for_one_key(faulty, log):
-    # Each request is 2 tokens of prompt and 3 of answer.
-    text = (
-        '[[fault]]\nkey = "key0"\nkind = "error"\nerror = "insufficient_quota"\nafter_tokens = 15'
-    )
-    with faulty(text) as server:
-        statuses = [post(server, "hello", key=k).status_code for k in ["key0"] * 5 + ["key1"] * 5]
-    assert statuses == [200] * 3 + [429] * 2 + [200] * 5
-    assert log().count(429) == 2
 
 
 def test_what_a_limit_refuses_is_not_marked_as_the_faults_doing(faulty, log):
@@ -267,7 +219,6 @@ def test_every_seat_comes_back_whatever_goes_wrong(faulty, log):
         'kind = "error"\nstatus = 500',
         'kind = "error"\nstatus = 502\nafter_s = 0.01',
         'kind = "malformed"',
-        'kind = "slow"\nfactor = 3',
     ]
     text = "\n".join(f"[[fault]]\n{kind}\nshare = 0.08" for kind in kinds)
 

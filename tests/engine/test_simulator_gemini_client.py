@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from importlib import import_module
 
-import httpx
 import pytest
 
-from tests.engine.structured import Flat, Tree
 from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
 
 # The client is seconds of imports; that of OpenAI is looked at in every run.
@@ -58,39 +54,19 @@ def client(server, client_of):
 
 
 def test_client_reads_an_answer(client):
-    response = client.models.generate_content(
-        config={"system_instruction": "be brief", "candidate_count": 2}, **ASKED
-    )
-    texts = [candidate.content.parts[0].text for candidate in response.candidates]
-    assert texts == ["echo: what is the answer"] * 2
-    assert {candidate.finish_reason.name for candidate in response.candidates} == {"STOP"}
+    response = client.models.generate_content(config={"system_instruction": "be brief"}, **ASKED)
+    assert response.text == "echo: what is the answer"
+    assert response.candidates[0].finish_reason.name == "STOP"
     assert response.model_version == "gemini-x"
     usage = response.usage_metadata
-    assert (usage.prompt_token_count, usage.candidates_token_count) == (7, 12)
+    assert (usage.prompt_token_count, usage.candidates_token_count) == (7, 6)
     assert usage.cached_content_token_count == 0
 
 
-def test_client_puts_a_stream_together(client, server):
+def test_client_puts_a_stream_together(client):
     chunks = list(client.models.generate_content_stream(**ASKED))
     assert "".join(chunk.text for chunk in chunks) == "echo: what is the answer"
     assert chunks[-1].candidates[0].finish_reason.name == "STOP"
-    url = server.base_url(PROVIDER).removesuffix("/v1")
-    listed = httpx.post(
-        f"{url}/v1beta/models/gemini-x:streamGenerateContent?key=sim-lab-key0",
-        json={"contents": [{"parts": [{"text": "what is the answer"}]}]},
-        timeout=60.0,
-    ).json()
-    assert [one["responseId"] for one in listed] == [chunk.response_id for chunk in chunks]
-
-
-# Of the client's own, where aiohttp is installed.
-@pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
-def test_async_client_reads_an_answer(server, client_of):
-    async def run():
-        async with client_of(server).aio as client:
-            return await client.models.generate_content(**ASKED)
-
-    assert asyncio.run(run()).text == "echo: what is the answer"
 
 
 def test_client_calls_a_function_and_tells_its_result(client):
@@ -111,37 +87,6 @@ def test_client_calls_a_function_and_tells_its_result(client):
         ],
     )
     assert answered.text == "echo: so?"
-
-
-@pytest.mark.parametrize("field", ["response_schema", "response_json_schema"])
-def test_client_parses_an_answer_under_a_schema(client, field):
-    # Its own form of a schema knows no recursion.
-    model = Flat if field == "response_schema" else Tree
-    schema = model if field == "response_schema" else model.model_json_schema()
-    config = {"response_mime_type": "application/json", field: schema}
-    response = client.models.generate_content(config=config, **ASKED)
-    assert model.model_validate_json(response.text)
-    plain = client.models.generate_content(
-        config={"response_mime_type": "application/json"}, **ASKED
-    )
-    assert json.loads(plain.text) == {"answer": "what is the answer"}
-
-
-def test_bounds_stops_and_logprobs_are_kept(client):
-    config = {"max_output_tokens": 2, "response_logprobs": True, "logprobs": 3}
-    response = client.models.generate_content(config=config, **ASKED)
-    (candidate,) = response.candidates
-    assert (candidate.finish_reason.name, response.text) == ("MAX_TOKENS", "echo: wh")
-    tokens = [one.token for one in candidate.logprobs_result.chosen_candidates]
-    assert tokens == ["echo", ": wh"]
-    assert {len(one.candidates) for one in candidate.logprobs_result.top_candidates} == {3}
-    stopped = client.models.generate_content(config={"stop_sequences": [" the"]}, **ASKED)
-    assert stopped.text == "echo: what is"
-
-
-def test_client_lists_models(client):
-    assert [model.name for model in client.models.list()] == ["models/gemini-x", "models/i1"]
-    assert client.models.get(model="i1").name == "models/i1"
 
 
 def test_client_raises_what_a_refusal_means(client, client_of, server, genai, tmp_path):

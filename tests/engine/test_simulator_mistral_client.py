@@ -7,7 +7,6 @@ from importlib import import_module
 
 import pytest
 
-from tests.engine.structured import Tree
 from tests.simulated_pool import PROVIDER, running, simulated_pool
 
 # The client is seconds of imports; that of OpenAI is looked at in every run.
@@ -51,16 +50,6 @@ def test_client_calls_a_tool(client):
     completion = client.chat.complete(tools=[TOOL], tool_choice="any", **ASKED)
     (call,) = completion.choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == {"query": "what is the answer"}
-
-
-def test_client_parses_an_answer_under_a_schema(client):
-    parsed = client.chat.parse(Tree, **ASKED).choices[0].message.parsed
-    assert isinstance(parsed, Tree)
-
-
-def test_client_gets_embeddings(client):
-    listed = client.embeddings.create(model="m", inputs=["one", "two"])
-    assert [len(one.embedding) for one in listed.data] == [256, 256]
 
 
 def test_client_raises_what_a_refusal_means(client):

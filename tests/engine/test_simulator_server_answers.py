@@ -95,6 +95,13 @@ def test_other_paths_and_methods_are_refused(server, post):
     )
 
 
+def test_models_are_listed(server):
+    url = server.base_url(PROVIDER) + "/models"
+    listed = httpx.get(url, headers=bearer(), timeout=60.0).json()["data"]
+    assert [model["id"] for model in listed] == ["i0", "i1", "i2"]
+    assert httpx.get(url, timeout=60.0).status_code == 401
+
+
 def test_answers_and_latencies_depend_on_neither_order_nor_instance_nor_key(tmp_path):
     pool = simulated_pool(
         models={"m": ("i0", "i1")},

@@ -82,6 +82,7 @@ CONTROLLER = """
     from tests.simulated_pool import simulated_pool
 
     server = SimulatorProcess.start(simulated_pool(), log_path=Path(sys.argv[1]))
+    server.port
     forked = os.fork() if sys.argv[2] == "forks" else 0
     if forked or sys.argv[2] != "forks":
         print(server.pid, forked, flush=True)
@@ -156,19 +157,23 @@ def test_taken_port_is_a_config_error_that_names_it(tmp_path):
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}: Address already in use"):
-            SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log", port=port)
+            SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log", port=port).base_url(
+                PROVIDER
+            )
 
 
 def test_log_in_no_directory_is_a_config_error_that_names_it(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere/log: No such file"):
-        SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "nowhere" / "log")
+        SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "nowhere" / "log").base_url(
+            PROVIDER
+        )
 
 
 def test_server_that_cannot_even_begin_is_a_config_error_with_its_last_words(tmp_path, monkeypatch):
     (tmp_path / "uvicorn.py").write_text("raise ImportError('broken on purpose')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ConfigError, match="broken on purpose"):
-        SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log")
+        SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log").base_url(PROVIDER)
 
 
 def test_server_of_a_run_is_waited_for_where_its_address_is_needed(tmp_path):

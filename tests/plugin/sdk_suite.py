@@ -106,30 +106,6 @@ class Responses(Ways):
             return str(error.status_code)
 
 
-class Vectors(Ways):
-    async def plain(self):
-        answer = await self.llm.openai().embeddings.create(model="m", input=["a", "b"])
-        return str(len(answer.data))
-
-    async def error(self):
-        import openai
-
-        try:
-            await self.llm.openai().embeddings.create(model="m", input=[])
-        except openai.BadRequestError as error:
-            return str(error.status_code)
-
-
-class Texts(Ways):
-    async def plain(self):
-        answer = await self.llm.openai().completions.create(model="m", prompt="word")
-        return answer.choices[0].text
-
-    async def stream(self):
-        pieces = await self.llm.openai().completions.create(model="m", prompt="word", stream=True)
-        return "".join([p.choices[0].text async for p in pieces if p.choices])
-
-
 class Messages(Ways):
     async def plain(self):
         answer = await self.llm.anthropic().messages.create(model="m", messages=ASK, max_tokens=50)
@@ -275,8 +251,8 @@ async def got(llm, way) -> str:
 @pytest.mark.parametrize("way", CASES)
 @pytest.mark.parametrize("n", range(2))
 def test_way(got, way, n):
-    name, kind = way.split("-")
+    _, kind = way.split("-")
     if kind in ("plain", "stream"):
-        assert got == ("2" if name == "Vectors" else "echo: word")
+        assert got == "echo: word"
     else:
         assert got == {"tools": "look", "structured": "Person", "error": "400"}[kind]

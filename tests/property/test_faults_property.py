@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.faults.file import CapacityTable
-from pytest_ultrapar.simulator.faults.kinds import KINDS, KNOWN_ERRORS, FaultTable, MalformedForm
+from pytest_ultrapar.simulator.faults.kinds import KINDS, KNOWN_ERRORS, FaultTable
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from tests.simulated_pool import faults_of, simulated_pool
 
@@ -25,7 +23,6 @@ WORDS = [
     "body",
     "length",
     "lab/*",
-    *get_args(MalformedForm),
     *KNOWN_ERRORS,
 ]
 VALUES = st.one_of(
@@ -74,7 +71,7 @@ def test_entries_of_any_fields_are_a_script_or_refused(tmp_path_factory, fault, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_alone_are_refused_only_for_what_they_lack(tmp_path, kind):
-    needs = {"error": "needs error or status", "slow": "needs factor or extra_s"}
+    needs = {"error": "needs error or status"}
     text = f'[[fault]]\nkind = "{kind}"\n'
     if kind in needs:
         with pytest.raises(ConfigError, match=needs[kind]):

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from copy import deepcopy
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.simulator.app import Simulator
+from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
-from pytest_ultrapar.simulator.log import NoLog
+from pytest_ultrapar.simulator.log import LogFile
 from pytest_ultrapar.simulator.served import served_providers
 from tests.simulated_pool import simulated_pool
 
 SIMULATOR = Simulator(
     served_providers(simulated_pool()).values(),
-    log=NoLog(),
+    log=LogFile(Path(os.devnull), [], 0.0),
     clock=MonotonicClock(),
     timeline=Timeline(),
+    script=FaultScript(),
 )
 TOKEN = b"sim-lab-key0"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
@@ -37,23 +42,12 @@ ASKED = {
         "n": 2,
         "max_tokens": 3,
         "stop": ["l"],
-        "logprobs": True,
-        "top_logprobs": 2,
         "stream": False,
         "stream_options": {"include_usage": True},
         "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
         "tool_choice": {"type": "function", "function": {"name": "f"}},
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
     },
-    "/v1/completions": {
-        "model": "m",
-        "prompt": [[1, 2], "abc"],
-        "echo": True,
-        "logprobs": 2,
-        "max_tokens": 1,
-        "stream": False,
-    },
-    "/v1/embeddings": {"model": "m", "input": ["a", [1, 2]], "dimensions": 4},
     "/v1/responses": {
         "model": "m",
         "input": [
@@ -63,7 +57,7 @@ ASKED = {
             {"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]},
         ],
         "instructions": "x",
-        "store": True,
+        "store": False,
         "stream": False,
         "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}},
         "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
@@ -95,10 +89,7 @@ ASKED = {
         "tools": [{"functionDeclarations": [{"name": "f", "parameters": {"type": "OBJECT"}}]}],
         "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
         "generationConfig": {
-            "candidateCount": 2,
             "responseSchema": {"type": "OBJECT", "nullable": True, "properties": {}},
-            "responseLogprobs": True,
-            "logprobs": 2,
         },
     },
 }
@@ -191,6 +182,24 @@ def check(path, body):
     else:
         assert set(error) == {"message", "type", "param", "code"}
     return status
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/chat/completions", {"logprobs": True}),
+        ("/v1/responses", {"top_logprobs": 2}),
+        ("/v1/responses", {"store": True}),
+        ("/v1/responses", {"previous_response_id": "resp_1"}),
+        ("/v1/responses", {"conversation": "conv_1"}),
+        ("/v1/responses", {"background": True}),
+        ("/v1/responses", {"include": ["message.output_text.logprobs"]}),
+        ("/v1beta/models/m:generateContent", {"generationConfig": {"responseLogprobs": True}}),
+        ("/v1beta/models/m:generateContent", {"generationConfig": {"candidateCount": 2}}),
+    ],
+)
+def test_what_is_not_simulated_is_refused(path, field):
+    assert check(path, json.dumps({**ASKED[path], **field}).encode()) == 400
 
 
 def test_each_example_is_answered():

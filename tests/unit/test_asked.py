@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.simulator.wire.chat import Chat
-from pytest_ultrapar.simulator.wire.completions import Completions
 from pytest_ultrapar.simulator.wire.generate_content import GenerateContent
 from pytest_ultrapar.simulator.wire.messages import Messages
 from pytest_ultrapar.simulator.wire.responses import Responses
@@ -101,18 +100,14 @@ def test_state_that_a_request_goes_on_with(fields, name):
     ("resource", "fields"),
     [
         (Chat(), {"messages": [USER], "max_tokens": 9, "n": 3}),
-        (Completions(), {"prompt": "a", "max_tokens": 9, "n": 2}),
         (Messages(), {"messages": [USER], "max_tokens": 9}),
         (Responses(), {"input": "Hi", "max_output_tokens": 9}),
-        (
-            GenerateContent(),
-            {**CONTENTS, "generationConfig": {"maxOutputTokens": 9, "candidateCount": 2}},
-        ),
+        (GenerateContent(), {**CONTENTS, "generationConfig": {"maxOutputTokens": 9}}),
     ],
-    ids=["chat", "completions", "messages", "responses", "gemini"],
+    ids=["chat", "messages", "responses", "gemini"],
 )
 def test_simulated_provider_reads_the_same(resource, fields):
-    there = resource.read(encoded({"model": "m", **fields}), name="m", key="k", scope=SCOPE)
+    there = resource.read(encoded({"model": "m", **fields}), name="m", scope=SCOPE)
     asked = asked_of(fields)
     assert (asked.bound, asked.n_answers) == (there.max_tokens, there.n)
 

@@ -11,11 +11,9 @@ from pytest_ultrapar.simulator.faults.kinds import (
     Drop,
     Error,
     FaultTable,
-    Finish,
     Hang,
     Malformed,
     PlaceTable,
-    Slow,
 )
 from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
 from pytest_ultrapar.simulator.faults.timeline import Span, Where
@@ -46,12 +44,8 @@ def load(tmp_path):
         (entry("hang", 'at = "body"'), Hang("body")),
         (entry("drop"), Drop("start", None)),
         (entry("drop", "after_s = 2", 'at = "body"'), Drop("body", 2.0)),
-        (entry("slow", "factor = 3"), Slow(3.0, 0.0)),
-        (entry("slow", "extra_s = 0.5"), Slow(1.0, 0.5)),
-        (entry("malformed"), Malformed("truncated")),
-        (entry("malformed", 'form = "empty-choices"'), Malformed("empty-choices")),
-        (entry("malformed", r'body = "\u0000"'), Malformed("truncated", "\0")),
-        (entry("finish", 'finish_reason = "length"'), Finish("length")),
+        (entry("malformed"), Malformed()),
+        (entry("malformed", r'body = "\u0000"'), Malformed("\0")),
         (
             entry("error", "status = 502", 'body = "<html>"', 'headers = { A = ["1", "2"] }'),
             Error(502, "<html>", (("a", "1"), ("a", "2"))),
@@ -107,7 +101,6 @@ def test_where_and_when_are_read(load):
     for_s = 10
     after_requests = 3
     for_requests = 4
-    after_tokens = 5
     share = 0.5
     """
     script = load(text)
@@ -115,7 +108,7 @@ def test_where_and_when_are_read(load):
     (fault,) = script.faults
     assert fault.label == "storm"
     assert fault.where == Where("lab", "i0", "key1", "m")
-    assert fault.when == When(Span(1.5, 10.0), 3, 4, 5, 0.5)
+    assert fault.when == When(Span(1.5, 10.0), 3, 4, 0.5)
 
 
 def test_capacity_of_limits_by_pattern_and_of_lanes_is_read(load):
@@ -128,13 +121,12 @@ def test_capacity_of_limits_by_pattern_and_of_lanes_is_read(load):
         [[capacity]]
         instance = "i2"
         qps = 2
-        burst = 4
         """
     ).capacities
     assert first.limits == ("lab/key0", "lab/key1")
     assert (first.span, first.factor) == (Span(5.0), 0.5)
     assert (second.limits, second.where) == ((), Where(instance="i2"))
-    assert (second.amounts, second.burst, second.label) == ({"qps": 2}, 4, "capacity 2")
+    assert (second.amounts, second.label) == ({"qps": 2}, "capacity 2")
 
 
 def test_script_survives_the_pipe(load):
@@ -144,9 +136,7 @@ def test_script_survives_the_pipe(load):
                 entry("hang", "share = 0.5"),
                 entry("error", "status = 500"),
                 entry("drop"),
-                entry("slow", "factor = 2"),
                 entry("malformed"),
-                entry("finish"),
                 '[[capacity]]\nlimit = "lab/key0"\nworkers = 2',
                 '[[rate_headers]]\nvalues = { x-a = "-1" }',
             ]
@@ -164,7 +154,7 @@ def test_faults_before_others_leave_the_rest_alone(load):
 
 def test_every_field_of_a_fault_is_of_some_kind_or_of_all():
     own = set(FaultTable.__struct_fields__) - set(PlaceTable.__struct_fields__)
-    when = {"kind", "after_requests", "for_requests", "after_tokens", "share"}
+    when = {"kind", "after_requests", "for_requests", "share"}
     assert {field for kind in KINDS.values() for field in kind.fields} == own - when
 
 
@@ -187,7 +177,7 @@ REFUSED = [
         "fault[0].headers.Content-Length cannot be set",
     ),
     (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "without line breaks"),
-    (entry("slow"), "fault[0] needs factor or extra_s"),
+    (entry("slow"), 'fault[0].kind must be "error" or "hang"'),
     (entry("hang", "key = 'key00'"), "fault[0].key is no key of pool.toml; did you mean key0?"),
     (entry("hang", "instance = 'zz'"), "there is i0, i1, i2"),
     (entry("hang", "model = 'n'", "instance = 'i0'"), "fault[0] names no lane of pool.toml"),
@@ -198,7 +188,6 @@ REFUSED = [
     ("[[capacity]]\nlimit = 'lab/key0'", "capacity[0] changes nothing"),
     ("[[capacity]]\nlimit = 'lab/key7'\nworkers = 1", "did you mean lab/key"),
     ("[[capacity]]\nlimit = 'lab/key0'\nkey = 'key0'\nqps = 1", "together with limit"),
-    ("[[capacity]]\nkey = 'key0'\nworkers = 1\nburst = 2", "capacity[0].burst needs qps or rpm"),
     ("[[rate_headers]]\nname = 'x'", "rate_headers[0].name has no effect"),
     ("[[fault]\n", "line 1 is not TOML"),
 ]

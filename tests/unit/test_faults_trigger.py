@@ -40,15 +40,6 @@ def test_trigger_takes_by_time_and_count(when, taken):
     assert takes(when, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]) == taken
 
 
-def test_trigger_waits_for_its_tokens():
-    fault = trigger(When(after_tokens=10))
-    assert not fault.takes(0.0, str)
-    fault.n_tokens = 9
-    assert not fault.takes(0.0, str)
-    fault.n_tokens = 10
-    assert fault.takes(0.0, str)
-
-
 @given(
     share=st.floats(0.01, 0.99),
     seed=st.integers(0, 100),

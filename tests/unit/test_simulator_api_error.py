@@ -7,17 +7,17 @@ import pytest
 from pytest_ultrapar.apis.failure import classify_status, parse_retry_after
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import Exceeded
-from pytest_ultrapar.simulator.wire.openai import API
+from pytest_ultrapar.simulator.wire.chat import RESOURCE
 
 
 def headers_of(error):
-    return {name.decode(): value.decode() for name, value in API.refusal(error).headers}
+    return {name.decode(): value.decode() for name, value in RESOURCE.refusal(error).headers}
 
 
 def test_over_limit_says_which_limit_and_when_a_place_frees():
     error = ApiError.over_limit(Exceeded("lab/key0", "qps", 2.5, 0.0301))
     assert headers_of(error) == {"retry-after": "1", "retry-after-ms": "31"}
-    body = json.loads(API.refusal(error).body)["error"]
+    body = json.loads(RESOURCE.refusal(error).body)["error"]
     assert body["code"] == "rate_limit_exceeded"
     assert "lab/key0" in body["message"]
     assert "2.5 requests in 1 s" in body["message"]
@@ -31,7 +31,7 @@ def test_over_limit_never_tells_to_wait_for_nothing():
 def test_over_limit_is_understood_by_our_own_client():
     error = ApiError.over_limit(Exceeded("k", "workers", 1, 1.0))
     wait_s = parse_retry_after(headers_of(error), epoch_s=0.0)
-    failure = classify_status(error.status, API.refusal(error).body, wait_s)
+    failure = classify_status(error.status, RESOURCE.refusal(error).body, wait_s)
     assert (failure.outcome, failure.retry_after_s) == ("rate", 1.0)
 
 
@@ -52,5 +52,10 @@ def test_over_limit_is_understood_by_our_own_client():
 def test_refusal_by_status_means_to_our_client_what_it_means_elsewhere(status, outcome):
     error = ApiError.of_status(status, "no")
     assert error.status == status
-    assert classify_status(status, API.refusal(error).body, None).outcome == outcome
-    assert set(json.loads(API.refusal(error).body)["error"]) == {"message", "type", "param", "code"}
+    assert classify_status(status, RESOURCE.refusal(error).body, None).outcome == outcome
+    assert set(json.loads(RESOURCE.refusal(error).body)["error"]) == {
+        "message",
+        "type",
+        "param",
+        "code",
+    }

@@ -4,14 +4,15 @@ import pytest
 
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.faults.book import left_headers
-from pytest_ultrapar.simulator.limits import Gate, Held, LimitPath
-from pytest_ultrapar.simulator.wire.openai import API, go_duration
+from pytest_ultrapar.simulator.limits import Gate, LimitPath
+from pytest_ultrapar.simulator.wire.chat import RESOURCE
+from pytest_ultrapar.simulator.wire.openai import go_duration
 
 
 def told(path, now_s, values=None):
     return {
         name.decode().removeprefix("x-ratelimit-"): value.decode()
-        for name, value in left_headers(path, now_s, values or {}, API)
+        for name, value in left_headers(path, now_s, values or {}, RESOURCE)
     }
 
 
@@ -28,7 +29,7 @@ def test_headers_tell_of_the_limit_of_which_the_smallest_part_is_left():
 
 def test_limit_per_second_is_told_per_minute_and_tokens_beside_it():
     gate = Gate(Limit("k", "key", qps=2))
-    gate.hold(Held({"qps": 2.0, "tpm": 1000.0}), 0.0)
+    gate.hold({"qps": 2.0, "tpm": 1000.0})
     path = LimitPath([gate])
     assert path.admit(0.0, 250) is None
     assert told(path, 0.0) == {

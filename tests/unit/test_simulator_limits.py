@@ -7,43 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.limits import ArrivalWindow, Gate, LimitPath
-
-# Eighths of a second are exact in binary, so that the judges below may compare with `==`.
-TICKS = st.integers(min_value=0, max_value=12).map(lambda n: n / 8)
-RATES = st.one_of(st.integers(1, 6), st.floats(0.2, 6.5)).map(float)
-
-
-@given(gaps_s=st.lists(TICKS, max_size=60), rate=RATES)
-def test_window_admits_as_many_as_allowed_and_never_more(gaps_s, rate):
-    window = ArrivalWindow(rate, 1.0)
-    places = math.floor(rate) + 1
-    admitted: list[float] = []
-    now_s = 0.0
-    for gap_s in gaps_s:
-        now_s += gap_s
-        in_window = sum(now_s - 1.0 < t <= now_s for t in admitted)
-        wait_s = window.wait_s(now_s)
-        assert (wait_s == 0.0) == (in_window < places)
-        if wait_s == 0.0:
-            window.arrive(now_s)
-            admitted.append(now_s)
-    for t in admitted:
-        assert sum(t <= other < t + 1.0 for other in admitted) <= places
-
-
-@given(gaps_s=st.lists(TICKS, min_size=1, max_size=60), rate=RATES)
-def test_window_wait_is_the_time_until_a_place_frees(gaps_s, rate):
-    window = ArrivalWindow(rate, 1.0)
-    now_s = 0.0
-    for gap_s in gaps_s:
-        now_s += gap_s
-        wait_s = window.wait_s(now_s)
-        if wait_s > 0.0:
-            assert window.wait_s(now_s + wait_s - 1 / 16) > 0.0
-            now_s += wait_s
-            assert window.wait_s(now_s) == 0.0
-        window.arrive(now_s)
+from pytest_ultrapar.simulator.limits import Gate, LimitPath
 
 
 @given(

@@ -6,35 +6,35 @@ import pytest
 
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Timeline, Where
-from pytest_ultrapar.simulator.limits import Held, MovingGate, held_at, next_change_s
+from pytest_ultrapar.simulator.limits import MovingGate, amounts_at, next_change_s
 
-BASE = Held({"workers": 10, "qps": 4.0})
+BASE = {"workers": 10, "qps": 4.0}
 
 
-def step(from_s, for_s=None, factor=1.0, burst=None, **amounts):
-    return Capacity("c", ("k",), Where(), Span(from_s, for_s), factor, amounts, burst)
+def step(from_s, for_s=None, factor=1.0, **amounts):
+    return Capacity("c", ("k",), Where(), Span(from_s, for_s), factor, amounts)
 
 
 @pytest.mark.parametrize(
     ("elapsed_s", "held"),
     [
         (0.0, BASE),
-        (10.0, Held({"workers": 5, "qps": 2.0})),
-        (19.9, Held({"workers": 5, "qps": 2.0})),
+        (10.0, {"workers": 5, "qps": 2.0}),
+        (19.9, {"workers": 5, "qps": 2.0}),
         (20.0, BASE),
-        (30.0, Held({"workers": 20, "qps": 8.0})),
-        (35.0, Held({"workers": 3, "qps": 8.0})),
-        (1e6, Held({"workers": 3, "qps": 8.0})),
+        (30.0, {"workers": 20, "qps": 8.0}),
+        (35.0, {"workers": 3, "qps": 8.0}),
+        (1e6, {"workers": 3, "qps": 8.0}),
     ],
 )
 def test_limit_holds_what_the_entries_say_at_that_moment(elapsed_s, held):
     steps = [step(10, 10, factor=0.5), step(30, factor=2.0), step(35, workers=3)]
-    assert held_at(BASE, steps, elapsed_s) == held
+    assert amounts_at(BASE, steps, elapsed_s) == held
 
 
 def test_factor_leaves_a_seat_and_what_is_unlimited():
-    assert held_at(Held({"workers": 1}), [step(0, factor=0.1)], 0.0) == Held({"workers": 1})
-    assert held_at(Held(), [step(0, factor=0.5)], 0.0) == Held()
+    assert amounts_at({"workers": 1}, [step(0, factor=0.1)], 0.0) == {"workers": 1}
+    assert amounts_at({}, [step(0, factor=0.5)], 0.0) == {}
 
 
 def test_next_change_is_the_next_beginning_or_end():
@@ -82,13 +82,3 @@ def test_limit_of_an_entry_alone_bounds_nothing_outside_its_time():
     assert gate.decide(0.0) is None
     assert gate.decide(5.0) is not None
     assert gate.decide(10.0) is None
-
-
-def test_bucket_begins_full_when_its_entry_begins():
-    gate = MovingGate(Limit("k", "key", qps=1.0), [step(5, qps=1.0, burst=3)], Timeline(0.0))
-    for _ in range(3):
-        assert gate.decide(5.0) is None
-        gate.take(5.0, 0)
-    exceeded = gate.decide(5.0)
-    assert exceeded is not None
-    assert exceeded.retry_after_s == 1.0

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
+from pytest_ultrapar.simulator.completion import count_usage
 from pytest_ultrapar.simulator.exchange import Completion, Request
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
-from pytest_ultrapar.simulator.tokens import count_usage
 from pytest_ultrapar.simulator.wire.chat import Chat
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)

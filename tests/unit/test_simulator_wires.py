@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from pytest_ultrapar.apis.registry import api_named
@@ -11,12 +9,9 @@ from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.app import ServedRequest
-from pytest_ultrapar.simulator.faults.kinds import (
-    Malformed,
-    MalformedForm,
-)
+from pytest_ultrapar.simulator.faults.kinds import Malformed
 from pytest_ultrapar.simulator.served import served_providers
-from pytest_ultrapar.simulator.wire.resource import new_resource
+from pytest_ultrapar.simulator.wire.resource import resource_named
 from tests.simulated_pool import simulated_pool
 
 POOL = simulated_pool(latency=Latency("log-normal", 1.0, 0.5))
@@ -33,7 +28,7 @@ APIS = {
 @pytest.fixture(params=APIS)
 def wire(request):
     """The client's side of an API and the server's."""
-    return api_named(request.param), new_resource(APIS[request.param])
+    return api_named(request.param), resource_named(APIS[request.param])
 
 
 def composed(wire, parameters=None, *, streamed=False, effect=None):
@@ -49,7 +44,7 @@ def composed(wire, parameters=None, *, streamed=False, effect=None):
         "headers": [(name.encode(), value.encode()) for name, value in api.headers("t").items()],
     }
     body = api.request("m", MESSAGES, parameters)
-    request = resource.read(body, name="m", key="key0", scope=scope)
+    request = resource.read(body, name="m", scope=scope)
     return ServedRequest(LANE, request, resource).compose(effect and effect.on(resource))
 
 
@@ -71,14 +66,16 @@ def read(wire, answer):
 
 
 def test_conversation_takes_the_same_time_and_tokens_on_every_api():
-    wires = [(api_named(name), new_resource(resource)) for name, resource in APIS.items()]
+    wires = [(api_named(name), resource_named(resource)) for name, resource in APIS.items()]
     found = [composed(wire, streamed=streamed) for wire in wires for streamed in (False, True)]
     assert len({(one.latency_s, one.n_tokens) for one in found}) == 1
 
 
-@pytest.mark.parametrize("form", sorted(set(get_args(MalformedForm)) - {"empty-choices"}))
-def test_malformed_answer_is_none_to_the_client(wire, form):
-    assert read(wire, answered(wire, effect=Malformed(form))).outcome == "malformed"
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("body", [None, "", "[]", "<html>", '{"a": 1}'])
+def test_malformed_answer_is_none_to_the_client(wire, body, streamed):
+    answer = answered(wire, streamed=streamed, effect=Malformed(body))
+    assert read(wire, answer).outcome == "malformed"
 
 
 def test_stream_that_is_broken_off_is_no_answer(wire):

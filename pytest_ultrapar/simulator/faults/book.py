@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.limits import LimitPath
     from pytest_ultrapar.simulator.served import ServedLane
-    from pytest_ultrapar.simulator.wire.resource import Api
+    from pytest_ultrapar.simulator.wire.resource import Resource
 
 
 class Trigger:
@@ -28,14 +28,12 @@ class Trigger:
 
     Attributes:
         fault: What it stands for.
-        n_tokens: Tokens answered on its lanes so far.
     """
 
-    __slots__ = ("_n_requests", "_seed", "_times", "fault", "n_tokens")
+    __slots__ = ("_n_requests", "_seed", "_times", "fault")
 
     def __init__(self, fault: Fault, seed: int) -> None:
         self.fault = fault
-        self.n_tokens = 0
         self._seed = seed
         self._n_requests = 0
         self._times: Counter[str] = Counter()
@@ -53,8 +51,6 @@ class Trigger:
         self._n_requests += 1
         n = self._n_requests - when.after_requests
         if n <= 0 or (when.for_requests is not None and n > when.for_requests):
-            return False
-        if self.n_tokens < when.after_tokens:
             return False
         return when.share >= 1 or self._draw(request()) < when.share
 
@@ -95,17 +91,17 @@ def left_of(path: LimitPath, now_s: float) -> dict[str, Left]:
 
 
 def left_headers(
-    path: LimitPath, now_s: float, values: Mapping[str, str], api: Api
+    path: LimitPath, now_s: float, values: Mapping[str, str], resource: Resource
 ) -> tuple[Header, ...]:
-    """What the callers of an API are told is left.
+    """What the callers of a resource are told is left.
 
     Args:
         path: The lane's limits.
         now_s: The time.
         values: Sent instead of or beside the true ones; an empty value takes its header away.
-        api: Says under which names.
+        resource: Says under which names.
     """
-    told = {**api.left_headers(left_of(path, now_s)), **values}
+    told = {**resource.left_headers(left_of(path, now_s)), **values}
     return tuple(
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items() if value
     )
@@ -121,12 +117,9 @@ class FaultBook:
         self._timeline = timeline
         # By the lane's names as bytes, whose hash is kept; a lane's own would be made every time.
         self._triggers: dict[bytes, list[Trigger]] = {}
-        self._counting: dict[bytes, list[Trigger]] = {}
         self._headers = {}
         for lane in lanes:
-            own = [trigger for trigger in triggers if trigger.fault.where.holds(lane)]
-            self._triggers[lane.names] = own
-            self._counting[lane.names] = [t for t in own if t.fault.when.after_tokens]
+            self._triggers[lane.names] = [t for t in triggers if t.fault.where.holds(lane)]
             self._headers[lane.names] = [h for h in script.rate_headers if h.where.holds(lane)]
 
     def decide(self, lane: ServedLane, now_s: float, request: Callable[[], str]) -> Fault | None:
@@ -139,21 +132,18 @@ class FaultBook:
             now_s: When.
             request: Makes a text that stands for what is asked.
         """
+        triggers = self._triggers[lane.names]
+        if not triggers:
+            return None
         elapsed_s = self._timeline.elapsed_s(now_s)
-        taken = [t.fault for t in self._triggers[lane.names] if t.takes(elapsed_s, request)]
+        taken = [one.fault for one in triggers if one.takes(elapsed_s, request)]
         return taken[0] if taken else None
 
-    def count_tokens(self, lane: ServedLane, n_tokens: int) -> None:
-        """Tokens of one admitted request."""
-        for trigger in self._counting[lane.names]:
-            trigger.n_tokens += n_tokens
-
-    def headers(self, lane: ServedLane, now_s: float, api: Api) -> tuple[Header, ...]:
+    def headers(self, lane: ServedLane, now_s: float, resource: Resource) -> tuple[Header, ...]:
         """What the lane's callers are told is left of its limits; nothing unless asked for."""
-        elapsed_s = self._timeline.elapsed_s(now_s)
         for entry in self._headers[lane.names]:
-            if entry.span.holds(elapsed_s):
-                return left_headers(lane.path, now_s, dict(entry.values), api)
+            if entry.span.holds(self._timeline.elapsed_s(now_s)):
+                return left_headers(lane.path, now_s, dict(entry.values), resource)
         return ()
 
 

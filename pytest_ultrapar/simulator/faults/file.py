@@ -27,26 +27,20 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 
+_SINCE: tuple[Since, ...] = ("first-request", "start")
 # What a day holds is not scripted: no rehearsal lasts that long.
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
-if TYPE_CHECKING:
-    _Amounts = PlaceTable
-else:
-    _Amounts = msgspec.defstruct(
-        "_Amounts",
-        [(word, (Number if LIMIT_KINDS[word].window_s else int) | None, None) for word in _AMOUNTS],
-        bases=(PlaceTable,),
-        kw_only=True,
-    )
 
 
-class CapacityTable(_Amounts, kw_only=True):
+class CapacityTable(PlaceTable, kw_only=True):
     """`[[capacity]]`, with amounts by the words of their kinds."""
 
     limit: str | None = None
     factor: Number | None = None
-    burst: int | None = None
-    burst_tokens: int | None = None
+    workers: int | None = None
+    qps: Number | None = None
+    rpm: Number | None = None
+    tpm: Number | None = None
 
 
 class RateHeadersTable(PlaceTable, kw_only=True):
@@ -59,8 +53,8 @@ class FaultsFile(FileTable, kw_only=True):
     """The whole file."""
 
     schema: int = 1
-    since: str | None = None
-    seed: int | None = None
+    since: str = _SINCE[0]
+    seed: int = 0
     fault: list[FaultTable] = msgspec.field(default_factory=list)
     capacity: list[CapacityTable] = msgspec.field(default_factory=list)
     rate_headers: list[RateHeadersTable] = msgspec.field(default_factory=list)
@@ -104,9 +98,7 @@ def read_span(location: Location, table: PlaceTable) -> Span:
     Raises:
         ConfigError: A time is out of its bounds.
     """
-    from_s = (
-        0.0 if table.from_s is None else float(FROM_S.check(location.at("from_s"), table.from_s))
-    )
+    from_s = float(FROM_S.check(location.at("from_s"), table.from_s))
     for_s = None if table.for_s is None else float(FOR_S.check(location.at("for_s"), table.for_s))
     return Span(from_s, for_s)
 
@@ -116,14 +108,8 @@ _BOUNDS = {
     "requests": RATE,
     "tokens": Bounds(above=0, at_least=1e-6, at_most=1e12),
 }
-BURST = Bounds(at_least=1, at_most=1_000_000_000)
 FACTOR = Bounds(above=0, at_most=1_000)
-_NUMBERS = {word: _BOUNDS[LIMIT_KINDS[word].counts] for word in _AMOUNTS} | {
-    "factor": FACTOR,
-    "burst": BURST,
-    "burst_tokens": BURST,
-}
-_WHERE = ("provider", "instance", "key", "model")
+_NUMBERS = {word: _BOUNDS[LIMIT_KINDS[word].counts] for word in _AMOUNTS} | {"factor": FACTOR}
 
 
 def read_capacity(location: Location, table: CapacityTable, index: int, pool: Pool) -> Capacity:
@@ -141,7 +127,7 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
     limits: tuple[str, ...] = ()
     where = Where()
     if table.limit is not None:
-        for field in _WHERE:
+        for field in _NAMES:
             if getattr(table, field) is not None:
                 location.at(field).refuse("cannot be given together with limit, which says where")
         held = pool.held or pool.limits
@@ -152,10 +138,6 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
         if "factor" in given:
             location.at("factor").refuse("needs limit: a new limit has no numbers to multiply")
         where = read_where(location, table, pool)
-    for burst, counts in (("burst", "requests"), ("burst_tokens", "tokens")):
-        rates = [word for word in _AMOUNTS if LIMIT_KINDS[word].counts == counts]
-        if burst in given and not limits and given.isdisjoint(rates):
-            location.at(burst).refuse(f"needs {' or '.join(rates)}: a bucket fills at a rate")
     return Capacity(
         read_label(location, table.name, "capacity", index),
         limits,
@@ -163,8 +145,6 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
         read_span(location, table),
         1.0 if table.factor is None else table.factor,
         {word: getattr(table, word) for word in _AMOUNTS if word in given},
-        table.burst,
-        table.burst_tokens,
     )
 
 
@@ -196,12 +176,11 @@ def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) ->
 def _when(location: Location, table: FaultTable) -> When:
     return When(
         read_span(location, table),
-        COUNT.check(location.at("after_requests"), table.after_requests or 0),
+        COUNT.check(location.at("after_requests"), table.after_requests),
         None
         if table.for_requests is None
         else SOME.check(location.at("for_requests"), table.for_requests),
-        COUNT.check(location.at("after_tokens"), table.after_tokens or 0),
-        1.0 if table.share is None else float(SHARE.check(location.at("share"), table.share)),
+        float(SHARE.check(location.at("share"), table.share)),
     )
 
 
@@ -217,9 +196,6 @@ def read_rate_headers(location: Location, table: RateHeadersTable, pool: Pool) -
     return RateHeaders(read_where(location, table, pool), read_span(location, table), values)
 
 
-_SINCE: tuple[Since, ...] = ("first-request", "start")
-
-
 def load_faults(path: Path, pool: Pool) -> FaultScript:
     """The script of a file, checked against the pool that is going to be served.
 
@@ -232,10 +208,8 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
     file = decode_as(FaultsFile, parse_toml(text, location), location)
     if not (file.fault or file.capacity or file.rate_headers):
         location.refuse("is empty: it needs [[fault]], [[capacity]] or [[rate_headers]]")
-    since = _SINCE[0]
-    if file.since is not None:
-        since = check_word(location.at("since"), file.since, _SINCE)
-    seed = 0 if file.seed is None else SEED.check(location.at("seed"), file.seed)
+    since = check_word(location.at("since"), file.since, _SINCE)
+    seed = SEED.check(location.at("seed"), file.seed)
     faults = tuple(
         read_fault(location.at("fault").item(n), table, n, pool)
         for n, table in enumerate(file.fault)

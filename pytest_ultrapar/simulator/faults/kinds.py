@@ -1,7 +1,7 @@
 """The kinds of `[[fault]]`: what each may say in the file, and what it makes of an answer.
 
 A kind is one class here: its fields are among those of `FaultTable`, `read` checks them, and the
-server calls `of_reply` and `of_answer`. What sends answers is imported where it is used, since the
+server calls `of_answer`. What sends answers is imported where it is used, since the
 process that reads a file for a server sends none.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, get_args
 
 import msgspec
 
@@ -19,13 +19,12 @@ from pytest_ultrapar.pool.bounds import Bounds
 from pytest_ultrapar.pool.fields import Location, check_word, did_you_mean, shown
 from pytest_ultrapar.pool.file import FileTable, Number
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.persona import PersonaReply
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from pytest_ultrapar.simulator.answer import Answer, Whole
-    from pytest_ultrapar.simulator.wire.resource import Hollow, Resource
+    from pytest_ultrapar.simulator.wire.resource import Resource
 
 
 class PlaceTable(FileTable, kw_only=True):
@@ -36,7 +35,7 @@ class PlaceTable(FileTable, kw_only=True):
     instance: str | None = None
     key: str | None = None
     model: str | None = None
-    from_s: Number | None = None
+    from_s: Number = 0
     for_s: Number | None = None
 
 
@@ -44,10 +43,9 @@ class FaultTable(PlaceTable, kw_only=True):
     """`[[fault]]`."""
 
     kind: str
-    after_requests: int | None = None
+    after_requests: int = 0
     for_requests: int | None = None
-    after_tokens: int | None = None
-    share: Number | None = None
+    share: Number = 1
     error: str | None = None
     status: int | None = None
     message: str | None = None
@@ -55,10 +53,6 @@ class FaultTable(PlaceTable, kw_only=True):
     headers: dict[str, str | list[str]] | None = None
     after_s: Number | None = None
     at: str | None = None
-    extra_s: Number | None = None
-    factor: Number | None = None
-    form: str | None = None
-    finish_reason: str | None = None
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -84,26 +78,15 @@ class Effect(msgspec.Struct, frozen=True):
         del resource
         return self
 
-    def of_reply(self, reply: PersonaReply) -> PersonaReply:
-        """What is left of what the model says: all of it."""
-        return reply
-
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:
         """What is sent instead of an answer, and the latency with which it is: the same."""
         return answer, latency_s
 
 
 At = Literal["start", "body"]
-MalformedForm = Literal[
-    "truncated", "not-json", "wrong-type", "empty-choices", "no-message", "null-content", "empty"
-]
-FinishReason = Literal["content_filter", "length"]
 _ATS: tuple[At, ...] = get_args(At)
-_FORMS: tuple[MalformedForm, ...] = get_args(MalformedForm)
-_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 _STATUS = Bounds(at_least=300, at_most=599)
 _SECONDS = Bounds(at_least=0, at_most=3_600)
-_SLOWER = Bounds(above=0, at_most=1_000)
 
 
 class Error(Effect, frozen=True, tag="error"):
@@ -167,8 +150,8 @@ class Error(Effect, frozen=True, tag="error"):
             return self
         said = self.said
         if self.status is None and said.code == OVERLOADED:
-            said = replace(said, status=resource.api.overloaded())
-        whole = resource.api.refusal(said)
+            said = replace(said, status=resource.overloaded)
+        whole = resource.refusal(said)
         headers = tuple((name.decode(), value.decode()) for name, value in whole.headers)
         return Error(
             said.status,
@@ -232,97 +215,37 @@ class Drop(Effect, frozen=True, tag="drop"):
         return dropped, latency_s if self.after_s is None else self.after_s
 
 
-class Slow(Effect, frozen=True, tag="slow"):
-    """Takes `factor` times as long, and `extra_s` seconds more."""
-
-    fields = ("extra_s", "factor")
-
-    factor: float
-    extra_s: float
-
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        factor, extra_s = table.factor, table.extra_s
-        if factor is None and extra_s is None:
-            location.refuse('needs factor or extra_s: kind = "slow" says how slow')
-        factor = 1 if factor is None else _SLOWER.check(location.at("factor"), factor)
-        extra_s = 0 if extra_s is None else _SECONDS.check(location.at("extra_s"), extra_s)
-        return cls(float(factor), float(extra_s))
-
-    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
-        return answer, latency_s * self.factor + self.extra_s
-
-
-_BODIES: dict[MalformedForm, bytes] = {
-    "not-json": b"<html><body>this is no JSON</body></html>",
-    "wrong-type": b'["this is no completion"]',
-    "empty": b"",
-}
-"""Those that are the same on any resource."""
-
-
 class Malformed(Effect, frozen=True, tag="malformed"):
-    """Answers 200 with a body that is no completion.
+    """Answers 200 with half of the body, or with one that is no completion.
 
     Attributes:
-        body: The whole body; None makes one of the form.
+        body: The whole body; None is half of the true one.
     """
 
-    fields = ("body", "form")
+    fields = ("body",)
 
-    form: MalformedForm
     body: str | None = None
 
     @classmethod
     def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        if table.form is not None and table.body is not None:
-            location.at("form").refuse(
-                "cannot be given together with body, which is the whole answer"
-            )
-        form = table.form if table.form is not None else "truncated"
-        return cls(check_word(location.at("form"), form, _FORMS), table.body)
-
-    def on(self, resource: Resource) -> Malformed:  # noqa: D102
-        form = self.form
-        if self.body is not None or form == "truncated" or form in _BODIES:
-            return self
-        return Malformed(form, resource.hollow(cast("Hollow", form)).decode())
+        del location
+        return cls(table.body)
 
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import Pieces, broken_off
         from pytest_ultrapar.simulator.stream import as_event
 
-        if self.body is None and self.form == "truncated":
-            if isinstance(answer, Pieces):
-                return broken_off(answer, "complete"), latency_s
-            half = answer.body[: len(answer.body) // 2]
-            return msgspec.structs.replace(answer, body=half), latency_s
-        body = _BODIES[self.form] if self.body is None else self.body.encode()
         if isinstance(answer, Pieces):
-            pieces = ((1.0, as_event(body) if body else b""),)
-            return msgspec.structs.replace(answer, pieces=pieces), latency_s
+            if self.body is None:
+                return broken_off(answer, "complete"), latency_s
+            event = as_event(self.body.encode()) if self.body else b""
+            return msgspec.structs.replace(answer, pieces=((1.0, event),)), latency_s
+        half = answer.body[: len(answer.body) // 2]
+        body = half if self.body is None else self.body.encode()
         return msgspec.structs.replace(answer, body=body), latency_s
 
 
-class Finish(Effect, frozen=True, tag="finish"):
-    """Answers 200 with a completion that ended early."""
-
-    fields = ("finish_reason",)
-
-    finish_reason: FinishReason
-
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        reason = table.finish_reason if table.finish_reason is not None else "content_filter"
-        return cls(check_word(location.at("finish_reason"), reason, _REASONS))
-
-    def of_reply(self, reply: PersonaReply) -> PersonaReply:  # noqa: D102
-        cut = self.finish_reason == "content_filter"
-        kept = "" if cut else reply.content[: len(reply.content) // 2]
-        return PersonaReply(kept, None, self.finish_reason)
-
-
-AnyEffect = Error | Hang | Drop | Slow | Malformed | Finish
+AnyEffect = Error | Hang | Drop | Malformed
 KINDS: dict[str, type[AnyEffect]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
 }
@@ -345,36 +268,13 @@ KNOWN_ERRORS: dict[str, ApiError] = {
     "rate_limit_exceeded": ApiError(
         429, "Rate limit reached: too many requests", "rate_limit_exceeded", retry_after_s=1.0
     ),
-    "tokens_per_minute": ApiError(
-        429,
-        "Rate limit reached on tokens per min (TPM)",
-        "rate_limit_exceeded",
-        retry_after_s=1.0,
-        kind="tokens",
-    ),
-    "requests_per_day": ApiError(
-        429,
-        "Rate limit reached on requests per day (RPD)",
-        "rate_limit_exceeded",
-        retry_after_s=3600.0,
-    ),
-    "tokens_per_day": ApiError(
-        429,
-        "Rate limit reached on tokens per day (TPD)",
-        "rate_limit_exceeded",
-        retry_after_s=3600.0,
-        kind="tokens",
-    ),
     "insufficient_quota": ApiError(
         429,
         "The quota of this key is used up; see its plan and billing",
         "insufficient_quota",
         kind="insufficient_quota",
     ),
-    "payment_required": ApiError(402, "This account has no credit left", "insufficient_quota"),
     "invalid_api_key": ApiError(401, "Incorrect API key provided", "invalid_api_key"),
-    "permission_denied": ApiError(403, "This key may not use this model", "permission_denied"),
-    "model_not_found": ApiError(404, "The model does not exist", "model_not_found"),
     "DeploymentNotFound": ApiError(
         404, "The API deployment for this resource does not exist", "DeploymentNotFound"
     ),
@@ -387,16 +287,8 @@ KNOWN_ERRORS: dict[str, ApiError] = {
     "content_filter": ApiError(
         400, "The prompt was stopped by the content filter", "content_filter", param="prompt"
     ),
-    "unsupported_parameter": ApiError(
-        400,
-        "'max_tokens' is not supported with this model; use 'max_completion_tokens' instead",
-        "unsupported_parameter",
-        param="max_tokens",
-    ),
     "server_error": ApiError(500, "The server had an error", "server_error"),
-    "bad_gateway": ApiError(502, "Bad gateway"),
     OVERLOADED: ApiError(503, "The engine is overloaded", OVERLOADED),
-    "gateway_timeout": ApiError(504, "The server did not answer in time"),
 }
 
 

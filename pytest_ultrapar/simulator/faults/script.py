@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pytest_ultrapar.simulator.faults.kinds import AnyEffect
@@ -23,14 +23,12 @@ class When:
         span: When they arrive.
         after_requests: So many requests within the span pass first.
         for_requests: So many after those are open to the fault; None is all.
-        after_tokens: So many tokens (prompt and completion) were answered on these lanes before.
         share: Each is taken with this chance, > 0 to 1.
     """
 
     span: Span = field(default_factory=Span)
     after_requests: int = 0
     for_requests: int | None = None
-    after_tokens: int = 0
     share: float = 1.0
 
 
@@ -80,19 +78,6 @@ class FaultScript:
     capacities: tuple[Capacity, ...] = ()
     rate_headers: tuple[RateHeaders, ...] = ()
 
-    @property
-    def touches_requests(self) -> bool:
-        """Whether single requests must be looked at; changes of limits alone do not need that."""
-        return bool(self.faults or self.rate_headers)
-
     def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
         """The same script with some faults before its own."""
-        return FaultScript(
-            self.path,
-            self.digest,
-            self.since,
-            self.seed,
-            (*faults, *self.faults),
-            self.capacities,
-            self.rate_headers,
-        )
+        return replace(self, faults=(*faults, *self.faults))

@@ -97,5 +97,3 @@ class Capacity:
     span: Span
     factor: float = 1.0
     amounts: Mapping[str, float] = field(default_factory=dict)
-    burst: int | None = None
-    burst_tokens: int | None = None

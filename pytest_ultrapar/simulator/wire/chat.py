@@ -18,28 +18,22 @@ from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_ev
 from pytest_ultrapar.simulator.wire import openai
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     from pytest_ultrapar.simulator.answer import Scope
-    from pytest_ultrapar.simulator.exchange import Completion, TokenLogprob, Usage
+    from pytest_ultrapar.simulator.exchange import Completion, Usage
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
-class Function(msgspec.Struct):
-    """A function's name and what it is called with, as JSON in a string."""
-
+class _Function(msgspec.Struct):
     name: str
     arguments: str = ""
 
 
-class WireToolCall(msgspec.Struct):
-    """A native function call, in requests and answers alike."""
-
-    function: Function
+class _Call(msgspec.Struct):
+    function: _Function
     id: str = ""
-    type: str = "function"
 
 
 class _Part(msgspec.Struct):
@@ -56,21 +50,17 @@ class _WireMessage(msgspec.Struct):
     content: str | list[_Part] | None = None
     name: str | None = None
     tool_call_id: str | None = None
-    tool_calls: list[WireToolCall] | None = None
+    tool_calls: list[_Call] | None = None
 
 
 class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class _Named(msgspec.Struct):
-    name: str
-
-
-class ForcedChoice(msgspec.Struct):
+class _Choice(msgspec.Struct):
     """`tool_choice` where it names a function."""
 
-    function: _Named
+    function: _Function
 
 
 class _OfferedTool(msgspec.Struct):
@@ -94,14 +84,13 @@ class _WireRequest(msgspec.Struct):
     seed: int | None = None
     random_seed: int | None = None
     tools: msgspec.Raw = msgspec.Raw()
-    tool_choice: str | ForcedChoice | None = None
+    tool_choice: str | _Choice | None = None
     response_format: _ResponseFormat | None = None
     n: openai.Count | None = None
     max_tokens: openai.MaxTokens | None = None
     max_completion_tokens: openai.MaxTokens | None = None
     stop: str | list[str] | None = None
     logprobs: bool | None = None
-    top_logprobs: openai.Top | None = None
 
 
 _decoder = msgspec.json.Decoder(_WireRequest)
@@ -109,103 +98,17 @@ _tools_decoder = msgspec.json.Decoder(list[_OfferedTool] | None)
 _ANY_TOOL = {"required", "any"}  # OpenAI's word and Mistral's
 
 
-class _Answer(msgspec.Struct, omit_defaults=True):
-    role: str
-    content: str | None
-    tool_calls: list[WireToolCall] | None = None
-
-
-class _TopLogprob(msgspec.Struct):
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class _TokenLogprob(_TopLogprob):
-    top_logprobs: list[_TopLogprob]
-
-
-class _Logprobs(msgspec.Struct):
-    content: list[_TokenLogprob]
-
-
-class _Choice(msgspec.Struct, omit_defaults=True):
-    index: int
-    message: _Answer
-    finish_reason: str
-    logprobs: _Logprobs | None = None
-
-
-class _Completion(msgspec.Struct):
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[_Choice]
-    usage: openai.WireUsage
-
-
-class _FunctionDelta(msgspec.Struct, omit_defaults=True):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _CallDelta(msgspec.Struct, omit_defaults=True):
-    index: int
-    function: _FunctionDelta
-    id: str | None = None
-    type: str | None = None
-
-
-class _Delta(msgspec.Struct, omit_defaults=True):
-    role: str | None = None
-    content: str | None = None
-    tool_calls: list[_CallDelta] | None = None
-
-
-class _DeltaChoice(msgspec.Struct):
-    index: int
-    delta: _Delta
-    finish_reason: str | None
-
-
-class _DeltaChoiceWithLogprobs(_DeltaChoice):
-    logprobs: _Logprobs | None
-
-
-class _Chunk(msgspec.Struct):
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: list[_DeltaChoice]
-
-
-class _ChunkWithUsage(_Chunk):
-    usage: openai.WireUsage | None
-
-
 _encode = msgspec.json.Encoder().encode
-_HEAD = b'{"id":"chatcmpl-0","object":"chat.completion","created":0,"model":"m","choices":'
-_USAGE = b',"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}'
-_HOLLOW: Mapping[Hollow, bytes] = {
-    "empty-choices": b"[]",
-    "no-message": b'[{"index":0,"finish_reason":"stop"}]',
-    "null-content": b'[{"index":0,"message":{"role":"assistant","content":null},'
-    b'"finish_reason":"stop"}]',
-}
 
 
-class Chat:
+class Chat(openai.OpenAi):
     """See `wire.resource.Resource`."""
 
-    api = openai.API
-
     def read(
-        self, body: bytes, *, name: str | None = None, key: str = "", scope: Scope | None = None
+        self, body: bytes, *, name: str | None = None, scope: Scope | None = None
     ) -> Request | ApiError:
         """A request with at least one message."""
-        del key, scope
+        del scope
         try:
             wire = _decoder.decode(body)
         except UNREADABLE as error:
@@ -216,6 +119,8 @@ class Chat:
         api_name = name or wire.model
         if not api_name:
             return ApiError.bad_request("`model` is missing", param="model")
+        if wire.logprobs:
+            return ApiError.unsupported("logprobs")
         forced = None if wire.tool_choice is None else _forced_tool(wire.tool_choice, wire.tools)
         if isinstance(forced, ApiError):
             return forced
@@ -234,64 +139,51 @@ class Chat:
             wire.n or 1,
             wire.max_tokens if bound is None else bound,
             () if wire.stop is None else openai.stops(wire.stop),
-            (wire.top_logprobs or 0) if wire.logprobs else None,
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
         """A completion."""
         choices = [
-            _Choice(index, _answer(reply), reply.finish_reason)
+            {"index": index, "message": _answer(reply), "finish_reason": reply.finish_reason}
             for index, reply in enumerate(completion.replies)
         ]
-        if completion.logprobs:
-            for choice, tokens in zip(choices, completion.logprobs, strict=True):
-                choice.logprobs = _logprobs(tokens)
         return _encode(
-            _Completion(
-                f"chatcmpl-{completion.name}",
-                "chat.completion",
-                0,
-                request.api_name,
-                choices,
-                openai.wire_usage(completion.usage),
-            )
+            {
+                "id": f"chatcmpl-{completion.name}",
+                "object": "chat.completion",
+                "created": 0,
+                "model": request.api_name,
+                "choices": choices,
+                "usage": _usage(completion.usage),
+            }
         )
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
         """Its chunks, the choices one after the other; usage in one without any choice."""
-        head = (f"chatcmpl-{completion.name}", "chat.completion.chunk", 0, request.api_name)
-        told = request.include_usage
-
-        def event(choices: list[_DeltaChoice], usage: Usage | None = None) -> bytes:
-            if not told:
-                return as_event(_encode(_Chunk(*head, choices)))
-            wire_usage = None if usage is None else openai.wire_usage(usage)
-            return as_event(_encode(_ChunkWithUsage(*head, choices, wire_usage)))
-
+        head = {
+            "id": f"chatcmpl-{completion.name}",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": request.api_name,
+        }
+        none = {"usage": None} if request.include_usage else {}
         events = []
         for index, reply in enumerate(completion.replies):
-            events += [event([_DeltaChoice(index, delta, None)]) for delta in _deltas(reply)]
-            ended: _DeltaChoice = _DeltaChoice(index, _Delta(), reply.finish_reason)
-            if completion.logprobs:
-                logprobs = _logprobs(completion.logprobs[index])
-                ended = _DeltaChoiceWithLogprobs(index, _Delta(), reply.finish_reason, logprobs)
-            events.append(event([ended]))
-        if told:
-            events.append(event([], completion.usage))
+            for delta in (*_deltas(reply), {}):
+                reason = None if delta else reply.finish_reason
+                choice = {"index": index, "delta": delta, "finish_reason": reason}
+                events.append(as_event(_encode({**head, "choices": [choice], **none})))
+        if request.include_usage:
+            usage = _usage(completion.usage)
+            events.append(as_event(_encode({**head, "choices": [], "usage": usage})))
         events[-1] += as_event(b"[DONE]")
         return spread(events)
 
-    def hollow(self, form: Hollow) -> bytes:
-        """A completion without a choice, a message or a content."""
-        return _HEAD + _HOLLOW[form] + _USAGE
+
+RESOURCE = Chat()
 
 
-RESOURCE = Chat
-
-
-def _forced_tool(
-    choice: str | ForcedChoice, tools: msgspec.Raw
-) -> OfferedFunction | ApiError | None:
+def _forced_tool(choice: str | _Choice, tools: msgspec.Raw) -> OfferedFunction | ApiError | None:
     """The function that must be called: the named one, or the first where any will do.
 
     Args:
@@ -338,45 +230,46 @@ def _message(wire: _WireMessage) -> ChatMessage:
     )
 
 
-def _answer(reply: PersonaReply) -> _Answer:
+def _answer(reply: PersonaReply) -> dict[str, object]:
     if not reply.tool_calls:
-        return _Answer("assistant", reply.content)
+        return {"role": "assistant", "content": reply.content}
     calls = [
-        WireToolCall(Function(call.name, call.arguments), call.call_id) for call in reply.tool_calls
+        {
+            "function": {"name": call.name, "arguments": call.arguments},
+            "id": call.call_id,
+            "type": "function",
+        }
+        for call in reply.tool_calls
     ]
-    return _Answer("assistant", reply.content or None, calls)
+    return {"role": "assistant", "content": reply.content or None, "tool_calls": calls}
 
 
-def _logprobs(tokens: Sequence[TokenLogprob]) -> _Logprobs:
-    return _Logprobs(
-        [
-            _TokenLogprob(
-                one.token,
-                one.logprob,
-                list(one.token.encode()),
-                [_TopLogprob(token, logprob, list(token.encode())) for token, logprob in one.top],
-            )
-            for one in tokens
-        ]
-    )
+def _usage(usage: Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.n_in,
+        "completion_tokens": usage.n_out,
+        "total_tokens": usage.n_in + usage.n_out,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
 
 
-def _deltas(reply: PersonaReply) -> Iterator[_Delta]:
+def _deltas(reply: PersonaReply) -> Iterator[dict[str, object]]:
     """What is added piece by piece: who speaks, the text, each call's head and its arguments."""
     calls = reply.tool_calls or ()
     if calls and not reply.content:
         # A message of calls alone has no text; the role comes with the first call.
-        yield _Delta("assistant", tool_calls=[_call_head(0, calls[0])])
+        yield {"role": "assistant", "tool_calls": [_call_head(0, calls[0])]}
     else:
-        yield _Delta("assistant", "")
+        yield {"role": "assistant", "content": ""}
         for text in cut(reply.content, TEXT_PIECES):
-            yield _Delta(content=text)
+            yield {"content": text}
     for index, call in enumerate(calls):
         if index or reply.content:
-            yield _Delta(tool_calls=[_call_head(index, call)])
+            yield {"tool_calls": [_call_head(index, call)]}
         for text in cut(call.arguments, ARGUMENT_PIECES):
-            yield _Delta(tool_calls=[_CallDelta(index, _FunctionDelta(arguments=text))])
+            yield {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
-def _call_head(index: int, call: ToolCall) -> _CallDelta:
-    return _CallDelta(index, _FunctionDelta(call.name, ""), call.call_id, "function")
+def _call_head(index: int, call: ToolCall) -> dict[str, object]:
+    function = {"name": call.name, "arguments": ""}
+    return {"index": index, "function": function, "id": call.call_id, "type": "function"}

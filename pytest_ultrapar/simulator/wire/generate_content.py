@@ -5,27 +5,26 @@ Source: Gemini's API reference and the types of its official Python client `goog
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request, arguments_of
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import TEXT_PIECES, as_event, cut, spread
-from pytest_ultrapar.simulator.wire import gemini
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
+    from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
 class _Call(msgspec.Struct):
@@ -56,8 +55,8 @@ class _Content(msgspec.Struct):
 
 class _Declaration(msgspec.Struct, rename="camel"):
     name: str
-    parameters: dict[str, object] | None = None
-    parameters_json_schema: dict[str, object] | None = None
+    parameters: msgspec.Raw = msgspec.Raw()
+    parameters_json_schema: msgspec.Raw = msgspec.Raw()
 
 
 class _Tool(msgspec.Struct, rename="camel"):
@@ -74,7 +73,7 @@ class _ToolConfig(msgspec.Struct, rename="camel"):
 
 
 class _Config(msgspec.Struct, rename="camel"):
-    candidate_count: Annotated[int, msgspec.Meta(ge=1, le=8)] | None = None
+    candidate_count: Annotated[int, msgspec.Meta(ge=1, le=1)] | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     stop_sequences: list[str] | None = None
     seed: int | None = None
@@ -82,7 +81,6 @@ class _Config(msgspec.Struct, rename="camel"):
     response_schema: dict[str, object] | None = None
     response_json_schema: dict[str, object] | None = None
     response_logprobs: bool | None = None
-    logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
 
 
 class _WireRequest(msgspec.Struct, rename="camel"):
@@ -99,20 +97,50 @@ _FINISH_REASONS = {
     "stop": "STOP",
     "length": "MAX_TOKENS",
     "tool_calls": "STOP",
-    "content_filter": "SAFETY",
 }
 _ROLES = {None: "user", "user": "user", "model": "assistant", "function": "user"}
 _STREAM = ":streamGenerateContent"
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 
 
 class GenerateContent:
     """See `wire.resource.Resource`."""
 
-    api = gemini.API
+    key_header: ClassVar[bytes] = b"x-goog-api-key"
+    overloaded: ClassVar[int] = 503
 
-    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+    def refusal(self, error: ApiError) -> Whole:
+        """The document `{"error": {"code", "message", "status", "details"}}`.
+
+        When to come again stands in its details; there are no headers that say so.
+        """
+        document: dict[str, object] = {
+            "code": error.status,
+            "message": error.message,
+            "status": _STATUSES.get(error.status, "UNKNOWN"),
+        }
+        if error.retry_after_s is not None:
+            kind = "type.googleapis.com/google.rpc.RetryInfo"
+            document["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after_s:.9g}s"}]
+        return Whole(_encode({"error": document}), error.status)
+
+    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
+        """Nothing: it never says what is left."""
+        del left
+        return {}
+
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one content, the system's instruction before it."""
-        del key
         assert name is not None, "the model is in the path"
         try:
             wire = _decoder.decode(body)
@@ -130,11 +158,9 @@ class GenerateContent:
                 return ApiError.bad_request(said)
             messages += _messages(content, _ROLES[content.role])
         config = wire.generation_config or _Config()
+        if config.response_logprobs:
+            return ApiError.unsupported("responseLogprobs")
         forced = _forced_tool(wire)
-        try:
-            schema = _schema(config)
-        except RecursionError:
-            return ApiError.bad_request("The response schema is nested too deep")
         if isinstance(forced, ApiError):
             return forced
         return Request(
@@ -143,51 +169,29 @@ class GenerateContent:
             config.seed,
             scope["path"].endswith(_STREAM),
             forced_tool=forced,
-            schema=schema,
-            n=config.candidate_count or 1,
+            schema=_schema(config),
             max_tokens=config.max_output_tokens,
             stop=[text for text in config.stop_sequences or () if text],
-            top_logprobs=(config.logprobs or 0) if config.response_logprobs else None,
-            details=b"sse" in parse_qs(scope["query_string"]).get(b"alt", []),
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """A response with its candidates."""
-        candidates = [
-            _candidate(index, _parts(reply), reply) | _logprobs(completion, index)
-            for index, reply in enumerate(completion.replies)
-        ]
-        return _encode(_response(request, completion, candidates))
+        """A response with its candidate."""
+        (reply,) = completion.replies
+        return _response(request, completion, _parts(reply), reply)
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Responses that add up to it, as events, or as one list where no events are asked for."""
-        chunks = []
-        for index, reply in enumerate(completion.replies):
-            texts = cut(reply.content, TEXT_PIECES)
-            chunks += [[_candidate(index, [{"text": text}], None)] for text in texts[:-1]]
-            last: list[dict[str, object]] = [{"text": text} for text in texts[-1:]]
-            last += [part for part in _parts(reply) if "functionCall" in part]
-            candidate = _candidate(index, last or [{"text": ""}], reply)
-            chunks.append([candidate | _logprobs(completion, index)])
-        documents = [_encode(_response(request, completion, chunk)) for chunk in chunks]
-        if request.details:
-            return spread([as_event(document) for document in documents])
-        commas = [b"[", *[b",\n"] * (len(documents) - 1)]
-        events = [comma + document for comma, document in zip(commas, documents, strict=True)]
-        events[-1] += b"]"
-        return spread(events)
-
-    def hollow(self, form: Hollow) -> bytes:
-        """A response without a candidate, or with one without content or parts."""
-        candidates: dict[Hollow, list[dict[str, object]]] = {
-            "empty-choices": [],
-            "no-message": [{"index": 0, "finishReason": "STOP"}],
-            "null-content": [{"index": 0, "content": None, "finishReason": "STOP"}],
-        }
-        return _encode({"candidates": candidates[form], "usageMetadata": _usage(1, 0)})
+        """Responses that add up to it, as events even without `?alt=sse`."""
+        (reply,) = completion.replies
+        texts = cut(reply.content, TEXT_PIECES)
+        chunks: list[list[dict[str, object]]] = [[{"text": text}] for text in texts] or [[]]
+        chunks[-1] += [part for part in _parts(reply) if "functionCall" in part]
+        chunks[-1] = chunks[-1] or [{"text": ""}]
+        documents = [_response(request, completion, parts, None) for parts in chunks[:-1]]
+        documents.append(_response(request, completion, chunks[-1], reply))
+        return spread([as_event(document) for document in documents])
 
 
-RESOURCE = GenerateContent
+RESOURCE = GenerateContent()
 
 
 def _messages(content: _Content, role: str) -> Iterator[ChatMessage]:
@@ -221,10 +225,7 @@ def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
         for one in tool.function_declarations or ():
             if allowed and one.name not in allowed:
                 continue
-            schema = one.parameters_json_schema
-            if schema is None and one.parameters is not None:
-                schema = json_schema_of(one.parameters)
-            return OfferedFunction(one.name, msgspec.Raw(_encode(schema) if schema else b""))
+            return OfferedFunction(one.name, one.parameters_json_schema or one.parameters)
     return ApiError.bad_request("function_calling_config asks for a function that is not declared")
 
 
@@ -232,73 +233,33 @@ def _schema(config: _Config) -> dict[str, object] | None:
     if config.response_json_schema is not None:
         return config.response_json_schema
     if config.response_schema is not None:
-        return json_schema_of(config.response_schema)
+        return config.response_schema
     return ANY_OBJECT if config.response_mime_type == "application/json" else None
 
 
-_INNER = {"items", "additionalProperties"}
-_INNER_LISTS = {"anyOf"}
-_INNER_OBJECTS = {"properties", "defs", "$defs"}
-
-
-def json_schema_of(schema: Mapping[str, Any]) -> dict[str, object]:
-    """Gemini's own form of a schema as JSON Schema has it.
-
-    Its types are upper-case, what may be null says so apart, counts come as texts since they are
-    of 64 bits, and references have no `$`.
-    """
-    found: dict[str, object] = {}
-    for key, value in schema.items():
-        if key in _INNER and isinstance(value, dict):
-            found[key] = json_schema_of(value)
-        elif key in _INNER_LISTS and isinstance(value, list):
-            found[key] = [json_schema_of(one) if isinstance(one, dict) else one for one in value]
-        elif key in _INNER_OBJECTS and isinstance(value, dict):
-            found["$defs" if key == "defs" else key] = {
-                name: json_schema_of(one) if isinstance(one, dict) else one
-                for name, one in value.items()
-            }
-        elif key == "type" and isinstance(value, str):
-            if value != "TYPE_UNSPECIFIED":
-                found[key] = value.lower()
-        elif key == "ref" and isinstance(value, str):
-            found["$ref"] = value.replace("#/defs/", "#/$defs/")
-        elif key[:3] in {"min", "max"} and isinstance(value, str) and value.isdecimal():
-            found[key] = int(value)
-        elif key != "nullable":
-            found[key] = value
-    if schema.get("nullable") is True:
-        return {"anyOf": [found, {"type": "null"}]}
-    return found
-
-
-def _usage(n_in: int, n_out: int) -> dict[str, object]:
-    return {
-        "promptTokenCount": n_in,
-        "candidatesTokenCount": n_out,
-        "totalTokenCount": n_in + n_out,
-        "cachedContentTokenCount": 0,
-    }
-
-
 def _response(
-    request: Request, completion: Completion, candidates: list[dict[str, object]]
-) -> dict[str, object]:
-    return {
-        "candidates": candidates,
-        "usageMetadata": _usage(completion.usage.n_in, completion.usage.n_out),
-        "modelVersion": request.api_name,
-        "responseId": completion.name,
-    }
-
-
-def _candidate(
-    index: int, parts: list[dict[str, object]], reply: PersonaReply | None
-) -> dict[str, object]:
-    candidate: dict[str, object] = {"content": {"parts": parts, "role": "model"}, "index": index}
-    if reply is not None:
-        candidate["finishReason"] = _FINISH_REASONS[reply.finish_reason]
-    return candidate
+    request: Request,
+    completion: Completion,
+    parts: list[dict[str, object]],
+    ended: PersonaReply | None,
+) -> bytes:
+    candidate: dict[str, object] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    if ended is not None:
+        candidate["finishReason"] = _FINISH_REASONS[ended.finish_reason]
+    n_in, n_out = completion.usage.n_in, completion.usage.n_out
+    return _encode(
+        {
+            "candidates": [candidate],
+            "usageMetadata": {
+                "promptTokenCount": n_in,
+                "candidatesTokenCount": n_out,
+                "totalTokenCount": n_in + n_out,
+                "cachedContentTokenCount": 0,
+            },
+            "modelVersion": request.api_name,
+            "responseId": completion.name,
+        }
+    )
 
 
 def _parts(reply: PersonaReply) -> list[dict[str, object]]:
@@ -309,19 +270,3 @@ def _parts(reply: PersonaReply) -> list[dict[str, object]]:
         said = {"id": call.call_id, "name": call.name, "args": arguments_of(call)}
         parts.append({"functionCall": said})
     return parts
-
-
-def _logprobs(completion: Completion, index: int) -> dict[str, object]:
-    if not completion.logprobs:
-        return {}
-    tokens = completion.logprobs[index]
-    chosen = [{"token": one.token, "logProbability": one.logprob} for one in tokens]
-    top = [
-        {"candidates": [{"token": token, "logProbability": p} for token, p in one.top]}
-        for one in tokens
-    ]
-    average = sum(one.logprob for one in tokens) / (len(tokens) or 1)
-    return {
-        "avgLogprobs": average,
-        "logprobsResult": {"chosenCandidates": chosen, "topCandidates": top},
-    }

@@ -5,26 +5,28 @@ Source: Anthropic's API reference and the types of its official Python client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import math
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import OfferedFunction, Request, arguments_of
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
-from pytest_ultrapar.simulator.wire import anthropic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
+    from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
 class _Block(msgspec.Struct):
@@ -83,19 +85,51 @@ _STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
-    "content_filter": "refusal",
 }
 _ROLES = {"user", "assistant"}
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_SERVERS_FAULT = 500
 
 
 class Messages:
     """See `wire.resource.Resource`."""
 
-    api = anthropic.API
+    key_header: ClassVar[bytes] = b"x-api-key"
+    overloaded: ClassVar[int] = 529
 
-    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+    def refusal(self, error: ApiError) -> Whole:
+        """The document `{"type": "error", "error": {"type", "message"}}`."""
+        usual = "api_error" if error.status >= _SERVERS_FAULT else "invalid_request_error"
+        said = {"type": _KINDS.get(error.status, usual), "message": error.message}
+        headers: tuple[tuple[bytes, bytes], ...] = ()
+        if error.retry_after_s is not None:
+            headers = ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
+        body = _encode({"type": "error", "error": said, "request_id": None})
+        return Whole(body, error.status, headers)
+
+    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
+        """`anthropic-ratelimit-requests-limit` and its like, with the time of the reset."""
+        told = {}
+        for what, one in left.items():
+            reset = datetime.now(UTC) + timedelta(seconds=one.reset_s)
+            told[f"anthropic-ratelimit-{what}-limit"] = f"{math.floor(one.limit)}"
+            told[f"anthropic-ratelimit-{what}-remaining"] = f"{math.floor(one.left)}"
+            told[f"anthropic-ratelimit-{what}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
+        return told
+
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one message, the system's prompt before it."""
-        del name, key
+        del name
         if not any(name == b"anthropic-version" for name, _ in scope["headers"]):
             return ApiError.bad_request("anthropic-version: header is required")
         try:
@@ -168,23 +202,8 @@ class Messages:
         events.append(_event("message_stop"))
         return spread(events)
 
-    def hollow(self, form: Hollow) -> bytes:
-        """A message without blocks, or without any content."""
-        document: dict[str, object] = {
-            "id": "msg_0",
-            "type": "message",
-            "role": "assistant",
-            "model": "m",
-            "stop_reason": "end_turn",
-            "stop_sequence": None,
-            "usage": _usage(1, 0),
-        }
-        if form != "no-message":
-            document["content"] = [] if form == "empty-choices" else None
-        return _encode(document)
 
-
-RESOURCE = Messages
+RESOURCE = Messages()
 
 
 def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:

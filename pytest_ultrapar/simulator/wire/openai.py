@@ -6,30 +6,29 @@ Source: OpenAI's API reference and the types of its official Python client.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.simulator import tokens
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import ApiError, millis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.simulator.exchange import OfferedFunction, Usage
+    from pytest_ultrapar.simulator.exchange import OfferedFunction
     from pytest_ultrapar.simulator.limits import Left
 
 _encode = msgspec.json.encode
 _KINDS = {402: "insufficient_quota", 429: "requests"}
 _SERVERS_FAULT = 500
-_MOST_TEXTS = 2048
 
 
 class OpenAi:
-    """See `wire.resource.Api`."""
+    """The half of a `wire.resource.Resource` that all of OpenAI's have in common."""
 
     key_header: ClassVar[bytes] = b"api-key"
+    overloaded: ClassVar[int] = 503
 
     def refusal(self, error: ApiError) -> Whole:
         """The document `{"error": {"message", "type", "param", "code"}}`.
@@ -52,10 +51,6 @@ class OpenAi:
             )
         return Whole(_encode({"error": document}), error.status, headers)
 
-    def overloaded(self) -> int:
-        """503."""
-        return 503
-
     def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
         """`x-ratelimit-limit-requests` and its like."""
         told = {}
@@ -65,20 +60,11 @@ class OpenAi:
             told[f"x-ratelimit-reset-{what}"] = go_duration(one.reset_s)
         return told
 
-    def models(self, api_names: Sequence[str]) -> bytes:
-        """The list of models and deployments."""
-        return _encode({"object": "list", "data": [_model(name) for name in api_names]})
 
-    def model(self, api_name: str) -> bytes:
-        """One of them."""
-        return _encode(_model(api_name))
-
-
-API = OpenAi()
-
-
-def _model(api_name: str) -> dict[str, object]:
-    return {"id": api_name, "object": "model", "created": 0, "owned_by": "simulated"}
+def models(api_names: Sequence[str]) -> bytes:
+    """The list of models and deployments."""
+    usual = {"object": "model", "created": 0, "owned_by": "simulated"}
+    return _encode({"object": "list", "data": [{"id": name, **usual} for name in api_names]})
 
 
 def go_duration(seconds: float) -> str:
@@ -96,28 +82,6 @@ def go_duration(seconds: float) -> str:
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=128)]
 MaxTokens = Annotated[int, msgspec.Meta(ge=1)]
-Top = Annotated[int, msgspec.Meta(ge=0, le=20)]
-
-
-class _InDetails(msgspec.Struct):
-    cached_tokens: int = 0
-
-
-class WireUsage(msgspec.Struct):
-    """Tokens of a prompt and its answers; nothing is ever cached."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: _InDetails
-
-
-_IN_DETAILS = _InDetails()
-
-
-def wire_usage(usage: Usage) -> WireUsage:
-    """Usage as chat completions and completions tell it."""
-    return WireUsage(usage.n_in, usage.n_out, usage.n_in + usage.n_out, _IN_DETAILS)
 
 
 def stops(stop: str | list[str]) -> tuple[str, ...]:
@@ -133,30 +97,3 @@ def chosen(offered: Sequence[OfferedFunction], named: str | None) -> OfferedFunc
     return ApiError.bad_request(
         "`tool_choice` asks for a function that `tools` does not have", param="tool_choice"
     )
-
-
-Prompts = str | list[str | int | list[int]]
-"""One text or several, or one as ids of tokens or several."""
-
-
-def texts(given: Prompts, param: str) -> list[str] | ApiError:
-    """The texts of a request that may hold several, also as ids of tokens."""
-    if isinstance(given, str):
-        return [given]
-    if given and all(isinstance(one, int) for one in given):
-        given = [cast("list[int]", given)]
-    found = []
-    for one in given:
-        if isinstance(one, int) or not one:
-            said = f"`{param}` must hold texts or lists of token ids, none of them empty"
-            return ApiError.bad_request(said, param=param)
-        if isinstance(one, str):
-            found.append(one)
-        elif min(one) >= 0 and max(one) <= tokens.MOST_ID:
-            found.append(tokens.text_of_ids(one))
-        else:
-            said = f"`{param}` holds an id that is not from 0 to {tokens.MOST_ID}"
-            return ApiError.bad_request(said, param=param)
-    if not 0 < len(found) <= _MOST_TEXTS:
-        return ApiError.bad_request(f"`{param}` must hold 1 to {_MOST_TEXTS} texts", param=param)
-    return found

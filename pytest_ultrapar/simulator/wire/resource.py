@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_ultrapar.simulator.answer import Scope, Whole
     from pytest_ultrapar.simulator.api_error import ApiError
@@ -14,30 +15,24 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.stream import Piece
 
-ResourceName = Literal[
-    "chat", "completions", "embeddings", "responses", "messages", "generate_content"
-]
-ApiName = Literal["openai", "anthropic", "gemini"]
-Hollow = Literal["empty-choices", "no-message", "null-content"]
-"""How a 200 of the API's own shape can lack its answer."""
+ResourceName = Literal["chat", "responses", "messages", "generate_content"]
 
 
-class Api(Protocol):
-    """What all resources of an API have in common.
+class Resource(Protocol):
+    """Reads requests and writes answers of one kind; holds no state.
 
     Attributes:
         key_header: The header with the key, lower-case, beside `authorization`.
+        overloaded: The status with which it says that it has too much to do for anybody.
     """
 
     @property
     def key_header(self) -> bytes: ...  # noqa: D102
+    @property
+    def overloaded(self) -> int: ...  # noqa: D102
 
     def refusal(self, error: ApiError) -> Whole:
         """The answer that says what is wrong."""
-        ...
-
-    def overloaded(self) -> int:
-        """The status with which it says that it has too much to do for anybody."""
         ...
 
     def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
@@ -48,28 +43,12 @@ class Api(Protocol):
         """
         ...
 
-    def models(self, api_names: Sequence[str]) -> bytes:
-        """The body that lists the models."""
-        ...
-
-    def model(self, api_name: str) -> bytes:
-        """The body that describes one model."""
-        ...
-
-
-class Resource(Protocol):
-    """Reads requests and writes answers of one kind; one object per provider."""
-
-    @property
-    def api(self) -> Api: ...  # noqa: D102
-
-    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """The request in a body, or what is wrong with it.
 
         Args:
             body: Of any content.
             name: The api_name that the path holds; it goes before that of the body.
-            key: The name of the key that opened the way.
             scope: The rest of the request.
         """
         ...
@@ -85,17 +64,8 @@ class Resource(Protocol):
         """The pieces of the 200 response where a stream is asked for."""
         ...
 
-    def hollow(self, form: Hollow) -> bytes:
-        """The body of a 200 response that lacks its answer."""
-        ...
 
-
-def new_resource(name: ResourceName) -> Resource:
-    """A resource of a provider; imports what only it needs."""
-    module = import_module(f"pytest_ultrapar.simulator.wire.{name}")
-    return cast("Resource", module.RESOURCE())
-
-
-def api_named(name: ApiName) -> Api:
-    """The API of that name; imports what only it needs."""
-    return cast("Api", import_module(f"pytest_ultrapar.simulator.wire.{name}").API)
+@cache
+def resource_named(name: ResourceName) -> Resource:
+    """The resource of that name; imports what only it needs."""
+    return cast("Resource", import_module(f"pytest_ultrapar.simulator.wire.{name}").RESOURCE)

@@ -1,12 +1,11 @@
-"""OpenAI's Responses.
+"""OpenAI's Responses, of which none is kept.
 
 Source: OpenAI's API reference and the types of its official Python client.
 """
 
 from __future__ import annotations
 
-import zlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,12 +18,11 @@ from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_ev
 from pytest_ultrapar.simulator.wire import openai
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_ultrapar.simulator.answer import Scope
-    from pytest_ultrapar.simulator.exchange import Completion, TokenLogprob
+    from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.stream import Piece
-    from pytest_ultrapar.simulator.wire.resource import Hollow
 
 
 class _Part(msgspec.Struct):
@@ -32,8 +30,8 @@ class _Part(msgspec.Struct):
     image_url: msgspec.Raw = msgspec.Raw()
     file_data: msgspec.Raw = msgspec.Raw()
     file_url: msgspec.Raw = msgspec.Raw()
+    file_id: msgspec.Raw = msgspec.Raw()
     input_audio: msgspec.Raw = msgspec.Raw()
-    file_id: str | None = None
 
 
 class _Item(msgspec.Struct):
@@ -46,7 +44,6 @@ class _Item(msgspec.Struct):
     name: str = ""
     arguments: str = ""
     output: str | list[_Part] | None = None
-    id: str | None = None
 
 
 class _Format(msgspec.Struct):
@@ -74,94 +71,45 @@ class _WireRequest(msgspec.Struct):
     input: str | list[_Item] = ""
     instructions: str | None = None
     stream: bool | None = None
-    store: bool | None = None
-    previous_response_id: str | None = None
-    conversation: msgspec.Raw = msgspec.Raw()
-    background: bool | None = None
     text: _Text | None = None
     tools: list[_Tool] | None = None
     tool_choice: str | _Choice | None = None
-    max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_output_tokens: openai.MaxTokens | None = None
     include: list[str] | None = None
-    top_logprobs: openai.Top | None = None
-
-
-class _Details(msgspec.Struct):
-    """What of a request its answer repeats, and where its conversation is kept.
-
-    Attributes:
-        given: All of the request's fields.
-        turns: The conversation without its instructions, which hold for one answer alone.
-    """
-
-    key: str
-    given: dict[str, Any]
-    turns: list[ChatMessage]
-    is_stored: bool
+    background: Any = None
+    conversation: Any = None
+    previous_response_id: Any = None
+    store: Any = None
+    top_logprobs: Any = None
 
 
 _decoder = msgspec.json.Decoder(_WireRequest)
 _encode = msgspec.json.encode
-_MOST_STORED = 10_000
-_REPEATED: dict[str, object] = {
-    "instructions": None,
-    "max_output_tokens": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "reasoning": {"effort": None, "summary": None},
-    "store": True,
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": 1.0,
-    "truncation": "disabled",
-    "user": None,
-}
-"""Fields that an answer repeats, with what they are where the request has none."""
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_UNSUPPORTED = ("background", "conversation", "previous_response_id", "store", "top_logprobs")
+_INCOMPLETE = {"length": "max_output_tokens"}
 _LOGPROBS = "message.output_text.logprobs"
-_NOT_FOUND = 404
 
 
-class Responses:
-    """See `wire.resource.Resource`; remembers the answers of a provider, each for its key."""
+class Responses(openai.OpenAi):
+    """See `wire.resource.Resource`."""
 
-    api = openai.API
-
-    def __init__(self) -> None:
-        self._stored: dict[tuple[str, str], list[ChatMessage]] = {}
-
-    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
-        """A request with its whole conversation, that of the response before it included."""
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
+        """A request with its whole conversation."""
         del scope
         try:
             wire = _decoder.decode(body)
-            given = msgspec.json.decode(body)
-            turns = list(_turns(wire.input))
         except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for a response: {error}")
-        except LookupError as error:
-            return ApiError(_NOT_FOUND, str(error.args[0]), param="input")
+        for field in _UNSUPPORTED:
+            if getattr(wire, field):
+                return ApiError.unsupported(field)
+        if _LOGPROBS in (wire.include or ()):
+            return ApiError.unsupported("include")
         api_name = name or wire.model
         if not api_name:
             return ApiError.bad_request("`model` is missing", param="model")
-        if wire.background:
-            said = "`background` is not supported by the simulated provider"
-            return ApiError.bad_request(said, param="background")
-        if wire.conversation and bytes(wire.conversation) != b"null":
-            return ApiError(_NOT_FOUND, "Conversation not found.", param="conversation")
-        before: list[ChatMessage] | None = []
-        if wire.previous_response_id is not None:
-            before = self._stored.get((key, wire.previous_response_id))
-        if before is None:
-            said = f"Previous response with id {wire.previous_response_id!r} not found."
-            code = "previous_response_not_found"
-            return ApiError(_NOT_FOUND, said, code, "previous_response_id")
-        turns = [*before, *turns]
-        instructions = [ChatMessage("system", wire.instructions)] if wire.instructions else []
-        if not turns and not instructions:
+        messages = list(_messages(wire))
+        if not messages:
             return ApiError.bad_request("`input` is empty", param="input")
         forced = _forced_tool(wire)
         if isinstance(forced, ApiError):
@@ -173,26 +121,23 @@ class Responses:
         elif wanted is not None and wanted.type == "json_schema" and schema is None:
             said = "`text.format` of type `json_schema` needs `schema`"
             return ApiError.bad_request(said, param="text.format.schema")
-        wants_logprobs = wire.top_logprobs is not None or _LOGPROBS in (wire.include or ())
         return Request(
             api_name,
-            [*instructions, *turns],
+            messages,
             stream=bool(wire.stream),
             forced_tool=forced,
             schema=schema,
             max_tokens=wire.max_output_tokens,
-            top_logprobs=(wire.top_logprobs or 0) if wants_logprobs else None,
-            details=_Details(key, given, turns, wire.store is not False),
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """A response, remembered unless it must not be."""
-        document, items = self._answer(request, completion)
-        return _encode({**document, "output": items})
+        """A response."""
+        return _encode(_response(request, completion, _items(completion)))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
         """Its events: the response without output, each item with its pieces, the whole of it."""
-        document, items = self._answer(request, completion)
+        items = _items(completion)
+        document = _response(request, completion, items)
         begun = {**document, "status": "in_progress", "incomplete_details": None, "usage": None}
         named: list[tuple[str, dict[str, object]]] = [
             ("response.created", {"response": {**begun, "output": []}}),
@@ -201,8 +146,7 @@ class Responses:
         for index, item in enumerate(items):
             parts = _message_events if item["type"] == "message" else _call_events
             named += [(name, {"output_index": index, **rest}) for name, rest in parts(item)]
-        ended: dict[str, object] = {"response": {**document, "output": items}}
-        named.append((f"response.{document['status']}", ended))
+        named.append((f"response.{document['status']}", {"response": document}))
         return spread(
             [
                 as_event(_encode({"type": name, "sequence_number": n, **fields}), name)
@@ -210,102 +154,16 @@ class Responses:
             ]
         )
 
-    def hollow(self, form: Hollow) -> bytes:
-        """A response without items, or without any output."""
-        document: dict[str, object] = {
-            "id": "resp_0",
-            "object": "response",
-            "created_at": 0,
-            "model": "m",
-            "status": "completed",
-            "usage": _usage(1, 0),
-        }
-        if form != "no-message":
-            document["output"] = [] if form == "empty-choices" else None
-        return _encode(document)
 
-    def _answer(
-        self, request: Request, completion: Completion
-    ) -> tuple[dict[str, object], list[dict[str, Any]]]:
-        """The response without its output, and its output."""
-        details: _Details = request.details
-        (reply,) = completion.replies
-        reason = _INCOMPLETE.get(reply.finish_reason)
-        status = "completed" if reason is None else "incomplete"
-        calls = reply.tool_calls or ()
-        # The same conversation can be answered in several ways, as text or by a call.
-        said = _encode((reply.content, calls))
-        response_id = f"resp_{completion.name}{zlib.crc32(said):08x}"
-        tokens = completion.logprobs[0] if completion.logprobs else ()
-        items: list[dict[str, Any]] = []
-        if reply.content or not calls:
-            text = {
-                "type": "output_text",
-                "text": reply.content,
-                "annotations": [],
-                "logprobs": _logprobs(tokens),
-            }
-            items.append(
-                {
-                    "id": f"msg_{completion.name}",
-                    "type": "message",
-                    "status": status,
-                    "role": "assistant",
-                    "content": [text],
-                }
-            )
-        items += [
-            {
-                "id": f"fc_{completion.name}_{index}",
-                "type": "function_call",
-                "status": status,
-                "call_id": call.call_id,
-                "name": call.name,
-                "arguments": call.arguments,
-            }
-            for index, call in enumerate(calls)
-        ]
-        if details.is_stored:
-            answer = ChatMessage("assistant", reply.content, tool_calls=tuple(calls))
-            self._store((details.key, response_id), [*details.turns, answer])
-        repeated = {
-            name: usual if (given := details.given.get(name)) is None else given
-            for name, usual in _REPEATED.items()
-        }
-        document = {
-            "id": response_id,
-            "object": "response",
-            "created_at": 0,
-            "status": status,
-            "background": False,
-            "error": None,
-            "incomplete_details": None if reason is None else {"reason": reason},
-            "model": request.api_name,
-            **repeated,
-            "usage": _usage(completion.usage.n_in, completion.usage.n_out),
-        }
-        return document, items
-
-    def _store(self, place: tuple[str, str], turns: list[ChatMessage]) -> None:
-        self._stored.pop(place, None)
-        self._stored[place] = turns
-        if len(self._stored) > _MOST_STORED:
-            del self._stored[next(iter(self._stored))]
+RESOURCE = Responses()
 
 
-RESOURCE = Responses
-
-
-def _turns(given: str | list[_Item]) -> Iterator[ChatMessage]:
-    """The messages of an input.
-
-    Raises:
-        LookupError: It names a file or an item, and none are kept.
-    """
+def _messages(wire: _WireRequest) -> Iterator[ChatMessage]:
+    """The instructions and the messages of the input."""
+    if wire.instructions:
+        yield ChatMessage("system", wire.instructions)
+    given = wire.input
     for item in [_Item(role="user", content=given)] if isinstance(given, str) else given:
-        if item.type == "item_reference":
-            msg = f"Item with id {item.id!r} not found."
-            raise LookupError(msg)
         if item.type == "message":
             if item.content or item.role:
                 text, attachments = _said(item.content)
@@ -322,11 +180,11 @@ def _said(content: str | list[_Part] | None) -> tuple[str, tuple[str, ...]]:
     if isinstance(content, str):
         return content, ()
     parts = content or ()
-    for part in parts:
-        if part.file_id is not None:
-            msg = f"No such File object: {part.file_id}"
-            raise LookupError(msg)
-    held = (raw for p in parts for raw in (p.image_url, p.file_data, p.file_url, p.input_audio))
+    held = (
+        raw
+        for p in parts
+        for raw in (p.image_url, p.file_data, p.file_url, p.file_id, p.input_audio)
+    )
     return "".join(part.text for part in parts), digests(held)
 
 
@@ -345,6 +203,57 @@ def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
     return openai.chosen(offered, None if isinstance(choice, str) else choice.name)
 
 
+def _response(
+    request: Request, completion: Completion, items: list[dict[str, Any]]
+) -> dict[str, object]:
+    reason = _INCOMPLETE.get(completion.replies[0].finish_reason)
+    return {
+        "id": f"resp_{completion.name}",
+        "object": "response",
+        "created_at": 0,
+        "status": "completed" if reason is None else "incomplete",
+        "error": None,
+        "incomplete_details": None if reason is None else {"reason": reason},
+        "model": request.api_name,
+        "output": items,
+        "parallel_tool_calls": True,
+        "store": False,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": _usage(completion.usage.n_in, completion.usage.n_out),
+    }
+
+
+def _items(completion: Completion) -> list[dict[str, Any]]:
+    (reply,) = completion.replies
+    status = "incomplete" if reply.finish_reason in _INCOMPLETE else "completed"
+    calls = reply.tool_calls or ()
+    items: list[dict[str, Any]] = []
+    if reply.content or not calls:
+        text = {"type": "output_text", "text": reply.content, "annotations": [], "logprobs": []}
+        items.append(
+            {
+                "id": f"msg_{completion.name}",
+                "type": "message",
+                "status": status,
+                "role": "assistant",
+                "content": [text],
+            }
+        )
+    items += [
+        {
+            "id": f"fc_{completion.name}_{index}",
+            "type": "function_call",
+            "status": status,
+            "call_id": call.call_id,
+            "name": call.name,
+            "arguments": call.arguments,
+        }
+        for index, call in enumerate(calls)
+    ]
+    return items
+
+
 def _usage(n_in: int, n_out: int) -> dict[str, object]:
     return {
         "input_tokens": n_in,
@@ -355,46 +264,25 @@ def _usage(n_in: int, n_out: int) -> dict[str, object]:
     }
 
 
-def _logprobs(tokens: Sequence[TokenLogprob]) -> list[dict[str, object]]:
-    return [
-        {
-            "token": one.token,
-            "logprob": one.logprob,
-            "bytes": list(one.token.encode()),
-            "top_logprobs": [
-                {"token": token, "logprob": logprob, "bytes": list(token.encode())}
-                for token, logprob in one.top
-            ],
-        }
-        for one in tokens
-    ]
-
-
 def _message_events(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, object]]]:
     (whole,) = item["content"]
-    yield (
-        "response.output_item.added",
-        {"item": {**item, "status": "in_progress", "content": []}},
-    )
+    begun = {**item, "status": "in_progress", "content": []}
+    yield "response.output_item.added", {"item": begun}
     place = {"item_id": item["id"], "content_index": 0}
-    empty = {**whole, "text": "", "logprobs": []}
-    yield "response.content_part.added", {**place, "part": empty}
+    yield "response.content_part.added", {**place, "part": {**whole, "text": ""}}
     for text in cut(whole["text"], TEXT_PIECES):
         yield "response.output_text.delta", {**place, "delta": text, "logprobs": []}
-    said = {"text": whole["text"], "logprobs": whole["logprobs"]}
-    yield "response.output_text.done", {**place, **said}
+    yield "response.output_text.done", {**place, "text": whole["text"], "logprobs": []}
     yield "response.content_part.done", {**place, "part": whole}
     yield "response.output_item.done", {"item": item}
 
 
 def _call_events(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, object]]]:
-    yield (
-        "response.output_item.added",
-        {"item": {**item, "status": "in_progress", "arguments": ""}},
-    )
+    begun = {**item, "status": "in_progress", "arguments": ""}
+    yield "response.output_item.added", {"item": begun}
     place = {"item_id": item["id"]}
     for text in cut(item["arguments"], ARGUMENT_PIECES):
         yield "response.function_call_arguments.delta", {**place, "delta": text}
-    whole = {"name": item["name"], "arguments": item["arguments"]}
-    yield "response.function_call_arguments.done", {**place, **whole}
+    said = {"name": item["name"], "arguments": item["arguments"]}
+    yield "response.function_call_arguments.done", {**place, **said}
     yield "response.output_item.done", {"item": item}

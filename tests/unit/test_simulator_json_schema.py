@@ -1,0 +1,79 @@
+"""The smallest value under a schema."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.simulator.json_schema import smallest
+
+NODE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[A-Z]+$"},
+        "left": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+        "more": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+        "note": {"type": "string"},
+    },
+    "required": ["more", "left", "name"],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (True, {}),
+        ({}, {}),
+        ({"type": ["integer", "null"]}, 0),
+        ({"type": "INTEGER", "minimum": 2.5}, 3),
+        ({"type": "number", "exclusiveMinimum": 0}, 1),
+        ({"type": "number", "maximum": -2}, -2),
+        ({"type": "boolean"}, False),
+        ({"type": "null"}, None),
+        ({"type": "string"}, "heard"),
+        ({"type": "string", "minLength": 7}, "heardxx"),
+        ({"type": "string", "maxLength": 2}, "he"),
+        ({"type": "array", "items": {"const": 7}}, []),
+        ({"type": "ARRAY", "items": {"const": 7}, "minItems": "2"}, [7, 7]),
+        ({"enum": ["b", "a"]}, "b"),
+        ({"oneOf": [{"type": "string"}, {"type": "null"}]}, "heard"),
+        ({"allOf": [{"$ref": "#/a~1b"}], "a/b": {"const": 1}}, 1),
+        ({"required": ["x"]}, {"x": {}}),
+        (
+            {"$defs": {"Node": NODE}, "$ref": "#/$defs/Node"},
+            {"name": "heard", "left": None, "more": []},
+        ),
+    ],
+)
+def test_value_is_the_smallest(schema, value):
+    assert smallest(schema, "heard") == value
+
+
+ENDLESS = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+WIDE = {
+    "type": "array",
+    "minItems": 101,
+    "items": {"type": "array", "minItems": 101, "items": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ([], "must be an object"),
+        ({"type": "text"}, "`type`"),
+        ({"enum": []}, "`enum`"),
+        ({"anyOf": 1}, "`anyOf`"),
+        ({"required": 1}, "`required`"),
+        ({"$ref": "http://example.org/a"}, "within the schema"),
+        ({"$ref": "#/a/b"}, "leads nowhere"),
+        ({"$ref": "#"}, "never end"),
+        ({"anyOf": [{"$ref": [1]}]}, "within the schema"),
+        (ENDLESS, "never end"),
+        ({"type": "string", "minLength": 10**9}, "too much"),
+        ({"type": "array", "minItems": -1}, "`minItems`"),
+        (WIDE, "too much"),
+    ],
+)
+def test_schema_that_cannot_be_met_says_why(schema, says):
+    with pytest.raises(ValueError, match=says):
+        smallest(schema, "heard")
