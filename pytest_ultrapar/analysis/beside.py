@@ -14,14 +14,14 @@ import os
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.parent import line_from_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_ultrapar.analysis.intake import Intake
 
@@ -30,19 +30,32 @@ FOLLOW = b"follow"
 _SAY_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.1
 _LOADED = (
+    "msgspec",
+    "numpy",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.parquet",
     "pytest_ultrapar.analysis.compaction",
     "pytest_ultrapar.analysis.occupancy",
     "pytest_ultrapar.plan.lower_bound",
+    "numpy.ma",
+    "numpy.f2py",
+    "numpy.testing",
     "scipy.special",
+    "scipy.linalg",
+    "scipy.sparse",
+    "scipy.sparse.linalg",
+    "scipy.spatial",
     "scipy.optimize",
 )
+"""What the end needs, in steps that take little more than 0.1 s of CPU each."""
 _STEP_S = 0.002
 """So long we work before we look whether others wanted the CPU; a look takes 10 us."""
 _OTHERS_SHARE = 0.2
 """Of a step's time: so much also passes on an idle machine, for interrupts and reading files."""
 _BREAK = 10
 """As often as long as we worked: of a core that is wanted we take an eleventh."""
-_LONGEST_BREAK_S = 0.1
+_LONGEST_BREAK_S = 1.0
 _LOWEST = 19
 
 
@@ -98,8 +111,8 @@ class Breaks:
 
     A low priority would do that too, but only the privileged may raise it again, and at the end of
     a run an import that was begun at the lowest one takes half a minute on a busy machine. So we
-    load at an ordinary one and take breaks as long as others want the CPU, between two imports (as
-    a finder of `sys.meta_path` that finds nothing).
+    load at an ordinary one and take breaks as long as others want the CPU, between two modules of
+    `_LOADED`.
 
     Args:
         hear: Waits so many seconds for the next line from who started us; returns it, an empty one
@@ -121,25 +134,6 @@ class Breaks:
         self.follows = False
         self.is_awaited = False
         self._step = self._work = clock()
-
-    @contextmanager
-    def at_imports(self) -> Iterator[None]:
-        """Take breaks between imports, too; while only one thread imports."""
-        sys.meta_path.insert(0, self)
-        # cpuinfo forks, and what is said to us is not for that process.
-        os.register_at_fork(after_in_child=self._leave_imports)
-        try:
-            yield
-        finally:
-            self._leave_imports()
-
-    def _leave_imports(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-    def find_spec(self, *_module: object) -> None:
-        """Called by `import` before each module is looked for."""
-        self.take()
 
     def take(self) -> bool:
         """Take a break if it is time for one; returns whether somebody waits for us.
@@ -208,15 +202,14 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
     Raises:
         SystemExit: Who started us has gone.
     """
-    with breaks.at_imports():
-        _ask_machine()
-        breaks.rest(0.0)  # the time went by in other programs
-        for module in (*_LOADED, *afterwards):
-            if breaks.take():
-                return None
-            # What is wrong with one is heard of where it is needed, at the end.
-            with suppress(Exception):
-                import_module(module)
+    _ask_machine()
+    breaks.rest(0.0)  # the time went by in other programs
+    for module in (*_LOADED, *afterwards):
+        if breaks.take():
+            return None
+        # What is wrong with one is heard of where it is needed, at the end.
+        with suppress(Exception):
+            import_module(module)
     while not breaks.follows:
         if breaks.is_awaited:
             return None

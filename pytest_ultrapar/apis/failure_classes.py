@@ -66,7 +66,7 @@ class FailureClass:
     Attributes:
         examples: What ends with it, for people.
         removes: What of the lane is removed for the rest of the run; None: nothing.
-        why: Why it is removed, with `{key}`, `{instance}`, `{model}`, and `{back}` for how long the
+        why: What failed, with `{key}`, `{instance}`, `{model}`, and `{back}` for how long the
             provider asked to be left alone.
         pauses: Whether the lane pauses, for as long as the provider asks or by a back-off.
         breaker: By which rule it counts for the lane's breaker; None: not at all.
@@ -77,8 +77,8 @@ class FailureClass:
 
     examples: str
     again: Again
+    why: str
     removes: Scope | None = None
-    why: str = ""
     pauses: bool = False
     breaker: BreakerRule | None = None
     budget: bool = False
@@ -92,7 +92,11 @@ class FailureClass:
 
 CLASSES: dict[str, FailureClass] = {
     "rate": FailureClass(
-        "429 that is no quota, 529, 503 with Retry-After", "free", pauses=True, controller="cut"
+        "429 that is no quota, 529, 503 with Retry-After",
+        "free",
+        why="the rate limit is reached",
+        pauses=True,
+        controller="cut",
     ),
     "quota": FailureClass(
         "402, 429 or 400: insufficient balance",
@@ -129,14 +133,22 @@ CLASSES: dict[str, FailureClass] = {
         "ca_file)",
     ),
     "connect": FailureClass(
-        "connection refused, no such host, connect timeout", "free", breaker=NOBODY_LISTENS
+        "connection refused, no such host, connect timeout",
+        "free",
+        why="{instance} cannot be reached",
+        breaker=NOBODY_LISTENS,
     ),
     "transport": FailureClass(
-        "connection reset, closed without an answer", "attempts", breaker=FAILURES, budget=True
+        "connection reset, closed without an answer",
+        "attempts",
+        why="the connection broke before there was an answer",
+        breaker=FAILURES,
+        budget=True,
     ),
     "overload": FailureClass(
         "500, 502, 503, 504, 409",
         "attempts",
+        why="the server failed or is overloaded",
         breaker=FAILURES,
         budget=True,
         controller="pause_growth",
@@ -144,21 +156,31 @@ CLASSES: dict[str, FailureClass] = {
     "congestion": FailureClass(
         "503 without Retry-After, or a refused connection, while the instance answers others",
         "free",
+        why="the server is overloaded",
         pauses=True,
         controller="cut",
     ),
     "timeout": FailureClass(
         "no whole answer in time, 408",
         "once",
+        why="there was no whole answer in time",
         breaker=FAILURES,
         budget=True,
         controller="pause_growth",
     ),
     "malformed": FailureClass(
-        "an answer that cannot be read or is too large", "once", breaker=FAILURES, budget=True
+        "an answer that cannot be read or is too large",
+        "once",
+        why="the answer cannot be read",
+        breaker=FAILURES,
+        budget=True,
     ),
-    "refused": FailureClass("context length, content filter", "never"),
-    "bad_request": FailureClass("other 400, 413, 422, other 4xx", "never"),
+    "refused": FailureClass(
+        "context length, content filter", "never", why="the prompt was refused"
+    ),
+    "bad_request": FailureClass(
+        "other 400, 413, 422, other 4xx", "never", why="the server refuses the request"
+    ),
 }
 """By outcome. `ok`, `unsent` and `cancelled` are no failures and stand for nothing here.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from pytest_ultrapar.broker import wire
+from pytest_ultrapar.broker import debug_log, wire
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant, PricedRequest, Refusal
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 
@@ -110,12 +110,16 @@ class BrokerClient(asyncio.Protocol):
             self._send(wire.AcquirePriced(request))
         else:
             self._send(wire.Acquire(request))
+        if debug_log.is_on():
+            debug_log.tell_lease(request, future)
         return future
 
     def release(
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
         """Give a lease back with what became of its request."""
+        if debug_log.is_on():
+            debug_log.tell_return(lease, outcome, feedback.retry_after_s)
         self._send(wire.Release(lease.lease_id, outcome, feedback))
 
     def pay(

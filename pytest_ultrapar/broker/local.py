@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Action, Feedback, Grant
 from pytest_ultrapar.errors import NoLaneError
@@ -75,12 +76,16 @@ class LocalBroker:
             # Only a future that waits can be cancelled; a callback on every one costs as much as
             # the grant.
             future.add_done_callback(lambda done: self._withdraw(request_id, done))
+        if debug_log.is_on():
+            debug_log.tell_lease(request, future)
         return future
 
     def release(
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
         """Give a lease back with what became of its request."""
+        if debug_log.is_on():
+            debug_log.tell_return(lease, outcome, feedback.retry_after_s)
         if self._serves:
             now_s = self._host.now_s()
             self._carry_out(

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections import Counter
 from dataclasses import dataclass
-from http import HTTPStatus
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-import msgspec
-
-from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning_of_bytes
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.registry import api_named
-from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.check.asking import MESSAGES, smallest
 from pytest_ultrapar.pool.model import Lane
@@ -33,50 +26,6 @@ if TYPE_CHECKING:
 
 Word = Literal["ok", "limited", "unsure", "failed"]
 _SHOWN_CHARACTERS = 160
-_LONG_S = 600.0
-_NO_CONNECTION = "cannot connect: "
-_OWN_WORDS = re.compile(
-    r"^(certificate not trusted|no tunnel to the server|the answer is no HTTP): "
-    r"|\b\w+(Error|Timeout): |\[Errno \w+\] "
-)
-"""What the cause says already, and Python's names and numbers of errors."""
-_HTTPS = " (if the server wants TLS, base_url should begin with https://)"
-_QUOTED_ANSWER = re.compile(r"(an error in the answer, as )?HTTP \d")
-_PAGE = re.compile(
-    rb"\s*(<!--.{0,2000}?-->\s*)?<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL
-)
-_TITLE = re.compile(r"<title[^>]{0,200}>(.{1,300}?)</title", re.IGNORECASE | re.DOTALL)
-
-
-_FAILED = ("failing", "the server failed{status}")
-_OVERLOADED = ("overloaded", "the server is overloaded{status}")
-_WORDS = {
-    "auth": ("refused", "{key} was refused{status}"),
-    "forbidden": ("forbidden", "{key} may not use {name}{status}"),
-    "quota": ("out of quota", "{key} has no quota left{status}"),
-    "daily_quota": (
-        "out of the day's quota",
-        "{key} has used up its quota of the day for {model}{status}",
-    ),
-    "tls": (
-        "not trusted",
-        "the certificate of {host} does not verify (a private CA goes into ca_file)",
-    ),
-    "connect": ("unreachable", "{host} cannot be reached{proxy}"),
-    "transport": (
-        "disconnected",
-        "the connection to {host} broke before there was an answer{https}",
-    ),
-    "timeout": ("without an answer in time", "no answer within {timeout}"),
-    "rate": ("rate-limited", "the rate limit is reached{status}"),
-    "malformed": ("unreadable", "the answer cannot be read{status}{https}"),
-    "bad_request": (
-        "refusing the request",
-        "the server refuses the smallest request{status}{hint}",
-    ),
-}
-"""By outcome a label, which completes "3 lanes ...", and the cause as a sentence. Causes have the
-same words for all lanes with the same fault, so that they can be told together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +38,9 @@ class LaneAnswer:
             `unsure`: a failure that may pass, after which a run would ask again; `failed`.
         latency_s: Seconds from sending to the end, making the connection included; None where
             nothing was sent.
-        label: What it is in a word or two, for counting: `refused (401)`; empty for `ok`.
-        cause: What failed, in our words: the same for all lanes with the same fault; empty for
-            `ok`.
+        label: The outcome by its word in `CLASSES`, or `not asked`; empty for `ok`.
+        cause: What failed, in the words of that table: the same for all lanes with the same fault;
+            empty for `ok`.
         said: What the server or the network said of it, without secrets; perhaps empty.
         known: What a run should know of the lane from its start; None for nothing.
     """
@@ -111,12 +60,7 @@ class LaneAnswer:
 
 
 def lane_answer(
-    seen: Seen,
-    endpoint: Endpoint,
-    *,
-    variable: str | None,
-    set_by: str,
-    redact: Callable[[str], str],
+    seen: Seen, endpoint: Endpoint, *, variable: str | None, redact: Callable[[str], str]
 ) -> LaneAnswer:
     """What is said of a lane.
 
@@ -124,7 +68,6 @@ def lane_answer(
         seen: What came of asking it.
         endpoint: Where it was asked.
         variable: The environment's variable that holds its key, if one does.
-        set_by: What sets the deadline of the request, for people.
         redact: Takes secrets out of what the server said.
     """
     lane, failure = seen.lane, seen.failure
@@ -132,31 +75,26 @@ def lane_answer(
         cause = redact(str(seen.unsent))
         if seen.unsent.kind == DAILY_QUOTA:
             # By our own count, as a run's broker has it: nothing is wrong with the lane.
-            return LaneAnswer(lane, "limited", None, _WORDS[DAILY_QUOTA][0], cause)
-        cause = f"nothing could be sent: {cause}"
-        return LaneAnswer(lane, "failed", None, "not asked", cause)
+            return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
+        return LaneAnswer(lane, "failed", None, "not asked", f"nothing could be sent: {cause}")
     if failure is None:
         return LaneAnswer(lane, "ok", seen.latency_s)
-    status = None if seen.answer is None else seen.answer.status
-    word = _word(failure)
-    label, cause = _words(failure, status)
+    word, outcome = _word(failure), failure.outcome
     key = f"key {lane.key_name}" + (f" (environment {variable})" if variable else "")
-    cause = _cause(seen, failure, endpoint, cause, key=key, set_by=set_by)
-    said = _said(seen, failure)
+    instance = f"instance {lane.provider}/{lane.instance}"
+    why = CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back="")
+    cause = redact(why + _what_to_do(failure, endpoint))
+    said = failure.message
+    if failure.retry_after_s is not None:
+        said = f"(come back in {duration(failure.retry_after_s)}) {said}"
     # A server may spread a secret over what becomes one blank, or steer a terminal with it.
     said = visible(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
-    if failure.retry_after_s is not None:
-        back_s = failure.retry_after_s
-        back = f"come back in {duration(back_s) if back_s > _LONG_S else f'{back_s:.3g} s'}"
-        said = f"{said} ({back})" if said else back
-    cause = redact(cause)
-    label += _in_brackets(seen, failure)
     known = None
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
-    elif word == "failed" and failure.outcome != "bad_request":
-        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{cause}, before the run")
-    return LaneAnswer(lane, word, seen.latency_s, label, cause, said, known)
+    elif word == "failed" and outcome != "bad_request":
+        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)}, before the run")
+    return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
 
 
 def _word(failure: Failure) -> Word:
@@ -169,106 +107,18 @@ def _word(failure: Failure) -> Word:
     return "failed"
 
 
-def _words(failure: Failure, status: int | None) -> tuple[str, str]:
-    if failure.outcome == "not_found":
-        return "not found", ""
-    if status in {HTTPStatus.SERVICE_UNAVAILABLE, 529}:
-        return _OVERLOADED
-    if failure.outcome == "timeout" and status is not None:
-        return "without an answer in time", "the server gave up waiting{status}"
-    return _WORDS.get(failure.outcome, _FAILED)
-
-
-def _cause(
-    seen: Seen, failure: Failure, endpoint: Endpoint, cause: str, *, key: str, set_by: str
-) -> str:
-    status = None if seen.answer is None else seen.answer.status
-    parts = urlsplit(endpoint.url)
-    address = f"{parts.scheme}://{parts.netloc}{parts.path}"
-    in_brackets = _in_brackets(seen, failure)
-    if failure.outcome == "not_found":
-        return _not_found(endpoint, address, status)
-    if failure.outcome == "malformed" and status is not None:
-        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            return (
-                f"the server redirects elsewhere{in_brackets}, which is not followed: "
-                "base_url is wrong"
-            )
-        if _is_page(seen):
-            hint = endpoint.api.base_url_hint
-            return f"{address} is a web page, not an API: base_url is wrong{hint}"
-    if failure.message.startswith(_NO_CONNECTION):
-        return failure.message.removeprefix(_NO_CONNECTION)
-    is_no_http = failure.outcome == "transport" or "status line" in failure.message
-    may_want_tls = parts.scheme == "http" and status is None and is_no_http
-    return cause.format(
-        key=key,
-        status=in_brackets,
-        host=parts.netloc,
-        proxy="" if endpoint.route.proxy is None else " through the proxy",
-        name=endpoint.api_name,
-        model=seen.lane.model,
-        timeout=f"{endpoint.timeout_s:g} s ({set_by})",
-        hint=_hint(failure),
-        https=_HTTPS if may_want_tls else "",
-    )
-
-
-def _not_found(endpoint: Endpoint, address: str, status: int | None) -> str:
-    if endpoint.method == "GET":
-        if status == HTTPStatus.OK:
-            return f"{endpoint.api_name} is not in the list of models at {address}"
-        return f"there is no list of models at {address} ({status})"
-    fields = "base_url or api_version" if endpoint.api.version_example else "base_url"
-    what = f"{endpoint.api.endpoint_noun} {endpoint.api_name}"
-    return f"the {what} was not found at {address} ({status}): its name or {fields} is wrong"
-
-
-def _in_brackets(seen: Seen, failure: Failure) -> str:
-    if seen.answer is None:
-        return ""
-    status = seen.answer.status
-    is_hidden = status == HTTPStatus.OK and failure.outcome not in {"malformed", "not_found"}
-    return " (an error with status 200)" if is_hidden else f" ({status})"
-
-
-def _hint(failure: Failure) -> str:
-    if "max_tokens" not in failure.message:
-        return ""
-    return " (its `parameters` in the pool say under which name max_tokens is sent)"
-
-
-def _is_page(seen: Seen) -> bool:
-    return seen.answer is not None and _PAGE.match(seen.answer.body) is not None
-
-
-def _said(seen: Seen, failure: Failure) -> str:
-    """In whose words it is known; nothing where the cause says it all."""
-    answer = seen.answer
-    if answer is not None and _is_page(seen):
-        found = _TITLE.search(beginning_of_bytes(answer.body))
-        title = html.unescape(found[1].strip()) if found else ""
-        return f'a page titled "{title}"' if title else "a web page"
-    if answer is not None and answer.stream is None and _QUOTED_ANSWER.match(failure.message):
-        return _error_message(answer.body)
-    if failure.outcome == "timeout" or failure.message.startswith(_NO_CONNECTION):
-        return ""
-    return _OWN_WORDS.sub("", failure.message)
-
-
-def _error_message(body: bytes) -> str:
-    """The message of an error in OpenAI's form or a like one, else the beginning of the body."""
-    text = beginning_of_bytes(body)
-    try:
-        found: Any = msgspec.json.decode(body if len(body) <= LARGEST_TEXT else b"")
-    except UNREADABLE:
-        return text
-    if isinstance(found, list) and found:
-        found = found[0]
-    for name in ("error", "message", "detail"):
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-    return found if isinstance(found, str) else text
+def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
+    """What in the pool may be wrong, where a run has no better word for it."""
+    if failure.outcome in {"not_found", "malformed", "transport"}:
+        parts = urlsplit(endpoint.url)
+        asked = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        fields = f"base_url{endpoint.api.base_url_hint}"
+        fields += ", api_version" if endpoint.api.version_example else ""
+        what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
+        return f" (asked {asked} for {what}: {fields} or the name may be wrong)"
+    if failure.outcome == "bad_request" and "max_tokens" in failure.message:
+        return " (`parameters` in the pool say under which name max_tokens is sent)"
+    return ""
 
 
 _WIDEST = 60

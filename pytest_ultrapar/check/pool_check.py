@@ -95,12 +95,10 @@ def lane_answers(
             line.end()
             lane = seen.lane
             waiting.remove(lane.lane_id)
-            is_shorter = timeout_s < declared[lane.lane_id].timeout_s
             yield lane_answer(
                 seen,
                 asked[lane.lane_id],
                 variable=variable_of[lane.provider, lane.key],
-                set_by="--timeout" if is_shorter else "the pool's timeout_s",
                 redact=redact,
             )
 

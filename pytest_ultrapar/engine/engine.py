@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.protocol import TAKEN, BrokerPort, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.clock import Clock, utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
@@ -30,7 +31,6 @@ from pytest_ultrapar.engine.replay import ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.engine.watch import Watch, WatchedPort
 from pytest_ultrapar.errors import InfraError, UltraparError
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import (
@@ -123,8 +123,6 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         most_open: Episodes open at once at most; also the bound on connections.
         shown: See `EngineParts`.
         masked: See `EngineParts`.
-        watch: Told of every lease, request, retry and episode, on the engine's thread; None for
-            nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: See `EngineParts`.
         replay: See `EngineParts`; with it episodes begin without a lease.
@@ -142,7 +140,6 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     shown: Callable[[str], str]
     masked: Callable[[bytes], bytes]
-    watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
     replay: ReplaySettings | None = None
@@ -314,8 +311,6 @@ class Engine:
         self._port = await self._connect(self._stop)
         if self._port is None:
             return
-        if settings.watch is not None:
-            self._port = WatchedPort(self._port, settings.watch, settings.clock)
         self._parts = EngineParts(
             port=self._port,
             exchange=self._http,
@@ -323,7 +318,6 @@ class Engine:
             retry=settings.retry,
             clock=settings.clock,
             next_request_id=self._request_ids.__next__,
-            watch=settings.watch,
             tokens=settings.tokens,
             shown=settings.shown,
             masked=settings.masked,
@@ -500,8 +494,10 @@ class Engine:
                 if lease is not None:
                     self._parts.port.release(lease, "unsent")
                 return
-            if self._settings.watch is not None and lease is not None:
-                self._settings.watch.episode_began(work.case_id, work.model, lease)
+            if lease is not None and debug_log.is_on():
+                debug_log.tell(
+                    "episode began", case=work.case_id, model=work.model, lane=lease.lane
+                )
             ended = await run_episode(
                 work,
                 lease,
@@ -559,12 +555,26 @@ class Engine:
                 self._asked.pop(work.case_id, None)
                 self._outputs.pop(work.case_id, None)
                 self._tell_ended(work.case_id, work.group)
-            if self._settings.watch is not None:
+            if debug_log.is_on():
                 for record, _, _ in ends:
-                    self._settings.watch.episode_ended(record)
+                    _tell_end(record)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
 
     def _tell_ended(self, case_id: str, group: str) -> None:
         if self._port is not None:
             self._port.episode_ended(case_id, group)
+
+
+def _tell_end(record: EpisodeEnded) -> None:
+    debug_log.tell(
+        "episode ended",
+        case=record.case_id,
+        ending=record.ending,
+        kind=record.kind,
+        turns=record.n_turns,
+        attempts=len(record.attempts),
+        duration_s=record.duration_s,
+        seat_wait_s=sum((each.seat_wait_s for each in record.attempts), 0.0),
+        backoff_s=record.backoff_s,
+    )

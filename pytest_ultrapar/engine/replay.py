@@ -8,10 +8,11 @@ answer is a miss: it ends the case, or takes a lease and is sent as any other re
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher, unified_diff
 from http import HTTPStatus
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -20,7 +21,6 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
 from pytest_ultrapar.engine.answers import Answer, read_answer
-from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import (
     BadRequestError,
     InfraError,
@@ -28,7 +28,7 @@ from pytest_ultrapar.errors import (
     ReplayMissError,
     bare_kind,
 )
-from pytest_ultrapar.exchanges import canonical, matters, n_first, n_last, said
+from pytest_ultrapar.exchanges import canonical, matters, said
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
@@ -130,96 +130,54 @@ class StoredAnswers:
             ways: The request as lanes of different kinds would be asked it.
             is_stream: Whether a stream is waited for; None: either will do.
         """
-        for is_same in (_is_same, _may_be_same):
-            fitting = [
-                (stored, number)
-                for stored in self._left
-                for number in (next((n for n, way in enumerate(ways) if is_same(stored, way)), -1),)
-                if number >= 0 and stored.can_be_read_as(is_stream)
-            ]
-            if fitting:
-                stored, number = fitting[0]
-                # By identity: two may be equal, and one is left.
-                self._left = [one for one in self._left if one is not stored]
-                answers = {(one.status, one.came) for one, _ in fitting}
-                return Match(stored, number, len(answers) > 1)
-        return None
+        fitting = [one for one in self._left if one.asked in ways and one.can_be_read_as(is_stream)]
+        if not fitting:
+            return None
+        stored = fitting[0]
+        # By identity: two may be equal, and one is left.
+        self._left = [one for one in self._left if one is not stored]
+        answers = {(one.status, one.came) for one in fitting}
+        return Match(stored, ways.index(stored.asked), len(answers) > 1)
 
-    def nearest(self, asked: Wording) -> Stored | None:
-        """The stored request that is most like this one, of those not taken if there are any."""
-        candidates = self._left or self._all
-        same = [one for one in candidates if one.asked.resource == asked.resource] or candidates
-        return max(same, key=lambda one: _alike(one.asked.body, asked.body), default=None)
+    def difference(self, ways: Sequence[Wording]) -> str | None:
+        """A diff from the stored request with most lines in common, of those not taken if any.
 
+        Args:
+            ways: As of `take`; the nearest of them is compared, and there is at least one.
 
-def _is_same(stored: Stored, asked: Wording) -> bool:
-    return stored.asked == asked
-
-
-def _may_be_same(stored: Stored, asked: Wording) -> bool:
-    """Journals of earlier versions say neither query nor headers."""
-    one = stored.asked
-    if one.query or one.headers:
-        return False
-    return (one.resource, one.body) == (asked.resource, asked.body)
-
-
-def _alike(one: bytes, other: bytes) -> float:
-    """How much two bodies share at both ends, 0 to 1."""
-    shorter = min(len(one), len(other))
-    first = n_first(one, other)
-    return (first + n_last(one, other, shorter - first)) / max(len(one), len(other), 1)
+        Returns:
+            At most `_MOST_SHOWN` lines; empty for the same request, None where none is stored.
+        """
+        pairs = [
+            (_lines(one.asked), _lines(way)) for one in self._left or self._all for way in ways
+        ]
+        if not pairs:
+            return None
+        old, new = max(pairs, key=lambda pair: SequenceMatcher(None, *pair).quick_ratio())
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+        first = max(0, len(list(same)) - 2)
+        cut = slice(first, first + _MOST_LINES)
+        told = list(unified_diff(old[cut], new[cut], "stored", "now", n=2, lineterm=""))
+        shown = [one if len(one) <= _LONGEST_LINE else f"{one[:_LONGEST_LINE]}..." for one in told]
+        if len(shown) > _MOST_SHOWN:
+            shown[_MOST_SHOWN:] = [f"... and {len(told) - _MOST_SHOWN:,} more lines"]
+        return "\n".join(shown)
 
 
-def difference(then: Wording, now: Wording) -> str:
-    """What two requests differ in, as a unified diff of at most `_MOST_SHOWN` lines."""
-    old, new = list(_lines(then)), list(_lines(now))
-    n = next(
-        (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
-        min(len(old), len(new)),
-    )
-    skipped = max(0, n - 2)
-    told = list(
-        difflib.unified_diff(
-            old[skipped : skipped + _MOST_LINES],
-            new[skipped : skipped + _MOST_LINES],
-            "stored",
-            "now",
-            n=2,
-            lineterm="",
-        )
-    )
-    shown = [line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..." for line in told]
-    if len(shown) > _MOST_SHOWN:
-        shown[_MOST_SHOWN:] = [f"... and {len(told) - _MOST_SHOWN:,} more lines"]
-    return "\n".join(shown)
-
-
-def _lines(asked: Wording) -> Iterator[str]:
-    yield f"resource: {asked.resource or 'chat'}"
-    if asked.query:
-        yield f"query: {asked.query}"
-    yield from (f"{name}: {value}" for name, value in asked.headers)
+def _lines(asked: Wording) -> list[str]:
+    """A request to be read: its body as JSON in lines, where texts in it are broken as they say."""
     try:
-        body = msgspec.json.decode(asked.body)
+        body = msgspec.json.format(asked.body, indent=1)
     except (msgspec.DecodeError, RecursionError):
-        body = asked.body.decode(errors="backslashreplace")
-    yield from _told("body", body)
-
-
-def _told(place: str, value: object) -> Iterator[str]:
-    """A value line by line, each with its place."""
-    if isinstance(value, dict) and value:
-        for name, one in value.items():
-            yield from _told(f"{place}.{name}", one)
-    elif isinstance(value, list) and value:
-        for number, one in enumerate(value):
-            yield from _told(f"{place}[{number}]", one)
-    elif isinstance(value, str):
-        for line in value.splitlines() or [""]:
-            yield f"{place}: {line}"
-    else:
-        yield f"{place}: {msgspec.json.encode(value).decode()}"
+        body = asked.body
+    headers = (f"{name}: {value}" for name, value in asked.headers)
+    text = body.decode(errors="backslashreplace").replace("\\n", "\n")
+    return [
+        f"resource: {asked.resource or 'chat'}",
+        f"query: {asked.query}",
+        *headers,
+        *text.splitlines(),
+    ]
 
 
 class StoredCase(msgspec.Struct, frozen=True):
@@ -285,9 +243,7 @@ class EpisodeReplay:
         stored: list[Stored] = []
         if self._case.episode is not None:
             try:
-                stored = list(
-                    stored_requests(self._case.episode, self._case.part, self._lanes, role)
-                )
+                stored = list(stored_requests(self._case.episode, self._case.part, role))
             except Exception as error:  # noqa: BLE001 - of a damaged record or part: the case has nothing
                 self._missing = f"its requests cannot be read: {error}"
         self._unsent = {one.asked.body for one in stored if not one.api}
@@ -437,13 +393,10 @@ class EpisodeReplay:
             return f"run {run} has no answer to this request: {self._missing}"
         if not ways:
             return f"run {run} cannot be replayed here: the pool has no lane of this model"
-        nearest = self._answers.nearest(ways[0])
-        if nearest is None:
+        told = self._answers.difference(ways)
+        if told is None:
             return f"run {run} has no answer to this request: its case asked nothing"
-        way = max(ways, key=lambda one: _alike(one.body, nearest.asked.body))
-        told = difference(nearest.asked, way)
-        if not told:
-            told = "the same request was asked less often, or for another kind of stream"
+        told = told or "the same request was asked less often, or for another kind of stream"
         return (
             f"run {run} has no answer to this request; the nearest of its case:\n{told}\n"
             f"--ultrapar-replay-misses ask sends what run {run} has no answer to"
@@ -479,14 +432,13 @@ def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
 
 
 def stored_requests(
-    episode: EpisodeEnded, part: Callable[[str], bytes], lanes: Sequence[Endpoint], role: str
+    episode: EpisodeEnded, part: Callable[[str], bytes], role: str
 ) -> Iterator[Stored]:
     """The requests of a recorded episode to a role in the order in which they were asked.
 
     Args:
         episode: With its exchanges.
         part: Gives the content of a part by its name.
-        lanes: Of the role's model; journals of earlier versions have paths of single lanes.
         role: Whose; empty for the case's own model.
 
     Raises:
@@ -496,10 +448,8 @@ def stored_requests(
     for one in said(episode.exchanges, part):
         if one.role != role:
             continue
-        found = (resource_asked(lane, one.path) for lane in lanes if one.path)
-        resource = next((name[0] for name in found if name is not None), one.path)
         headers = tuple(sorted(one.headers.items()))
-        asked = Wording(resource, one.query, headers, canonical(one.sent))
+        asked = Wording(one.path, one.query, headers, canonical(one.sent))
         yield Stored(asked, one.api, one.status, one.came, one.is_stream, last.get(one.turn))
 
 

@@ -20,6 +20,7 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
+from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.holding import acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.protocol import (
     BrokerPort,
@@ -45,7 +46,6 @@ from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import (
     BadRequestError,
     ConfigError,
@@ -94,8 +94,6 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
         shown: Makes one line, without secrets and not too long, of what servers and networks say of
             a failure.
         masked: Takes secrets out of what SDKs get of an answer.
-        watch: Told of every request and retry; None in most runs, which then pay for two or three
-            comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
         conversation: Makes what notes an episode's conversation, as much of it as is kept.
         replay: Where requests get their answers from before they are sent; None: all are sent.
@@ -111,7 +109,6 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     next_request_id: Callable[[], int]
     shown: Callable[[str], str]
     masked: Callable[[bytes], bytes]
-    watch: Watch | None = None
     tokens: TokenEstimates | None = None
     conversation: Callable[[], Conversation] = Conversation
     replay: ReplaySettings | None = None
@@ -380,8 +377,15 @@ class Sender:
             is_own = verdict == "again" and its_class.costs_attempt
             backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
             after = lease.lane if its_class.budget else None
-            if self.parts.watch is not None:
-                self.parts.watch.decided(self.case_id, turn, result.outcome, verdict, backoff_s)
+            if debug_log.is_on():
+                debug_log.tell(
+                    "retry decided",
+                    case=self.case_id,
+                    turn=turn,
+                    after=result.outcome,
+                    verdict=verdict,
+                    backoff_s=backoff_s,
+                )
             if verdict == "refused":
                 refused = PromptRefused(result.refused_kind or "refused", result.message)
                 return self._wrong(refused), answer
@@ -494,8 +498,15 @@ class Sender:
         t_send_s = parts.clock.now_s()
         if not may_send(parts.port, lease, t_send_s):
             raise TooLateError
-        if parts.watch is not None:
-            parts.watch.sent(self.case_id, turn, attempt, lease)
+        if debug_log.is_on():
+            debug_log.tell(
+                "request sent",
+                case=self.case_id,
+                turn=turn,
+                attempt=attempt,
+                lease=lease.lease_id,
+                lane=lease.lane,
+            )
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
@@ -571,8 +582,8 @@ class Sender:
                 )
                 self.conversation.attempts.append(record)
                 self.conversation.tried(turn, endpoint, body, answer, result)
-                if parts.watch is not None:
-                    parts.watch.answered(self.case_id, record, lease.lane)
+                if debug_log.is_on():
+                    _tell_attempt(self.case_id, record, lease.lane)
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
@@ -642,3 +653,21 @@ def _lacks_resource(result: Reply | Failure) -> TypeGuard[Failure]:
 
 def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:
     return isinstance(result, Failure) and result.is_wordless
+
+
+def _tell_attempt(case_id: str, attempt: Attempt, lane: LaneId) -> None:
+    first_s, token_s = attempt.t_first_byte_s, attempt.t_first_token_s
+    debug_log.tell(
+        "request ended",
+        case=case_id,
+        turn=attempt.turn,
+        attempt=attempt.attempt,
+        lane=lane,
+        outcome=attempt.outcome,
+        status=attempt.status,
+        took_s=attempt.t_end_s - attempt.t_send_s,
+        first_byte_s=None if first_s is None else first_s - attempt.t_send_s,
+        first_token_s=None if token_s is None else token_s - attempt.t_send_s,
+        tokens_in=attempt.tokens_in,
+        tokens_out=attempt.tokens_out,
+    )

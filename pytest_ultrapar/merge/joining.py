@@ -45,42 +45,16 @@ class Part(NamedTuple):
     manifest: Manifest
 
     @property
-    def own(self) -> tuple[MergedPart, ...]:
-        """The runs that it is itself: one, or what it was merged of."""
-        one = self.manifest
-        if one.merged is not None:
-            return one.merged.parts
-        return (
-            MergedPart(
-                run_id=one.run_id,
-                host=one.host,
-                shard=one.shard,
-                n_cases=one.n_planned,
-                started_at=one.started_at,
-                ended_at=one.ended_at,
-                resumed=one.resumed,
-            ),
-        )
-
-    @property
     def is_host(self) -> bool:
         """Whether it is one of several hosts of a run, or of a shard of it."""
         return self.manifest.cluster_run is not None
-
-    @property
-    def shards(self) -> frozenset[str | None]:
-        """Of which shards it has the cases; None stands for all."""
-        return frozenset(one.shard for one in self.own)
 
 
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
     """Merged runs all of whose parts are here, too: they say nothing that those do not."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
-    return [
-        part
-        for part in parts
-        if part.manifest.merged is not None and {one.run_id for one in part.own} <= alone
-    ]
+    wholes = ((part, part.manifest.merged) for part in parts)
+    return [part for part, one in wholes if one and {its.run_id for its in one.parts} <= alone]
 
 
 ALLOW = "--allow-differences"
@@ -104,13 +78,17 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         raise ConfigError(msg)
     known: dict[str, str] = {}
     for part in parts:
-        for one in part.own:
-            if one.run_id in known:
-                where = known[one.run_id]
-                twice = "twice" if where == part.name else f"in {where} and in {part.name}"
-                msg = f"the run {one.run_id} is named {twice}; name each run once"
-                raise ConfigError(msg)
-            known[one.run_id] = part.name
+        run_id = part.manifest.run_id
+        if run_id in known:
+            where = known[run_id]
+            twice = "twice" if where == part.name else f"in {where} and in {part.name}"
+            msg = f"the run {run_id} is named {twice}; name each run once"
+            raise ConfigError(msg)
+        known[run_id] = part.name
+        if part.manifest.merged is not None:
+            its = _named([one.run_id for one in part.manifest.merged.parts])
+            msg = f"{part.name} is merged itself: name the runs that it was merged of ({its})"
+            raise ConfigError(msg)
         if part.manifest.regraded is not None:
             msg = (
                 f"{part.name} graded the run {part.manifest.regraded} anew: merge the runs that "
@@ -136,17 +114,15 @@ def _check_shards(parts: Sequence[Part]) -> None:
     of: dict[str, str] = {}
     counts: dict[str, str] = {}
     for part in parts:
-        for one in part.own:
-            if one.shard is None:
-                counts.setdefault("", part.name)
-                continue
-            counts.setdefault(_shard(one.shard)[1], part.name)
-            if one.shard in of and not part.is_host:
-                msg = (
-                    f"{of[one.shard]} and {part.name} are both shard {one.shard}; name one of them"
-                )
-                raise ConfigError(msg)
-            of[one.shard] = part.name
+        shard = part.manifest.shard
+        if shard is None:
+            counts.setdefault("", part.name)
+            continue
+        counts.setdefault(_shard(shard)[1], part.name)
+        if shard in of and not part.is_host:
+            msg = f"{of[shard]} and {part.name} are both shard {shard}; name one of them"
+            raise ConfigError(msg)
+        of[shard] = part.name
     if len(counts) > 1:
         said = [
             f"{name} is {f'one of {n} shards' if n else 'no shard'}" for n, name in counts.items()
@@ -165,11 +141,10 @@ def _shard(text: str) -> tuple[int, str]:
 
 def in_order(parts: Sequence[Part]) -> list[Part]:
     """Shards in their order; others as they were named."""
-    return sorted(parts, key=lambda part: min(_place(one) for one in part.own))
-
-
-def _place(one: MergedPart) -> int:
-    return 0 if one.shard is None else _shard(one.shard)[0]
+    shards = ((part, part.manifest.shard) for part in parts)
+    return [
+        part for part, _ in sorted(shards, key=lambda one: 0 if not one[1] else _shard(one[1])[0])
+    ]
 
 
 def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
@@ -240,7 +215,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
     of_other = {f"{price.model} of {price.provider}": _said_price(price) for price in right.prices}
     yield from _of_both("price of {}", prices, of_other, said)
     if one.is_host and other.is_host:
-        if left.suite_digest != right.suite_digest and one.shards == other.shards:
+        if left.suite_digest != right.suite_digest and left.shard == right.shard:
             then, now = (counted(each.n_planned, "case") for each in (left, right))
             yield f"{said('set of planned cases', then, now)}, which are not the same"
         for limit in left.pool_limits:
@@ -403,13 +378,19 @@ def merged_manifest(
     """
     manifests = [part.manifest for part in parts]
     own = [
-        msgspec.structs.replace(one, exceeded=passed, n_results=n)
-        if part.manifest.merged is None
-        else one
-        for part, passed, n in zip(parts, exceeded, n_results, strict=True)
-        for one in part.own
+        MergedPart(
+            run_id=one.run_id,
+            host=one.host,
+            shard=one.shard,
+            n_cases=one.n_planned,
+            n_results=n,
+            started_at=one.started_at,
+            ended_at=one.ended_at,
+            resumed=one.resumed,
+            exceeded=passed,
+        )
+        for one, passed, n in zip(manifests, exceeded, n_results, strict=True)
     ]
-    before = [one.merged for one in manifests if one.merged is not None]
     faults = {one.faults for one in manifests}
     divided = any(one.shard for one in own) and manifests[0].cluster_run is None
     ends = [one.ended_at for one in manifests if one.ended_at is not None]
@@ -439,15 +420,11 @@ def merged_manifest(
             parts=tuple(own),
             missing=missing_shards(own),
             n_missing=_n_missing(manifests[0], own),
-            n_repeated=n_repeated + sum(one.n_repeated for one in before),
+            n_repeated=n_repeated,
             n_clocks=n_clocks,
             clock_error_s=clock_error_s,
             not_compared=not_compared,
-            asked_otherwise=tuple(
-                dict.fromkeys(
-                    [*asked_otherwise, *(said for one in before for said in one.asked_otherwise)]
-                )
-            ),
+            asked_otherwise=tuple(asked_otherwise),
         ),
     )
 

@@ -49,7 +49,7 @@ from pytest_ultrapar.store.cases_file import (
     read_shared,
     write_shared,
 )
-from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME, read_stamps
+from pytest_ultrapar.store.clock_stamps import read_stamps
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
     Damage,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.merge.sources import Source
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.clock_stamps import Stamp
-    from pytest_ultrapar.store.manifest import Manifest, Merged
+    from pytest_ultrapar.store.manifest import Manifest
 
 OPTION = "ultrapar merge"
 STAGE = ".merging"
@@ -220,7 +220,6 @@ def _make(
         exceeded.append(writer.exceeded())
         n_results.append(writer.n_results)
     _join_histories(sources, stage, clocks)
-    clocks.write(stage)
     _join_small_files(sources, stage)
     manifest = merged_manifest(
         [source.part for source in sources],
@@ -333,7 +332,6 @@ class _Clocks:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._anchors = [anchors(source) for source in sources]
-        self._stamps = [_stamps(source) for source in sources]
         # Parts of one named host share its clocks; of hosts without a name nobody knows.
         self._names = [source.part.manifest.host or number for number, source in enumerate(sources)]
         by_name: dict[object, list[float]] = defaultdict(list)
@@ -352,19 +350,12 @@ class _Clocks:
         self.not_compared = ""
         parts = [source.part for source in sources]
         if len(parts) > 1 and all(part.is_host for part in parts):
-            self._compare([part.manifest.merged for part in parts])
-
-    def _compare(self, merged: Sequence[Merged | None]) -> None:
-        """Set the hosts of one run on the clock of their server, if that can be."""
-        pairs = zip(self._stamps, self._anchors, strict=True)
-        server = ServerClock([stamps if own else None for stamps, own in pairs])
-        earlier_s = [one.clock_error_s for one in merged if one is not None and one.n_clocks > 1]
-        known_s = [error_s for error_s in earlier_s if error_s is not None]
-        if server.lacks or len(known_s) < len(earlier_s):
-            self.not_compared = server.lacks or "those of an earlier merge could not be"
-            return
-        self._server = server
-        self.error_s = server.error_s + max(known_s, default=0.0)
+            # The hosts of one run are set on the clock of their server, if that can be.
+            pairs = zip(map(_stamps, sources), self._anchors, strict=True)
+            server = ServerClock([stamps if own else None for stamps, own in pairs])
+            self.not_compared = server.lacks
+            if not server.lacks:
+                self._server, self.error_s = server, server.error_s
 
     def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
         """What says how many seconds to add to a time of a segment of a part."""
@@ -388,19 +379,6 @@ class _Clocks:
             return self._server.shift(number, at_s)
         clocks = self._clocks[self._names[number]]
         return nearest_clock(clocks, anchor_s) - self._common_s
-
-    def write(self, stage: Path) -> None:
-        """Leave the stamps of all parts, by the common clock: the whole may be merged again."""
-        if self._server is None:
-            return
-        found = []
-        for number, stamps in enumerate(self._stamps):
-            for one in stamps if self._anchors[number] else ():
-                shift_s = self._server.shift(number, one.begun_s)
-                begun_s, ended_s = one.begun_s + shift_s, one.ended_s + shift_s
-                found.append(msgspec.structs.replace(one, begun_s=begun_s, ended_s=ended_s))
-        found.sort(key=lambda one: one.begun_s)
-        (stage / CLOCKS_NAME).write_bytes(msgspec.json.Encoder().encode_lines(found))
 
 
 def _stamps(source: Source) -> list[Stamp]:
@@ -460,9 +438,9 @@ class _PartWriter:
         return len(self._alone) + sum(one.part == self.number for one in self.best.values())
 
     def exceeded(self) -> tuple[str, ...]:
-        """Limits of the part that its own requests exceeded; nothing where it was merged itself."""
+        """Limits of the part that its own requests exceeded."""
         manifest = self.source.part.manifest
-        if manifest.merged is not None or manifest.rate_mode != "fixed":
+        if manifest.rate_mode != "fixed":
             return ()
         audits = audit(self.log, manifest.pool_limits)
         return tuple(f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed)
@@ -539,9 +517,7 @@ R = TypeVar("R", Grade, EpisodeEnded)
 
 
 def _on_host(record: R, host: str | None) -> R:
-    if host is None or record.host is not None:
-        return record
-    return msgspec.structs.replace(record, host=host)
+    return record if host is None else msgspec.structs.replace(record, host=host)
 
 
 _TIMES = tuple(name for name in Attempt.__struct_fields__ if re.fullmatch(r"t_\w+_s", name))
@@ -569,12 +545,12 @@ def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> 
             own = one.change
             shift_s = clocks.shift(number, one.at_us / 1e6 - own.t_s, own.t_s)
             own = replace(own, t_s=own.t_s + shift_s)
-            changes.append(replace(one, change=own, host=one.host or host))
+            changes.append(replace(one, change=own, host=host))
         for other in read_history(source.directory / PAUSES_FILE, PauseRecord):
             pause = other.pause
             shift_s = clocks.shift(number, other.at_us / 1e6 - pause.t_s, pause.t_s)
             pause = replace(pause, t_s=pause.t_s + shift_s, t_end_s=pause.t_end_s + shift_s)
-            pauses.append(replace(other, pause=pause, host=other.host or host))
+            pauses.append(replace(other, pause=pause, host=host))
     for name, found in ((LIMITS_FILE, changes), (PAUSES_FILE, pauses)):
         if found:
             found.sort(key=lambda each: each.at_us)

@@ -113,7 +113,6 @@ def make_prefetcher(
         episode_timeout_s=options.episode_timeout_s,
         most_open=most_open,
         clock=MonotonicClock(),
-        watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
         masked=runtime.redactor.bytes,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.engine.debug_log import DebugLog
+from pytest_ultrapar.broker.debug_log import DebugLog
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import read_whole, write_whole
 from pytest_ultrapar.records import EpisodeEnded
@@ -65,9 +64,9 @@ class Runtime:
         self.directory = directory
         self.worker = worker
         self.redactor = redactor
-        self.debug_log: DebugLog | None = None
+        self._debug_log: DebugLog | None = None
         if options.debug_log.includes(worker):
-            self.debug_log = DebugLog(directory, worker, MonotonicClock(), redactor.text)
+            self._debug_log = DebugLog(directory, worker, redactor.text)
         self.journal = JournalWriter(directory / "journal", worker, redactor.bytes)
         self.parts = PartWriter(directory, redactor.bytes)
         self.recovered = RecoveredIndex(directory)
@@ -119,8 +118,8 @@ class Runtime:
         if self._closed:
             return
         self._closed = True
-        if self.debug_log is not None:
-            self.debug_log.close()
+        if self._debug_log is not None:
+            self._debug_log.close()
         self._reader.close()
         if self.replayed is not None:
             self.replayed.close()

@@ -73,8 +73,8 @@ class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
         host: Its manifest's `host`.
         shard: Its manifest's `shard`.
         n_cases: Cases that it planned; hosts of one run all plan the same.
-        n_results: Cases whose result in the whole comes from this part; of what was merged before,
-            in that earlier whole. None where an earlier version merged.
+        n_results: Cases whose result in the whole comes from this part. None where an earlier
+            version merged.
         started_at: When it began, by the wall clock of its host.
         ended_at: When it ended; None: it never did.
         resumed: Whether it ran in more than one session.

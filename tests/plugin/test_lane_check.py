@@ -45,7 +45,8 @@ def test_dead_key_ends_the_run_before_any_case(project):
     assert (
         "ERROR: --ultrapar-check: 1 of 3 lanes that the selected cases need failed, "
         "and no case was sent:\n"
-        "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401): wrong key ***\n"
+        "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, or a 400 that "
+        "rejects the key): HTTP 401: "
     ) in said
     assert "--ultrapar-check=warn goes on without" in said
     assert CANARY not in said + result.stdout.str()
@@ -62,16 +63,16 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: check: 1 of 2 lanes ok: 1 forbidden (403)",
-            "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) may not use m "
-            "(403): wrong key",
+            "ultrapar: check: 1 of 2 lanes ok: 1 forbidden",
+            "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) may not use "
+            "the model m (403): HTTP 403: *wrong key*",
             "ultrapar: check: the run goes on without p/m/key1",
         ]
     )
     project.report.fnmatch_lines(
         [
-            "lane p/m/key1: key p/key1 (environment TEST*KEY*1) may not use m (403), before the "
-            "run: removed for the rest of the run (*)",
+            "lane p/m/key1: key p/key1 (environment TEST*KEY*1) may not use the model m (403), "
+            "before the run: removed for the rest of the run (*)",
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}
@@ -92,9 +93,9 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: check: 1 of 2 lanes ok: 1 rate-limited (429)",
-            "ultrapar: check: limited: p/m/key1: the rate limit is reached (429): wrong key (come "
-            "back in 600 s)",
+            "ultrapar: check: 1 of 2 lanes ok: 1 rate",
+            "ultrapar: check: limited: p/m/key1: the rate limit is reached: (come back in "
+            "10 min 00 s) HTTP 429: *wrong key*",
             "ultrapar: check: limited and unsure lanes may recover; they do not stop the run",
         ]
     )
@@ -110,8 +111,9 @@ def test_failure_that_may_pass_refuses_no_run(project):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: check: 0 of 1 lane ok: 1 overloaded (503)",
-            "ultrapar: check: unsure: p/m/key0: the server is overloaded (503): not now",
+            "ultrapar: check: 0 of 1 lane ok: 1 overload",
+            "ultrapar: check: unsure: p/m/key0: the server failed or is overloaded: HTTP 503: "
+            "*not now*",
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}
@@ -209,7 +211,7 @@ def test_interrupt_tells_what_is_known(project, monkeypatch):
     assert result.ret == 2
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: check: interrupted, 1 of 3 lanes ok: 1 refused (401)",
+            "ultrapar: check: interrupted, 1 of 3 lanes ok: 1 auth",
             "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused *",
         ]
     )

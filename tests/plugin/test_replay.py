@@ -122,8 +122,8 @@ def test_changed_prompt_misses_in_its_cases_alone(project, gone):
     done.stdout.fnmatch_lines(
         [
             "*has no answer to this request; the nearest of its case:*",
-            "-body.messages[[]2[]].content: say c!",
-            "+body.messages[[]2[]].content: say more",
+            '- * "content": "say c!",',
+            '+ * "content": "say more",',
         ]
     )
     project.report.fnmatch_lines(["*6 answers replayed, 0 requests sent, 1 case missed one*"])

@@ -225,7 +225,7 @@ def test_no_break_is_taken_while_nobody_else_wants_the_cpu():
         machine.work(0.001)
         assert not breaks.take()
     assert set(machine.heard) == {0.0}
-    assert len(machine.heard) <= 500, "it does not look after each import or record"
+    assert len(machine.heard) <= 500, "it does not look after each short step"
 
 
 def test_others_who_want_the_cpu_have_it_nearly_alone():

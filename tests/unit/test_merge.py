@@ -139,10 +139,6 @@ def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
     other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
     said = refusal(capsys, tmp_path / "y", *runs, other)
     assert "the set of cases of all shards is 9 cases (ab) in" in said
-    # What is merged later still knows how many there should be.
-    third = part(tmp_path / "3b", [3, 13], shard="3/4", generated=whole)
-    made = merged(tmp_path / "z", tmp_path / "x", third)
-    assert made.manifest.merged.n_missing == 3
 
 
 def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
@@ -175,16 +171,12 @@ def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, c
     assert "is below 98.0% (--coverage): " in said
 
 
-def test_a_missing_shard_may_be_merged_later(tmp_path, capsys):
-    runs = [part(tmp_path / str(k), [k], shard=f"{k}/3", host=f"h{k}") for k in (1, 2, 3)]
+def test_a_merged_run_is_no_part_of_another(tmp_path, capsys):
+    runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
     merged(tmp_path / "two", runs[0], runs[2])
-    merged(tmp_path / "w", tmp_path / "two", runs[1])
-    assert {row["case_id"]: row["host"] for row in rows(tmp_path / "w")} == {
-        "case1": "h1",
-        "case2": "h2",
-        "case3": "h3",
-    }
-    refusal(capsys, tmp_path / "x", tmp_path / "two", runs[0])
+    said = refusal(capsys, tmp_path / "w", tmp_path / "two", runs[1])
+    ids = ", ".join(sorted(read_manifest(run).run_id for run in (runs[0], runs[2])))
+    assert f"is merged itself: name the runs that it was merged of ({ids})" in said
 
 
 def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
@@ -370,9 +362,6 @@ def test_parts_whose_pools_bound_answers_otherwise_are_merged_only_when_asked(
     assert cli.main(["merge", str(a), str(b), "--out", str(out), "--allow-differences"]) == 0
     assert said in capsys.readouterr().out
     assert said in (out / "report.md").read_text(encoding="utf-8").replace("\u200b", "")
-    # The whole remembers it when it is merged with more.
-    again = merged(tmp_path / "all", out, part(tmp_path / "c", [2], effective=asked(**then)))
-    assert said in again.manifest.merged.asked_otherwise[0]
 
 
 def test_hosts_with_other_cases_or_limits_are_refused(tmp_path, capsys):

@@ -91,17 +91,6 @@ def test_lanes_that_refuse_a_request_leave_it_to_the_others():
         answer(replay(stored, *lanes), Chat({"anthropic", "openai"}), Conversation())
 
 
-def test_path_of_a_single_lane_in_an_old_journal_is_found():
-    asked = Exchange(
-        0, "embeddings", "/openai/deployments/old-east/embeddings", 200, '{"input":"x"}',
-        came='{"data":[]}',
-    )  # fmt: skip
-    stored = episode(asked, attempts=[attempt()])
-    request = Chat(resource="/embeddings", body=b'{"input":"x"}')
-    found = answer(replay(stored, lane("azure-openai")), request, Conversation())
-    assert found is not None
-
-
 def test_what_was_never_sent_then_is_the_same_failure_now():
     stored = episode(ending="infra", kind="no_lane", detail="all lanes are out")
     with pytest.raises(InfraError, match="all lanes are out") as caught:

@@ -141,17 +141,3 @@ def test_a_host_without_stamps_is_said_and_judged_by_itself(tmp_path):
     assert made.manifest.merged.clock_error_s is None
     said = (tmp_path / "w" / "report.md").read_text("utf-8")
     assert "1 of 2 hosts did not note the server's time" in said
-
-
-def test_a_merged_run_may_be_merged_with_another_host(tmp_path):
-    a, b = (
-        host(tmp_path / "a", 0, 10.0, 0.0, workers=3),
-        host(tmp_path / "b", 1, 20.0, -9.5, workers=3),
-    )
-    c = host(tmp_path / "c", 2, 30.0, -19.2, workers=3)
-    merge([str(a), str(b)], tmp_path / "w", NOW)
-    made = merge([str(tmp_path / "w"), str(c)], tmp_path / "x", NOW)
-    (audited,) = made.summary.audit
-    assert audited.in_flight == 3
-    assert made.manifest.merged.clock_error_s == pytest.approx(0.01, abs=0.002)
-    assert made.summary.statistics.makespan_s == pytest.approx(1.8, abs=0.01)

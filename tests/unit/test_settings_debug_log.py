@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.broker import debug_log
+from pytest_ultrapar.broker.debug_log import DebugLog
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
+from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import Answer
-from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
-from pytest_ultrapar.engine.watch import WatchedPort
 from pytest_ultrapar.errors import BadRequestError, InfraError, ResultsError
 from pytest_ultrapar.pool.environment import parse_which
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.settings import number_of
-from pytest_ultrapar.records import EpisodeEnded, TurnMessage
 from tests.pools import lane, pool
 from tests.unit.test_llm_leases import Answers, fine
 
@@ -36,11 +37,6 @@ OPTION = Location("command line", "--ultrapar-debug-log")
 SECRET = "sk-canary-9c1f0a2b77e4"
 PROMPT = "the prompt that nobody may read"
 REPLY = "the reply that nobody may read"
-
-
-class StillClock:
-    def now_s(self) -> float:
-        return 12.5
 
 
 # -- whose log ---------------------------------------------------------------------------------
@@ -69,26 +65,17 @@ def test_processes_count_from_one():
 # -- its lines ---------------------------------------------------------------------------------
 
 
-def line(created: float, now_s: float, event: str, **values: object) -> str:
-    facts = {"created": created, "now_s": now_s, "msg": event, "values": values.items()}
-    return LineFormatter(str).format(logging.makeLogRecord(facts))
-
-
-def test_line_has_both_clocks_the_event_and_what_is_known():
-    at_s = datetime(2025, 8, 19, 11, 50, 1, 284000, UTC).timestamp()
-
-    text = line(at_s, 5120.8162154, "lease granted", lane="p/m/k", waited_s=0.5, group=None)
-
-    assert (
-        text == "2025-08-19T11:50:01.284Z 5120.816215 lease granted   lane=p/m/k waited_s=0.500000"
-    )
-
-
 @given(value=st.text())
 def test_line_is_one_line_of_visible_ascii_whatever_a_value_holds(value):
-    text = line(0, 0.0, "episode ended", kind=value, then=1)
+    with TemporaryDirectory() as directory:
+        log = DebugLog(Path(directory), "main", str)
+        debug_log.tell("episode ended", kind=value, group=None, took_s=0.5)
+        log.close()
+        _, text = (Path(directory) / "debug-main.log").read_text().splitlines()
 
-    assert text.endswith(" then=1")
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \d+\.\d{6} episode ended   kind=", text)
+    assert text.endswith(" took_s=0.500000")
+    assert "group" not in text
     assert text.isascii()
     assert text.isprintable()
 
@@ -102,18 +89,17 @@ def status(number: int) -> Answer:
 def talk(directory, *answers, max_attempts=3):
     """An episode of one turn against a server that gives these answers; the log's lines."""
     clock = MonotonicClock()
-    log = DebugLog(directory, "gw0", clock, lambda text: text.replace(SECRET, "***"))
+    log = DebugLog(directory, "gw0", lambda text: text.replace(SECRET, "***"))
     endpoint = Endpoint(LaneId("p/a/k0"), "p", "a", "k0", "http://127.0.0.1:1", SECRET, "m", 5.0)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        broker = LocalBroker(
+        port = LocalBroker(
             BrokerSettings(pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))),
             clock,
             loop,
             worker="gw0",
         )
-        port = WatchedPort(broker, log, clock)
         parts = EngineParts(
             port=port,
             exchange=Answers(*answers),
@@ -123,7 +109,6 @@ def talk(directory, *answers, max_attempts=3):
             next_request_id=iter(range(2, 100)).__next__,
             shown=str,
             masked=bytes,
-            watch=log,
         )
         first = await acquire_lease(port, LeaseRequest(1, "m", opens=True, case_id="c1"))
         sender = Sender(parts, model="m", group="", case_id="c1", seed=1, first=first)
@@ -184,17 +169,16 @@ def test_log_tells_why_a_request_is_given_up(tmp_path):
 
 
 def test_withdrawn_and_denied_requests_are_told(tmp_path):
-    log = DebugLog(tmp_path, "main", StillClock(), str)
+    log = DebugLog(tmp_path, "main", str)
 
     async def main() -> None:
         clock = MonotonicClock()
-        broker = LocalBroker(
+        port = LocalBroker(
             BrokerSettings(pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))),
             clock,
             asyncio.get_running_loop(),
             worker="main",
         )
-        port = WatchedPort(broker, log, clock)
         held = await acquire_lease(port, LeaseRequest(1, "m"))
         port.acquire(LeaseRequest(2, "m")).cancel()
         waiting = port.acquire(LeaseRequest(3, "m"))
@@ -217,34 +201,38 @@ def test_withdrawn_and_denied_requests_are_told(tmp_path):
 
 
 def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
-    log = DebugLog(tmp_path, "main", StillClock(), str)
+    log = DebugLog(tmp_path, "main", str)
     full = open("/dev/full", "w", encoding="ascii")  # noqa: PTH123, SIM115 - a device that is always full
-    log._handler.setStream(full).close()
+    log.setStream(full).close()
 
-    lease = Lease(1, LaneId("p/a/k0"), 0.0, 1.0, 0.0, 0.0, 1)
-    log.sent("c1", 0, 0, lease)
-    log.sent("c1", 0, 1, lease)
+    debug_log.tell("request sent", case="c1")
 
-    assert log._handler is None
+    assert not debug_log.is_on()
     assert full.closed
 
 
 def test_log_that_cannot_be_written_is_refused_by_its_name(tmp_path):
     with pytest.raises(ResultsError, match=r"cannot write .*gone/debug-main.log: No such file"):
-        DebugLog(tmp_path / "gone", "main", StillClock(), str)
+        DebugLog(tmp_path / "gone", "main", str)
 
 
 def test_no_prompt_reply_error_text_or_key_is_in_the_log(tmp_path):
-    talk(tmp_path, status(500), status(400))
-    log = DebugLog(tmp_path, "gw0", StillClock(), lambda text: text.replace(SECRET, "***"))
-    said = [TurnMessage(0, "user", PROMPT), TurnMessage(0, "assistant", REPLY)]
-    log.episode_ended(
-        EpisodeEnded(
-            "c1", "gw0", "error", 0, 1, 1.0, kind=f"Oh{SECRET}", detail=PROMPT, messages=said
-        )
-    )
+    talk(tmp_path, status(500), status(400), fine(text=REPLY))
+    log = DebugLog(tmp_path, "gw0", lambda text: text.replace(SECRET, "***"))
+    debug_log.tell("episode ended", kind=f"Oh{SECRET}")
     log.close()
 
     text = (tmp_path / "debug-gw0.log").read_text()
     assert "kind=Oh***" in text
     assert all(word not in text for word in (PROMPT, REPLY, SECRET))
+
+
+def test_no_suite_sees_the_log_or_ends_it(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    logging.disable()
+    try:
+        assert len(talk(tmp_path, fine())) == 6
+    finally:
+        logging.disable(logging.NOTSET)
+    assert "lease" not in caplog.text
+    assert not debug_log.is_on()
