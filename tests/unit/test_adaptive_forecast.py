@@ -1,6 +1,6 @@
 """Plans against the runs that follow, with real processes and sockets.
 
-One situation stands for the eight of `python -m bench_suites.adaptive forecast`, which takes two
+One situation stands for the eight of `python -m benchmarks.adaptive forecast`, which takes two
 minutes.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench_suites.adaptive.forecast import MOST_WORST, SITUATIONS, compare, errors
-from bench_suites.overhead.command import Checkout, measured_environment
-from bench_suites.overhead.command_line import Options
+from benchmarks.adaptive.forecast import MOST_WORST, SITUATIONS, compare, errors
+from benchmarks.overhead.command import Checkout, measured_environment
+from benchmarks.overhead.command_line import Options
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""A few of the providers that `python -m bench_suites.adaptive search` plays, with one seed.
+"""A few of the providers that `python -m benchmarks.adaptive search` plays, with one seed.
 
 All of them take a minute; `docs/explanation/adaptive.md` holds their table.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench_suites.adaptive.play import LimitPlay
-from bench_suites.adaptive.scenarios import SCENARIOS
-from bench_suites.adaptive.search import search, search_lines
+from benchmarks.adaptive.play import LimitPlay
+from benchmarks.adaptive.scenarios import SCENARIOS
+from benchmarks.adaptive.search import search, search_lines
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 

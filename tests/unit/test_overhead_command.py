@@ -8,19 +8,19 @@ import subprocess
 import sys
 import time
 
-import bench_suites.adaptive.__main__ as adaptive
-import bench_suites.overhead.__main__ as overhead
-from bench_suites.overhead.command import (
+import benchmarks.adaptive.__main__ as adaptive
+import benchmarks.overhead.__main__ as overhead
+from benchmarks.overhead.command import (
     ROOT,
     Checkout,
     measured_environment,
     peak_kib,
     processes_of,
 )
-from bench_suites.overhead.command_line import Options
-from bench_suites.overhead.comparison import workload_lines
-from bench_suites.overhead.rounds import Measurement, compare, pair_lines
-from bench_suites.overhead.workload import WIDE
+from benchmarks.overhead.command_line import Options
+from benchmarks.overhead.comparison import workload_lines
+from benchmarks.overhead.rounds import Measurement, compare, pair_lines
+from benchmarks.overhead.workload import WIDE
 from tests.unit.goal_table import goals
 
 HERE = Checkout({})
@@ -129,7 +129,7 @@ def test_commands_that_documents_name_exist():
         match.groups()
         for file in files
         for match in re.finditer(
-            r"python -m bench_suites\.(overhead|adaptive) ([\w-]+)", file.read_text()
+            r"python -m benchmarks\.(overhead|adaptive) ([\w-]+)", file.read_text()
         )
     ]
     assert len(named) > len(known["overhead"])

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bench_suites.overhead.command import Checkout, measured_environment
-from bench_suites.overhead.command_line import Options
-from bench_suites.overhead.comparison import RAW, workload_round
-from bench_suites.overhead.workload import EPISODES
+from benchmarks.overhead.command import Checkout, measured_environment
+from benchmarks.overhead.command_line import Options
+from benchmarks.overhead.comparison import RAW, workload_round
+from benchmarks.overhead.workload import EPISODES
 
 pytestmark = pytest.mark.slow
 

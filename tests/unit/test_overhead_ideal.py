@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench_suites.overhead.conversation import N_TURNS
-from bench_suites.overhead.ideal import ideal_of, play
-from bench_suites.overhead.workload import EPISODES, SMALL, WIDE
+from benchmarks.overhead.conversation import N_TURNS
+from benchmarks.overhead.ideal import ideal_of, play
+from benchmarks.overhead.workload import EPISODES, SMALL, WIDE
 
 
 @pytest.mark.parametrize(("workload", "n_seats"), [(SMALL, 15), (WIDE, 300)])

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bench_suites.overhead.command import Checkout, measured_environment
-from bench_suites.overhead.command_line import Options
-from bench_suites.overhead.comparison import RAW
-from bench_suites.overhead.peers import COOPERATIVE, peers_round
-from bench_suites.overhead.workload import EPISODES
+from benchmarks.overhead.command import Checkout, measured_environment
+from benchmarks.overhead.command_line import Options
+from benchmarks.overhead.comparison import RAW
+from benchmarks.overhead.peers import COOPERATIVE, peers_round
+from benchmarks.overhead.workload import EPISODES
 
 pytestmark = pytest.mark.slow
 
