@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from benchmarks.adaptive.forecast import measure_forecasts
-from benchmarks.adaptive.runs import measure_runs
-from benchmarks.adaptive.search import measure_searches
+from benchmarks.adaptive.forecast import FORECAST
+from benchmarks.adaptive.runs import RUNS
+from benchmarks.adaptive.search import SEARCH
 from benchmarks.overhead.command_line import run_measurements
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.overhead.command_line import Command
-
-MEASUREMENTS: dict[str, Command] = {
-    "search": measure_searches,
-    "runs": measure_runs,
-    "forecast": measure_forecasts,
-}
+MEASURED = {"search": SEARCH, "runs": RUNS, "forecast": FORECAST}
 _DESCRIPTION = """\
 Measures how close estimates come, on simulated providers: search, runs, forecast.
 
@@ -33,7 +24,7 @@ the plans of eight pools with the runs that follow, once.
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, write JSON if asked; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptive", description=_DESCRIPTION)
-    return run_measurements(parser, MEASUREMENTS, argv)
+    return run_measurements(parser, MEASURED, argv)
 
 
 if __name__ == "__main__":

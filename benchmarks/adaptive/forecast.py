@@ -7,22 +7,10 @@ import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
-
-from benchmarks.overhead.command import CommandError
-from benchmarks.overhead.command_line import note
-from benchmarks.overhead.tables import at_most, goals, table
+from benchmarks.overhead.command import Checkout, CommandError
+from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows, note
 from pytest_ultrapar.testing import read_server_log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.overhead.command_line import Found, Options
-
-MOST_MEDIAN, MOST_WORST = 0.10, 0.20
-"""Aims for the error over all situations."""
 
 ONE_TURN = "benchmarks/overhead/test_overhead.py::test_one_turn"
 SIX_TURNS = "benchmarks/overhead/test_episodes.py::test_six_turns"
@@ -132,71 +120,23 @@ SITUATIONS = (
 )
 
 
-class Forecasted(msgspec.Struct, frozen=True):
-    """One plan and the run that followed it.
-
-    Attributes:
-        basis: What the plan stood on: `pool`, or the mode of the earlier run.
-        n: Requests of the run.
-        predicted_s: Time of the run's mode in the plan.
-        measured_s: First arrival to last reply, by the server's log.
-    """
-
-    name: str
-    mode: str
-    basis: str
-    n: int
-    predicted_s: float
-    measured_s: float
-
-    @property
-    def ratio(self) -> float:
-        """Predicted / measured."""
-        return self.predicted_s / self.measured_s
-
-
-def measure_forecasts(options: Options) -> Found:
-    """Plan and run every situation, once.
+def forecast_round(options: Options) -> Rows:
+    """Plan and run every situation, and say how far the plans are off.
 
     Raises:
         CommandError: A command ended badly, or its plan has no time for the mode.
     """
-    found = [compare(one, options) for one in SITUATIONS]
-    return forecast_lines(found), found
+    rows = {one.name: compare(one, options.checkout) for one in SITUATIONS}
+    errors = [row["error"] for row in rows.values()]
+    rows["error"] = {"median": statistics.median(errors), "worst": max(errors)}
+    return rows
 
 
-def forecast_lines(found: Sequence[Forecasted]) -> Iterator[str]:
-    """Every plan beside its run, and how far they are apart."""
-    yield f"forecast: {len(found)} plans and the runs that followed, simulated"
-    yield from table(
-        ["pool", "mode", "from", "requests", "predicted s", "measured s", "ratio"],
-        [
-            [
-                one.name,
-                one.mode,
-                one.basis,
-                str(one.n),
-                f"{one.predicted_s:.2f}",
-                f"{one.measured_s:.2f}",
-                f"{one.ratio:.3f}",
-            ]
-            for one in found
-        ],
-    )
-    median, worst = errors(found)
-    yield from goals(
-        at_most("median error", median, MOST_MEDIAN), at_most("worst error", worst, MOST_WORST)
-    )
-
-
-def errors(forecasts: Sequence[Forecasted]) -> tuple[float, float]:
-    """The median and the largest error, as shares of what was measured."""
-    own = [abs(one.ratio - 1) for one in forecasts]
-    return statistics.median(own), max(own)
-
-
-def compare(one: Situation, options: Options) -> Forecasted:
+def compare(one: Situation, checkout: Checkout) -> dict[str, float]:
     """Plan a situation, on an earlier run if it has one, and run it.
+
+    `predicted_s` is the time of the run's mode in the plan, `measured_s` first arrival to last
+    reply by the server's log, `ratio` predicted / measured, `error` how far it is from one.
 
     Raises:
         CommandError: A command ended badly, or its plan has no time for the mode.
@@ -208,16 +148,9 @@ def compare(one: Situation, options: Options) -> Forecasted:
         pool.write_text(one.pool, encoding="utf-8")
 
         def run(mode: str, *more: str) -> str:
-            fewer = [f"--overhead-cases={options.cases}"] if options.cases else []
-            argv = options.checkout.pytest(
-                f"-n{one.n_processes}",
-                *one.cases,
-                *fewer,
-                f"--ultrapar-pool={pool}",
-                f"--ultrapar-mode={mode}",
-                *more,
-            )
-            return options.checkout.run(argv).said
+            where = f"--ultrapar-pool={pool}", f"--ultrapar-mode={mode}"
+            argv = checkout.pytest(f"-n{one.n_processes}", *one.cases, *where, *more)
+            return checkout.run(argv).said
 
         basis = "none"
         if one.earlier_mode is not None:
@@ -230,11 +163,25 @@ def compare(one: Situation, options: Options) -> Forecasted:
             raise CommandError(msg)
         run(one.mode, f"--ultrapar-out={folder / 'run'}")
         log = read_server_log(folder / "run" / "simulator.jsonl")
-    return Forecasted(
-        one.name,
-        one.mode,
-        "pool" if one.earlier_mode is None else f"earlier run ({one.earlier_mode})",
-        len(log.requests),
-        float(row[1]),
-        log.phase_s,
-    )
+    ratio = float(row[1]) / log.phase_s
+    return {
+        "requests": len(log.requests),
+        "predicted_s": float(row[1]),
+        "measured_s": log.phase_s,
+        "ratio": ratio,
+        "error": abs(ratio - 1),
+    }
+
+
+def forecast_title(_: Options) -> str:
+    """What is compared."""
+    return f"forecast: {len(SITUATIONS)} plans and the runs that followed"
+
+
+FORECAST = Measurement(
+    forecast_round,
+    forecast_title,
+    (Goal("error", "median", at_most=0.10), Goal("error", "worst", at_most=0.20)),
+    n_rounds=1,
+    warm_up=False,
+)

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.overhead.command_line import run_measurements
 from benchmarks.overhead.comparison import measurement_of
-from benchmarks.overhead.end import END
-from benchmarks.overhead.gate import measure_gate
+from benchmarks.overhead.gate import GATE
 from benchmarks.overhead.growth import GROWTH, MEMORY_OF_PROCESSES
 from benchmarks.overhead.lease import LEASE
 from benchmarks.overhead.matrix import MATRIX
-from benchmarks.overhead.peers import PEERS, measure_peers
-from benchmarks.overhead.rounds import compare, measure
-from benchmarks.overhead.start import COLLECTION, IMPORTS, START
+from benchmarks.overhead.measurement import compare
+from benchmarks.overhead.peers import PEERS
+from benchmarks.overhead.start import COLLECTION, START
 from benchmarks.overhead.workload import COMPARISONS
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.overhead.command_line import Command
-
-ROUNDS = {
+COMPARED = {
     **{name: measurement_of(workload) for name, workload in COMPARISONS.items()},
     "lease": LEASE,
     "growth": GROWTH,
@@ -33,29 +26,21 @@ ROUNDS = {
     "matrix": MATRIX,
     "start": START,
     "collection": COLLECTION,
-    "imports": IMPORTS,
-    "end": END,
 }
-MEASURED: dict[str, Command] = {
-    **{name: partial(measure, each) for name, each in ROUNDS.items()},
-    "gate": measure_gate,
-}
-COMPARED = {name: partial(compare, each) for name, each in ROUNDS.items()}
-BESIDE_PEERS = {name: partial(measure_peers, each) for name, each in PEERS.items()}
+MEASURED = {**COMPARED, "gate": GATE}
 _DESCRIPTION = f"""\
 Measures what the tool itself costs, on the simulated provider: {", ".join(MEASURED)}.
 
 small, wide, long-tail, episodes and many run the same cases with the tool and with a raw aiohttp
 client in turn, each against a fresh server, and compare both with the pool's ideal time; small also
 with a plain xdist session of sleeping tests. lease measures the broker alone. growth compares a
-case among 3,000 others with one among 100,000 (some ten minutes). memory compares each process's
-peak with that of as many empty tests; both run once. matrix runs an uneven pool under the default
-policy and under an even split in advance. start is a whole command in an empty folder, and one of
-one case. collection collects few cases, many, and the five phases, and as many empty tests without
-the plugin. imports compares `pytest --collect-only` with and without it, 20 times. end says how
-long a command goes on after the last report, of 300 cases and of 50,000. gate runs the same code, a
-slower server and a worse model, and counts what the default gate catches; its number of runs is
-fixed.
+case among 3,000 others with one among 100,000 (some ten minutes), each beside as many empty tests;
+memory does so for 20,000 with and without workers; both run once and give each process's peak.
+matrix runs an uneven pool under the default policy and under an even split in advance. start is
+`pytest --collect-only` in an empty folder with and without the plugin, and a run of one case, 20
+times. collection collects few cases, many, and the five phases, and as many empty tests without the
+plugin. gate runs the same code, a slower server and a worse model, and counts what the default gate
+catches.
 
 `compare --before PYTHON NAME...` runs another checkout and this one in turn, `peers NAME...` other
 clients and this one.
@@ -70,11 +55,10 @@ the same extras installed.
 _PEERS = f"""\
 Runs the tool, pytest-asyncio-cooperative with aiohttp (which holds no limits and keeps no results)
 and a raw aiohttp client in turn, each against a fresh server, and divides the tool's figures by the
-others': {", ".join(BESIDE_PEERS)}.
+others': {", ".join(PEERS)}.
 
-The tool runs with `-n 0` unless told, in an environment with this checkout and no extra;
-pytest-asyncio-cooperative in another one. pip makes both on first use, below the user's cache
-directory. Goals are judged with --pinned.
+The tool runs with `-n 0` unless told, in this environment, which should have no extra.
+Goals are judged with --pinned.
 """
 
 
@@ -91,17 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             metavar="PYTHON",
             help="the interpreter of an environment that has the other checkout, by pip's -e",
         )
-        return run_measurements(parser, COMPARED, argv[1:])
+        return run_measurements(parser, COMPARED, argv[1:], compare)
     if argv[:1] == ["peers"]:
         parser = argparse.ArgumentParser(prog=f"{prog} peers", description=_PEERS)
         parser.add_argument(
             "--cooperative",
             type=Path,
+            required=True,
             metavar="PYTHON",
-            help="the interpreter of an environment with pytest-asyncio-cooperative and aiohttp "
-            "(default: one that is made on first use)",
+            help="the interpreter of an environment with the dependency group `cooperative` of "
+            "pyproject.toml",
         )
-        return run_measurements(parser, BESIDE_PEERS, argv[1:])
+        return run_measurements(parser, PEERS, argv[1:])
     parser = argparse.ArgumentParser(prog=prog, description=_DESCRIPTION)
     return run_measurements(parser, MEASURED, argv)
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, UltraparError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 """The project's folder: where the pools are and pytest is started."""
@@ -27,7 +25,7 @@ ALONE = ("--confcutdir=benchmarks/overhead",)
 CLIENT_CORE, SERVER_CORE = 0, 1
 _SHOWN_CHARACTERS = 2000
 _KIB_PER_MIB = 1024
-_SAMPLE_S = 0.02
+_SAMPLE_S = 0.05
 
 _SETTINGS_OF_RUNS = (
     "PYTEST_",
@@ -61,7 +59,8 @@ class Cost:
         cpu_s: User and system time of the process and of all that it waited for.
         said: What it printed, on either stream.
         peaks_mib: If it was watched, most resident memory of each process in MiB: `pytest` is the
-            one that was started, then there are `gw0`, ... and `broker`.
+            one that was started, then there are `gw0`, ..., and the tool's own, such as
+            `broker`.
     """
 
     started_s: float
@@ -94,14 +93,7 @@ class Checkout:
             ConfigError: There is none, or it has no suite that measures.
         """
         find = "import pytest_ultrapar as own; print(own.__file__)"
-        try:
-            said = subprocess.run(
-                [python, "-P", "-c", find], capture_output=True, text=True, check=True, cwd="/"
-            ).stdout
-        except (OSError, subprocess.CalledProcessError) as error:
-            msg = f"--before: {python} is no Python that has pytest-ultrapar installed ({error})"
-            raise ConfigError(msg) from error
-        folder = Path(said.strip()).parents[1]
+        folder = Path(said_by(python, find, "--before").strip()).parents[1]
         if not (folder / "bench_suites" / "overhead").is_dir():
             msg = f"--before: {folder} has no benchmarks/overhead; install a checkout with -e"
             raise ConfigError(msg)
@@ -131,7 +123,7 @@ class Checkout:
             argv: The program and its arguments.
             folder: Where it runs; the checkout's folder unless told.
             expected: The exit code of success.
-            watched: Whether to look after the memory of each process; its end is seen 0.02 s late.
+            watched: Whether to look after the memory of each process; its end is seen 0.05 s late.
 
         Raises:
             CommandError: Its exit code is another one; the message ends with what it said.
@@ -162,6 +154,22 @@ class Checkout:
             raise CommandError(msg)
         cpu_s = usage.ru_utime + usage.ru_stime
         return Cost(started_s, wall_s, cpu_s, said, watch.peaks_mib())
+
+
+def said_by(python: Path, script: str, option: str) -> str:
+    """What a script prints in another environment.
+
+    Raises:
+        ConfigError: It fails there, since the environment of the option lacks what is needed.
+    """
+    try:
+        return subprocess.run(
+            [python, "-P", "-c", script], capture_output=True, text=True, check=True, cwd="/"
+        ).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", "").strip().rpartition("\n")[2]
+        msg = f"{option}: {python} is no Python that can {script!r} ({error}) {said}"
+        raise ConfigError(msg) from error
 
 
 @contextmanager
@@ -230,14 +238,10 @@ class _Watch:
     def peaks_mib(self) -> dict[str, float]:
         """By process, the workers numbered in the order in which they were started."""
         peaks: dict[str, float] = {}
-        n_workers = 0
+        workers = (f"gw{number}" for number in itertools.count())
         for _, (role, mib) in sorted(self._seen.items()):
-            name = role
-            if role == "worker":
-                name = f"gw{n_workers}"
-                n_workers += 1
-            if role != "other":
-                peaks[name] = max(mib, peaks.get(name, 0.0))
+            name = next(workers) if role == "worker" else role
+            peaks[name] = max(mib, peaks.get(name, 0.0))
         return peaks
 
 
@@ -247,11 +251,9 @@ def processes_of(pid: int) -> Iterator[tuple[int, str]]:
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, _read(thread).split()):
             words = _read(Path(f"/proc/{child}/cmdline")).split("\0")
-            if any(word.startswith("pytest_ultrapar.broker") for word in words):
-                yield child, "broker"
-            else:
-                # execnet starts its workers with `python -u -c "import sys;exec(eval(...))"`.
-                yield child, "worker" if "-c" in words else "other"
+            parts = (word.split(".")[1] for word in words if word.startswith("pytest_ultrapar."))
+            # execnet starts its workers with `python -u -c "import sys;exec(eval(...))"`.
+            yield child, next(parts, "worker" if "-c" in words else "other")
 
 
 def peak_kib(pid: int) -> int:

@@ -6,11 +6,11 @@ import argparse
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,47 +20,14 @@ from benchmarks.overhead.command import (
     Checkout,
     measured_environment,
     pin_clients,
+    said_by,
 )
+from benchmarks.overhead.measurement import Found, Measurement, Options, measure, note
 from pytest_ultrapar.errors import ConfigError, UltraparError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    Found = tuple[Iterable[str], Sequence[Any]]
-    """Lines to show, and every run as plain values."""
-    Command = Callable[["Options"], Found]
 
 _FAILED = 1
 _BAD_INPUT = 4
 _PACKAGES = ("pytest-ultrapar", "pytest", "pytest-xdist", "httpx", "aiohttp", "uvloop")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line asks for.
-
-    Attributes:
-        checkout: The code to measure.
-        n: Every `-n` to measure; empty for those of the measurement.
-        runs: How often; None for as often as the measurement says.
-        pinned: Whether client and server have a core each.
-        cases: How many instead of the measurement's own number.
-        before: What to compare the checkout with.
-        cooperative: The user's own interpreter for pytest-asyncio-cooperative.
-    """
-
-    checkout: Checkout
-    n: tuple[int, ...] = ()
-    runs: int | None = None
-    pinned: bool = False
-    cases: int | None = None
-    before: Checkout | None = None
-    cooperative: Path | None = None
-
-
-def note(line: str) -> None:
-    """Say what comes next to whoever waits."""
-    sys.stderr.write(f"... {line}\n")
 
 
 def describe_machine() -> dict[str, str | int | float]:
@@ -77,8 +44,9 @@ def describe_machine() -> dict[str, str | int | float]:
 
 def run_measurements(
     parser: argparse.ArgumentParser,
-    measurements: Mapping[str, Command],
+    measurements: Mapping[str, Measurement],
     argv: Sequence[str] | None,
+    how: Callable[[Measurement, Options], Found] = measure,
 ) -> int:
     """Measure, print tables, write JSON if asked; the exit code.
 
@@ -87,11 +55,10 @@ def run_measurements(
             where there are such.
         measurements: By name.
         argv: Arguments; those of the process unless given.
+        how: What is done with each of them.
     """
     _add_options(parser, measurements)
     arguments = parser.parse_args(argv)
-    if "all" in arguments.names:
-        arguments.names = [*measurements]
     document: dict[str, Any] = {
         "machine": describe_machine(),
         "simulated": True,
@@ -103,20 +70,10 @@ def run_measurements(
         if arguments.pinned:
             pin_clients()
         with measured_environment() as variables:
-            checkout = Checkout(variables)
-            before = getattr(arguments, "before", None)
-            options = Options(
-                checkout,
-                tuple(arguments.n or ()),
-                arguments.runs,
-                pinned=arguments.pinned,
-                cases=arguments.cases,
-                before=checkout.of_python(before) if before is not None else None,
-                cooperative=getattr(arguments, "cooperative", None),
-            )
+            options = _options(arguments, Checkout(variables))
             for name in arguments.names:
                 note(name)
-                lines, document["results"][name] = measurements[name](options)
+                lines, document["results"][name] = how(measurements[name], options)
                 _say("", *lines)
     except UltraparError as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
@@ -127,17 +84,31 @@ def run_measurements(
     return 0
 
 
+def _options(arguments: argparse.Namespace, checkout: Checkout) -> Options:
+    before = getattr(arguments, "before", None)
+    cooperative = getattr(arguments, "cooperative", None)
+    if cooperative is not None:
+        said_by(cooperative, "import aiohttp, pytest_asyncio_cooperative", "--cooperative")
+    return Options(
+        checkout,
+        tuple(arguments.n or ()),
+        arguments.runs,
+        pinned=arguments.pinned,
+        cases=arguments.cases,
+        before=checkout.of_python(before) if before is not None else None,
+        cooperative=cooperative,
+    )
+
+
 def _say(*lines: str) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
 
-def _add_options(parser: argparse.ArgumentParser, measurements: Mapping[str, Command]) -> None:
+def _add_options(parser: argparse.ArgumentParser, measurements: Mapping[str, object]) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.allow_abbrev = False
-    parser.add_argument(
-        "names", nargs="+", metavar="NAME", choices=(*measurements, "all"), help="or all"
-    )
+    parser.add_argument("names", nargs="+", metavar="NAME", choices=measurements)
     parser.add_argument(
         "-n",
         type=_count(0),
@@ -160,12 +131,12 @@ def _add_options(parser: argparse.ArgumentParser, measurements: Mapping[str, Com
         "--cases",
         type=_count(2),
         metavar="N",
-        help="so many cases instead of the measurement's own number, for a trial",
+        help="so many cases instead of the measurement's own number, for a trial without goals",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run as JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round as JSON")
 
 
-def _count(least: int) -> Any:  # noqa: ANN401 - argparse's own type for this is internal
+def _count(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         number = int(text)
         if number < least:

@@ -1,136 +1,135 @@
-"""Tool and raw client in turn on one workload, against a fresh server each time."""
+"""Tool and other clients in turn on one workload, against a fresh server each time."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
-from benchmarks.overhead.command import CommandError, pin_server
-from benchmarks.overhead.command_line import note
-from benchmarks.overhead.conversation import Lane
+from benchmarks.overhead.command import ROOT, Checkout, CommandError, Cost, pin_server
+from benchmarks.overhead.conversation import Lane, Orders
 from benchmarks.overhead.ideal import ideal_of
-from benchmarks.overhead.rounds import Measurement
-from benchmarks.overhead.tables import figures, goals, median
+from benchmarks.overhead.measurement import Measurement, Options, Rows, note
+from benchmarks.overhead.workload import Workload
+from pytest_ultrapar.analysis.run_summary import RunSummary, read_summary
+from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.records import Grade
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
-from pytest_ultrapar.testing import read_server_log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.overhead.command import Checkout, Cost
-    from benchmarks.overhead.command_line import Options
-    from benchmarks.overhead.conversation import Orders
-    from benchmarks.overhead.ideal import Ideal
-    from benchmarks.overhead.tables import Rows
-    from benchmarks.overhead.workload import Workload
-    from pytest_ultrapar.pool.model import Pool
-    from pytest_ultrapar.testing import ServerLog
+from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
+from pytest_ultrapar.testing import ServerLog, read_server_log
 
 RAW = "raw"
 """The raw client's name where others have their `-n`."""
 
+Client = Callable[[str, Path], list[str]]
+"""The command of a client of the simulated provider at a URL, which keeps what it keeps in a
+directory."""
 
-class Client(Protocol):
-    """Makes the command that runs a workload's cases with some client."""
-
-    def __call__(self, *, url: str, directory: Path) -> list[str]:
-        """Against a simulated provider at `url`; whatever is kept goes into `directory`."""
+_DIVIDED = ("efficiency", "first_s", "phase_s", "end_s", "wall_s", "cpu_ms_per_case")
 
 
 def measurement_of(workload: Workload) -> Measurement:
     """The tool with each `-n`, and beside it the raw client and the ideal."""
-    return Measurement(partial(workload_round, workload), partial(workload_lines, workload))
+    title = partial(title_of, workload)
+    return Measurement(partial(workload_round, workload), title, workload.goals)
 
 
 def workload_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once.
-
-    Besides the figures of `client_row`, `ratio` is `wall_s` / that of the raw client, `of_n0` that
-    / the same with `-n 0`, `of_plain` that / an xdist session of sleeping tests.
+    """Run every client once, and a plain xdist session of sleeping tests where there is one.
 
     Raises:
         CommandError: A command ended badly, or not all requests were answered.
         ConfigError: The pool cannot be served.
     """
     workload = sized(workload, options)
-    best = ideal_of(workload)
-    rows: Rows = {}
-    for n in options.n or workload.n_processes:
-        client = f"-n {n}"
-        note(f"{workload.name}: {client}")
-        cost, log = run_workload(workload, n, options)
-        rows[client] = client_row(workload, best, cost, log)
-        if workload.plain_test is not None and n and not options.before:
-            note(f"{workload.name}: plain {client}")
+    numbers = options.n or workload.n_processes
+    tools = {f"-n {n}": pytest_client(workload, n, options.checkout) for n in numbers}
+    others = {} if options.before else {RAW: bare_client(workload, "raw_client", sys.executable)}
+    rows = run_clients(workload, tools | others, options)
+    for n in numbers if workload.plain_test is not None and not options.before else ():
+        if n:
+            note(f"{workload.name}: plain -n {n}")
             test = f"{options.checkout.suite}/{workload.plain_test}"
             argv = options.checkout.pytest(f"-n{n}", test, f"--overhead-cases={workload.n_cases}")
-            rows[client]["of_plain"] = cost.wall_s / options.checkout.run(argv).wall_s
-    if not options.before:
-        note(f"{workload.name}: {RAW}")
-        rows[RAW] = client_row(workload, best, *run_client(workload, raw_client(workload), options))
-    for name, other in {"ratio": RAW, "of_n0": "-n 0"}.items():
-        if other in rows:
-            for row in rows.values():
-                row[name] = row["wall_s"] / rows[other]["wall_s"]
+            rows[f"plain -n {n}"] = {"wall_s": options.checkout.run(argv).wall_s}
+            rows |= quotients(rows, f"-n {n}", f"plain -n {n}")
+    for tool in tools:
+        rows |= quotients(rows, tool, "-n 0") | quotients(rows, tool, RAW)
     return rows
 
 
-def client_row(workload: Workload, best: Ideal, cost: Cost, log: ServerLog) -> dict[str, float]:
-    """The figures of a client that ran all cases.
+def run_clients(workload: Workload, clients: Mapping[str, Client], options: Options) -> Rows:
+    """Run each client once; its figures.
 
     By the server's log are `phase_s` (first arrival to last reply), `peak_in_flight` and `n_429`;
     `wall_s` and the CPU are of the whole command and all its processes. `first_s` is the command's
-    start to the first arrival, `end_s` the last reply to the command's end. `efficiency` is the
-    ideal at the declared mean latency / `phase_s`, `of_bound` the lower bound of the latencies that
-    were drawn / `phase_s`, `of_greedy` is `phase_s` / what list scheduling of them takes.
+    start to the first arrival, `end_s` the last reply to the command's end, `rest_s` the last
+    case's report to that end, for clients that keep a journal. `efficiency` is the ideal at the
+    declared mean latency / `phase_s`, `of_greedy` is `phase_s` / what list scheduling of the
+    latencies takes that were drawn.
     """
-    first_s = log.requests[0].t_arrival_s - cost.started_s
-    return {
-        "efficiency": best.mean_s / log.phase_s,
-        "of_bound": best.bound_s / log.phase_s,
-        "of_greedy": log.phase_s / best.greedy_s,
-        "first_s": first_s,
-        "phase_s": log.phase_s,
-        "end_s": cost.wall_s - first_s - log.phase_s,
-        "wall_s": cost.wall_s,
-        "cpu_ms_per_case": 1000 * cost.cpu_s / workload.n_cases,
-        "peak_in_flight": log.max_in_flight(),
-        "n_429": log.count(429),
-    }
-
-
-def workload_lines(workload: Workload, rounds: Sequence[Rows], options: Options) -> Iterator[str]:
-    """Median and range of every figure by client, and the targets."""
-    workload = sized(workload, options)
-    yield from title(workload, rounds, options)
-    yield from figures(rounds)
-    judged = []
-    for target in workload.targets:
-        client = f"-n {target.n_processes}"
-        if client in rounds[0] and target.pinned in {None, options.pinned}:
-            value = median(rounds, client, target.figure)
-            judged.append((f"{client}: {target.figure}", value, target.goal, target.is_met(value)))
-    yield from goals(*judged)
-
-
-def title(workload: Workload, rounds: Sequence[Rows], options: Options) -> Iterator[str]:
-    """What was measured, and how long it takes at best."""
     best = ideal_of(workload)
-    yield (
+    rows: Rows = {}
+    for name, client in clients.items():
+        note(f"{workload.name}: {name}")
+        with tempfile.TemporaryDirectory(prefix="overhead-") as kept:
+            cost, log = run_client(workload, client, options, Path(kept))
+            last_s = last_report_s(Path(kept))
+        first_s = log.requests[0].t_arrival_s - cost.started_s
+        rows[name] = {
+            "efficiency": best.mean_s / log.phase_s,
+            "of_greedy": log.phase_s / best.greedy_s,
+            "first_s": first_s,
+            "phase_s": log.phase_s,
+            "end_s": cost.wall_s - first_s - log.phase_s,
+            "wall_s": cost.wall_s,
+            "cpu_ms_per_case": 1000 * cost.cpu_s / workload.n_cases,
+            "peak_in_flight": log.max_in_flight(),
+            "n_429": log.count(429),
+        }
+        if last_s is not None:
+            rows[name]["rest_s"] = cost.started_s + cost.wall_s - last_s
+    return rows
+
+
+def quotients(rows: Rows, label: str, other: str) -> Rows:
+    """Each figure that says how good a client is / the other's, if there is another one."""
+    if label == other or other not in rows:
+        return {}
+    own = {name: rows[label][name] / rows[other][name] for name in _DIVIDED if name in rows[other]}
+    return {f"{label} / {other}": own}
+
+
+def last_report_s(directory: Path) -> float | None:
+    """When the last case was graded, by the monotonic clock: its report follows at once.
+
+    By the journal, which every checkout writes: a plugin would have to be in each of them.
+
+    Args:
+        directory: Holds one run, or nothing.
+    """
+    for journal in directory.rglob("journal"):
+        found = (scan_segment(path, decode_record) for path in segments(journal))
+        records = (record for each in found for _, record in each)
+        last_us = max(record.at_us for record in records if isinstance(record, Grade))
+        return last_us / 1e6 - (time.time() - time.monotonic())
+    return None
+
+
+def title_of(workload: Workload, options: Options) -> str:
+    """What is measured, and how long it takes at best."""
+    workload = sized(workload, options)
+    best = ideal_of(workload)
+    return (
         f"{workload.name}: n = {workload.n_cases} cases of {workload.n_turns} turn(s), "
-        f"{best.n_seats} seats, {'pinned' if options.pinned else 'not pinned'}, simulated; "
-        f"median [min-max] of {len(rounds)}"
-    )
-    yield (
-        f"ideal {best.mean_s:.3f} s at the pool's mean latency; of the latencies drawn: "
-        f"lower bound {best.bound_s:.3f} s ({best.total_s:.1f} s of service / {best.n_seats} "
-        f"seats, longest episode {best.longest_s:.3f} s); "
-        f"greedy without any cost {best.greedy_s:.3f} s, "
+        f"{best.n_seats} seats, {'pinned' if options.pinned else 'not pinned'}; "
+        f"ideal {best.mean_s:.3f} s at the pool's mean latency; of the latencies drawn: lower "
+        f"bound {best.bound_s:.3f} s, greedy without any cost {best.greedy_s:.3f} s, "
         f"{best.bound_s / best.greedy_s:.3f} of the lower bound"
     )
 
@@ -140,38 +139,24 @@ def sized(workload: Workload, options: Options) -> Workload:
     return replace(workload, n_cases=options.cases or workload.n_cases)
 
 
-def run_workload(
-    workload: Workload,
-    n_processes: int,
-    options: Options,
-    *,
-    watched: bool = False,
-    directory: Path | None = None,
-) -> tuple[Cost, ServerLog]:
-    """Run all cases of a workload once with the tool; otherwise like `run_client`.
-
-    Args:
-        workload: What to run, as often as it says.
-        n_processes: pytest-xdist's `-n`.
-        options: Has the code of the tool.
-        watched: Whether to look after the memory of each process.
-        directory: Where the run is kept; for nobody unless told.
-    """
-    client = partial(pytest_command, workload, n_processes=n_processes, checkout=options.checkout)
-    return run_client(workload, client, options, watched=watched, directory=directory)
-
-
 def run_client(
     workload: Workload,
     client: Client,
     options: Options,
+    directory: Path,
     *,
     watched: bool = False,
-    directory: Path | None = None,
 ) -> tuple[Cost, ServerLog]:
     """Run all cases of a workload once, and make sure that all were answered.
 
-    The server is always this checkout's, and a fresh one. Arguments are as for `run_workload`.
+    The server is always this checkout's, and a fresh one.
+
+    Args:
+        workload: What to run, as often as it says.
+        client: Its command.
+        options: Has the code of the tool.
+        directory: Where the client keeps its run.
+        watched: Whether to look after the memory of each process.
 
     Raises:
         CommandError: The command ended badly, or not all requests were answered.
@@ -182,8 +167,7 @@ def run_client(
         with SimulatorProcess.start(workload.pool(), log_path=log_path) as server:
             if options.pinned:
                 pin_server(server.pid)
-            kept = directory or Path(temporary, "run")
-            argv = client(url=f"http://127.0.0.1:{server.port}", directory=kept)
+            argv = client(f"http://127.0.0.1:{server.port}", directory / "run")
             cost = options.checkout.run(argv, watched=watched)
         log = read_server_log(log_path)
     answered, wanted = log.count(200), workload.n_cases * workload.n_turns
@@ -193,17 +177,29 @@ def run_client(
     return cost, log
 
 
-def pytest_command(
-    workload: Workload,
-    more: Sequence[str] = (),
-    *,
-    url: str,
-    n_processes: int,
-    directory: Path,
-    checkout: Checkout,
-) -> list[str]:
-    """The command that runs a workload's cases on a simulated provider that runs at `url`."""
-    return checkout.pytest(
+def summary_of_run(checkout: Checkout, pool: str, *arguments: str) -> tuple[RunSummary, ServerLog]:
+    """What a run with a simulated provider of its own says, and what that provider's log does.
+
+    Args:
+        checkout: The code of the tool.
+        pool: A file in `pools/`.
+        arguments: For pytest.
+
+    Raises:
+        CommandError: The run ended badly.
+    """
+    with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
+        run = Path(temporary, "run")
+        where = f"--ultrapar-pool={ROOT / 'pools' / pool}", f"--ultrapar-out={run}"
+        checkout.run(checkout.pytest(*arguments, *where))
+        summary = read_summary(run)
+        assert summary is not None
+        return summary, read_server_log(run / "simulator.jsonl")
+
+
+def pytest_client(workload: Workload, n_processes: int, checkout: Checkout, *more: str) -> Client:
+    """The tool of a checkout, with more arguments if given."""
+    return lambda url, directory: checkout.pytest(
         *more,
         f"-n{n_processes}",
         f"{checkout.suite}/{workload.test}",
@@ -214,21 +210,18 @@ def pytest_command(
     )
 
 
-def raw_client(workload: Workload) -> Client:
-    """The raw client, in this environment."""
-    return partial(bare_command, workload, "raw_client", Path(sys.executable))
+def bare_client(workload: Workload, module: str, python: str) -> Client:
+    """A client that keeps nothing: same seats, cases and words."""
 
+    def command(url: str, _: Path) -> list[str]:
+        orders: Orders = {
+            "lanes": slots(workload.pool(), url),
+            "n_cases": workload.n_cases,
+            "n_turns": workload.n_turns,
+        }
+        return [python, "-m", f"benchmarks.overhead.{module}", json.dumps(orders)]
 
-def bare_command(
-    workload: Workload, module: str, python: Path, *, url: str, directory: Path
-) -> list[str]:
-    """The command of a client that keeps nothing, in no directory: same seats, cases and words."""
-    orders: Orders = {
-        "lanes": slots(workload.pool(), url),
-        "n_cases": workload.n_cases,
-        "n_turns": workload.n_turns,
-    }
-    return [str(python), "-m", f"benchmarks.overhead.{module}", json.dumps(orders)]
+    return command
 
 
 def slots(pool: Pool, url: str) -> list[Lane]:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-import msgspec
-
-from benchmarks.overhead.command_line import note
-from benchmarks.overhead.tables import table
+from benchmarks.overhead.command import Checkout
+from benchmarks.overhead.measurement import Measurement, Options, Rows, note
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.analysis.paired import rate_difference
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import DEFAULT_RULE_OF_MODEL, parse_rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.overhead.command import Checkout
-    from benchmarks.overhead.command_line import Found, Options
 
 Kind = Literal["same", "slower", "worse"]
 
@@ -58,22 +50,6 @@ skill = {skill:g}
 _MEDIAN_S = 1.0
 
 
-class Judgement(msgspec.Struct, frozen=True):
-    """The default gate on one run beside one base run.
-
-    Attributes:
-        kind: What was changed in the run.
-        base: Number of the base run.
-        run: Number of the run among those of its kind.
-        failed: The rules that failed, as text.
-    """
-
-    kind: Kind
-    base: int
-    run: int
-    failed: tuple[str, ...]
-
-
 def pool_text(kind: Kind, seed: int) -> str:
     """The pool of one run; each has a seed of its own, so other answers after other times."""
     median_s = _MEDIAN_S * (SLOWER if kind == "slower" else 1)
@@ -87,55 +63,38 @@ def pool_text(kind: Kind, seed: int) -> str:
     return _POOL.format(median_s=median_s, seed=seed) + "".join(models)
 
 
-def measure_gate(options: Options) -> Found:
+def gate_round(options: Options) -> Rows:
     """Run all runs one after another and judge them; some three minutes.
 
     `same`: each of five runs against each other one. `slower` and `worse`: ten runs each, and each
-    against every one of the five.
+    against every one of the five. `caught` counts the comparisons in which a rule failed.
     """
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         runs: dict[tuple[Kind, int], Path] = {}
         kinds: dict[Kind, int] = {"same": N_SAME, "slower": N_CHANGED, "worse": N_CHANGED}
         for kind, n in kinds.items():
             for number in range(n):
-                seed = len(runs)
-                runs[kind, number] = _run(kind, seed, Path(folder), options.checkout)
                 note(f"gate: run {number + 1} of {n}, {kind}")
-        judgements = [
-            _judgement(kind, base, number, runs)
-            for kind, number in runs
-            for base in range(N_SAME)
-            if (kind, number) != ("same", base)
-        ]
-    return gate_lines(judgements), judgements
+                runs[kind, number] = _run(kind, len(runs), Path(folder), options.checkout)
+        rows: Rows = {kind: {"comparisons": 0, "caught": 0} for kind in kinds}
+        for (kind, number), run in runs.items():
+            for base in range(N_SAME):
+                if (kind, number) == ("same", base):
+                    continue
+                failed = _failed(run, runs["same", base])
+                for figure in ("comparisons", *(["caught"] if failed else []), *failed):
+                    rows[kind][figure] = rows[kind].get(figure, 0) + 1
+    return rows
 
 
-def gate_lines(judgements: Sequence[Judgement]) -> Iterator[str]:
-    """What was found, and what was to be expected."""
-    yield (
+def gate_title(_: Options) -> str:
+    """What is compared, and what is to be expected."""
+    return (
         f"gate: n = {N_CASES} one-turn cases for each of {len(_MODELS)} models, right with"
-        f" {_RIGHT:.0%}; default rules; every run with answers and latencies of its own; simulated"
-    )
-    rows = []
-    for kind, what in (
-        ("same", "same code, each run against each"),
-        ("slower", f"latency x {SLOWER:g}, each run against one"),
-        ("slower", f"latency x {SLOWER:g}, each run against each"),
-        ("worse", f"one model {WORSE_BY * 100:.0f} points worse, each run against one"),
-        ("worse", f"one model {WORSE_BY * 100:.0f} points worse, each run against each"),
-    ):
-        own = [each for each in judgements if each.kind == kind]
-        if what.endswith("one"):
-            own = [each for each in own if each.base == each.run % N_SAME]
-        caught = [each for each in own if each.failed]
-        rules = dict.fromkeys(rule for each in own for rule in each.failed)
-        counts = (f"{sum(rule in each.failed for each in own)} {rule}" for rule in rules)
-        rows.append([what, f"{len(caught)} of {len(own)}", ", ".join(counts) or "-"])
-    yield from table(["what", "caught", "by rule"], rows)
-    yield (
-        "stated beforehand, of the rule on the model's solved rate alone:"
-        f" {stated_power():.3f} where it is {WORSE_BY * 100:.0f} points worse,"
-        f" {stated_power(0.0):.5f} where nothing changed"
+        f" {_RIGHT:.0%}; default rules; every run with answers and latencies of its own; slower:"
+        f" latency x {SLOWER:g}; worse: one model by {WORSE_BY * 100:.0f} points; stated"
+        f" beforehand, of the rule on the model's solved rate alone: {stated_power():.3f} where it"
+        f" is worse, {stated_power(0.0):.5f} where nothing changed"
     )
 
 
@@ -196,8 +155,10 @@ def _run(kind: Kind, seed: int, folder: Path, checkout: Checkout) -> Path:
     return directory
 
 
-def _judgement(kind: Kind, base: int, number: int, runs: dict[tuple[Kind, int], Path]) -> Judgement:
-    baseline = find_measured_run(str(runs["same", base]))
-    result = judge([], find_measured_run(str(runs[kind, number])), baseline)
-    failed = tuple(each.rule.text for each in result.judged if each.failed)
-    return Judgement(kind, base, number, failed)
+def _failed(run: Path, base: Path) -> list[str]:
+    """The rules of the default gate that fail."""
+    result = judge([], find_measured_run(str(run)), find_measured_run(str(base)))
+    return [each.rule.text for each in result.judged if each.failed]
+
+
+GATE = Measurement(gate_round, gate_title, n_rounds=1, warm_up=False)

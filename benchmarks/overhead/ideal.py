@@ -9,20 +9,16 @@ delays as work and make every client look better than it is.)
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from benchmarks.overhead.conversation import answer, follow_up, opening
+from benchmarks.overhead.workload import Workload
+from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.persona import ChatMessage
 from pytest_ultrapar.simulator.served import persona_by_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.overhead.workload import Workload
-    from pytest_ultrapar.pool.model import Pool
 
 Episodes = list[list[float]]
 """By case, the seconds of each of its turns."""
@@ -33,9 +29,9 @@ class Ideal:
     """What no client can beat.
 
     Attributes:
-        total_s: Seconds of service over all requests.
         n_seats: Requests in flight at most.
-        longest_s: The longest episode, whose turns follow each other.
+        bound_s: The lower bound: all seats busy all the time, and no less than the longest
+            episode, whose turns follow each other.
         mean_s: All requests at the mean latency that the pool file declares, on all seats: what
             the workloads' aims speak of. Drawn latencies differ from it by chance; fixed ones do
             not.
@@ -44,43 +40,25 @@ class Ideal:
             can be reached in practice.
     """
 
-    total_s: float
     n_seats: int
-    longest_s: float
+    bound_s: float
     mean_s: float
     greedy_s: float
 
-    @property
-    def bound_s(self) -> float:
-        """The lower bound: all seats busy all the time, and no less than the longest episode."""
-        return max(self.total_s / self.n_seats, self.longest_s)
-
 
 def ideal_of(workload: Workload) -> Ideal:
-    """The ideal of a workload on its pool.
-
-    Raises:
-        ValueError: The pool is not bounded by seats, so there is no ideal.
-    """
+    """The ideal of a workload on its pool, any episode on any seat."""
     pool = workload.pool()
     n_seats = pool.seats(pool.lanes)
-    if n_seats is None:
-        msg = f"{pool.path} bounds no requests in flight, so its ideal time is unknown"
-        raise ValueError(msg)
-    (provider,) = pool.providers
-    (model,) = provider.models
+    assert n_seats is not None
+    ((model,),) = (provider.models for provider in pool.providers)
     episodes = play(pool, n_cases=workload.n_cases, n_turns=workload.n_turns)
-    return ideal(episodes, n_seats, mean_latency_s=mean_s(model.simulation.latency))
-
-
-def ideal(episodes: Episodes, n_seats: int, *, mean_latency_s: float) -> Ideal:
-    """The ideal of episodes on so many seats, any episode on any seat."""
+    durations_s = [sum(episode) for episode in episodes]
     return Ideal(
-        total_s=sum(map(sum, episodes)),
-        n_seats=n_seats,
-        longest_s=max(map(sum, episodes), default=0.0),
-        mean_s=sum(map(len, episodes)) * mean_latency_s / n_seats,
-        greedy_s=greedy_s([sum(episode) for episode in episodes], n_seats),
+        n_seats,
+        bound_s=max(sum(durations_s) / n_seats, *durations_s),
+        mean_s=workload.n_cases * workload.n_turns * mean_s(model.simulation.latency) / n_seats,
+        greedy_s=greedy_s(durations_s, n_seats),
     )
 
 

@@ -8,40 +8,28 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
 
 from benchmarks.overhead.command import ROOT
-from benchmarks.overhead.rounds import Measurement
-from benchmarks.overhead.tables import at_most, goals, median, spread, table, values
+from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows
 from pytest_ultrapar.analysis.statistics import quantile
-from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.broker.client import BrokerClient, connect_broker
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.config import Overrides, load_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.overhead.command_line import Options
-    from benchmarks.overhead.tables import Rows
-    from pytest_ultrapar.broker.client import BrokerClient
-    from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.pool.model import Pool
 
 N_WORKERS = 15
 PER_S = 2000.0
 """Leases that all workers together ask for."""
-
-MOST_LOCAL_US = 20.0
-MOST_SOCKET_US = 150.0
-MOST_BROKER_US = 60.0
 
 _N_LOCAL = 20_000
 _N_SOCKET = 10_000
@@ -50,20 +38,12 @@ _FEW_SLOTS = 15
 _N_WAITING = 300
 
 
-FIGURES = {
-    "local_us": ("in the process, seats free: us of CPU", MOST_LOCAL_US),
-    "waiting_us": ("in the process, others waiting: us of CPU", MOST_LOCAL_US),
-    "socket_us": ("over the socket: us to the grant, mean", MOST_SOCKET_US),
-    "socket_p99_us": ("over the socket: us to the grant, p99", None),
-    "broker_us": ("broker's process: us of CPU", MOST_BROKER_US),
-    "per_s": ("granted per second", None),
-}
-"""What each says of a lease (asked for, granted and returned), and its goal. While others wait, all
-seats are taken, so that each return grants."""
-
-
 def lease_round(options: Options) -> Rows:
     """Measure on the root pool's lanes, without their rates: a rate makes leases wait by intent.
+
+    Of a lease (asked for, granted and returned) `local_us` is CPU in the process with seats free,
+    `waiting_us` the same while others wait, so that each return grants; over the socket it is
+    `socket_us` to the grant, and `broker_us` of CPU in the broker's process.
 
     Two checkouts have two brokers, so each of them that are compared does this by its own command.
 
@@ -92,29 +72,18 @@ def _by_command(options: Options) -> Rows:
     checkout = options.checkout
     with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
         found = Path(temporary, "lease.json")
-        argv = ["-m", "benchmarks.overhead", "lease", "--runs", "1", "--json", str(found)]
+        module = checkout.suite.replace("/", ".")
+        argv = ["-m", module, "lease", "--runs", "1", "--json", str(found)]
         checkout.run([checkout.python, *argv])
-        (row,) = msgspec.json.decode(found.read_bytes())["results"]["lease"]
-    # Older checkouts wrote the figures alone.
-    return {"lease": row.get("lease", row)}
+        rows: Rows = msgspec.json.decode(found.read_bytes())["results"]["lease"][0]
+    return rows
 
 
-def lease_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
-    """What a lease costs."""
-    yield (
-        f"lease: {N_WORKERS} workers offer {PER_S:g} leases/s on the root pool's lanes "
-        f"without rates; median [min-max] of {len(rounds)}"
-    )
-    yield from table(
-        ["figure", "value"],
-        [[what, spread(values(rounds, "lease", name))] for name, (what, _) in FIGURES.items()],
-    )
-    yield from goals(
-        *(
-            at_most(what, median(rounds, "lease", name), bound)
-            for name, (what, bound) in FIGURES.items()
-            if bound is not None
-        )
+def lease_title(_: Options) -> str:
+    """What is asked for, of which lanes."""
+    return (
+        f"lease: {N_WORKERS} workers offer {PER_S:g} leases/s on the root pool's lanes without "
+        "rates"
     )
 
 
@@ -204,4 +173,13 @@ def _cpu_ns(pid: int) -> int:
         return (int(fields[11]) + int(fields[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
-LEASE = Measurement(lease_round, lease_lines)
+LEASE = Measurement(
+    lease_round,
+    lease_title,
+    (
+        Goal("lease", "local_us", at_most=20.0),
+        Goal("lease", "waiting_us", at_most=20.0),
+        Goal("lease", "socket_us", at_most=150.0),
+        Goal("lease", "broker_us", at_most=60.0),
+    ),
+)

@@ -3,48 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
 
 from benchmarks.overhead.command import ROOT
 from benchmarks.overhead.conversation import N_TURNS
+from benchmarks.overhead.measurement import Goal
 from pytest_ultrapar.pool.config import Overrides, load_pool
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_ultrapar.pool.model import Pool
-
-Figure = Literal[
-    "efficiency", "peak_in_flight", "ratio", "of_n0", "of_plain", "of_greedy", "cpu_ms_per_case"
-]
-"""A figure of `comparison.workload_round`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A bound that the median of a figure has to keep.
-
-    Attributes:
-        n_processes: For which `-n`.
-        pinned: Only with `--pinned`, where a shared core would say nothing of the tool; or, if
-            False, only without it, where workers need cores of their own; None for both.
-    """
-
-    figure: Figure
-    at_least: float | None = None
-    at_most: float | None = None
-    n_processes: int = 0
-    pinned: bool | None = None
-
-    @property
-    def goal(self) -> str:
-        """The bound as text."""
-        return f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
-
-    def is_met(self, value: float) -> bool:
-        """Whether a median keeps the bound."""
-        above = self.at_least is None or value >= self.at_least
-        return above and (self.at_most is None or value <= self.at_most)
+from pytest_ultrapar.pool.model import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +20,7 @@ class Workload:
         test: The test's place in this folder.
         pool_file: In `pools/`.
         n_turns: Requests per case, one after the other.
-        n_processes: The `-n` that the targets speak of.
+        n_processes: The `-n` that the goals speak of.
         plain_test: A test's place in this folder that a plain xdist session runs as often, to be
             compared with; None for none.
     """
@@ -66,7 +31,7 @@ class Workload:
     n_cases: int
     n_turns: int
     n_processes: tuple[int, ...]
-    targets: tuple[Target, ...] = ()
+    goals: tuple[Goal, ...] = ()
     plain_test: str | None = None
 
     @property
@@ -86,11 +51,12 @@ SMALL = Workload(
     n_cases=300,
     n_turns=1,
     n_processes=(0, 15),
-    targets=(
-        Target("efficiency", at_least=0.95, n_processes=0),
-        Target("ratio", at_most=1.25, n_processes=0),
-        Target("efficiency", at_least=0.90, n_processes=15),
-        Target("of_plain", at_most=1.15, n_processes=15),
+    goals=(
+        Goal("-n 0", "efficiency", at_least=0.95),
+        Goal("-n 0 / raw", "wall_s", at_most=1.25),
+        Goal("-n 0", "rest_s", at_most=0.15),
+        Goal("-n 15", "efficiency", at_least=0.90),
+        Goal("-n 15 / plain -n 15", "wall_s", at_most=1.15),
     ),
     plain_test="test_sleeping.py",
 )
@@ -101,19 +67,21 @@ WIDE = Workload(
     n_cases=3000,
     n_turns=1,
     n_processes=(0, 2, 4),
-    targets=(
-        Target("peak_in_flight", at_least=300, n_processes=0),
-        Target("efficiency", at_least=0.80, n_processes=0, pinned=True),
-        Target("ratio", at_most=1.8, n_processes=0, pinned=True),
-        Target("cpu_ms_per_case", at_most=1.35, n_processes=0, pinned=True),
-        Target("peak_in_flight", at_least=300, n_processes=2),
-        Target("efficiency", at_least=0.80, n_processes=2),
-        Target("ratio", at_most=2.2, n_processes=2),
-        Target("of_n0", at_most=0.8, n_processes=2, pinned=False),
-        Target("peak_in_flight", at_least=300, n_processes=4),
-        Target("efficiency", at_least=0.80, n_processes=4),
-        Target("ratio", at_most=2.2, n_processes=4),
-        Target("of_n0", at_most=0.8, n_processes=4, pinned=False),
+    goals=(
+        Goal("-n 0", "peak_in_flight", at_least=300),
+        Goal("-n 0", "efficiency", at_least=0.80, pinned=True),
+        Goal("-n 0 / raw", "wall_s", at_most=1.8, pinned=True),
+        Goal("-n 0", "cpu_ms_per_case", at_most=1.35, pinned=True),
+        *(
+            goal
+            for n in (2, 4)
+            for goal in (
+                Goal(f"-n {n}", "peak_in_flight", at_least=300),
+                Goal(f"-n {n}", "efficiency", at_least=0.80),
+                Goal(f"-n {n} / raw", "wall_s", at_most=2.2),
+                Goal(f"-n {n} / -n 0", "wall_s", at_most=0.8, pinned=False),
+            )
+        ),
     ),
 )
 LONG_TAIL = Workload(
@@ -123,9 +91,9 @@ LONG_TAIL = Workload(
     n_cases=2000,
     n_turns=1,
     n_processes=(0,),
-    targets=(
-        Target("peak_in_flight", at_least=300, n_processes=0),
-        Target("of_greedy", at_most=1.10, n_processes=0),
+    goals=(
+        Goal("-n 0", "peak_in_flight", at_least=300),
+        Goal("-n 0", "of_greedy", at_most=1.10),
     ),
 )
 EPISODES = Workload(
@@ -135,7 +103,7 @@ EPISODES = Workload(
     n_cases=300,
     n_turns=N_TURNS,
     n_processes=(4,),
-    targets=(Target("efficiency", at_least=0.90, n_processes=4),),
+    goals=(Goal("-n 4", "efficiency", at_least=0.90),),
 )
 MANY = Workload(
     name="many",
@@ -144,7 +112,10 @@ MANY = Workload(
     n_cases=50_000,
     n_turns=1,
     n_processes=(0, 2),
-    targets=(Target("of_n0", at_most=0.6, n_processes=2, pinned=False),),
+    goals=(
+        Goal("-n 0", "rest_s", at_most=1.0),
+        Goal("-n 2 / -n 0", "wall_s", at_most=0.6, pinned=False),
+    ),
 )
 MEMORY = Workload(
     name="memory",
