@@ -7,22 +7,25 @@ import math
 import random
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from benchmarks.adaptive.provider import Provider as Played
 from benchmarks.adaptive.provider import Serving
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import CLASSES, FailedOutcome
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest
+from pytest_ultrapar.broker.protocol import (
+    Action,
+    Feedback,
+    Grant,
+    Lease,
+    LeaseOutcome,
+    LeaseRequest,
+)
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
+from pytest_ultrapar.pool.settings import RateMode
 from pytest_ultrapar.testing import BrokerPlay
-
-if TYPE_CHECKING:
-    from benchmarks.adaptive.provider import Provider as Played
-    from pytest_ultrapar.apis.failure_classes import FailedOutcome
-    from pytest_ultrapar.broker.protocol import Action, Lease, LeaseOutcome
-    from pytest_ultrapar.pool.settings import RateMode
 
 MEAN_OVER_S = 10.0
 _MODEL = "m"

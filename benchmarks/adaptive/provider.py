@@ -6,10 +6,8 @@ import math
 import random
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pytest_ultrapar.broker.protocol import LeaseOutcome
+from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,15 +32,14 @@ _DESCRIPTION = f"""\
 Measures what the tool itself costs, on the simulated provider: {", ".join(MEASURED)}.
 
 small, wide, long-tail, episodes and many run the same cases with the tool and with a raw aiohttp
-client in turn, each against a fresh server, and compare both with the pool's ideal time; small also
-with a plain xdist session of sleeping tests. lease measures the broker alone. growth compares a
-case among 3,000 others with one among 100,000 (some ten minutes), each beside as many empty tests;
-memory does so for 20,000 with and without workers; both run once and give each process's peak.
-matrix runs an uneven pool under the default policy and under an even split in advance. start is
-`pytest --collect-only` in an empty folder with and without the plugin, and a run of one case, 20
-times. collection collects few cases, many, and the five phases, and as many empty tests without the
-plugin. gate runs the same code, a slower server and a worse model, and counts what the default gate
-catches.
+client in turn, each against a fresh server, and compare both with the pool's ideal time. lease
+measures the broker alone. growth compares a case among 3,000 others with one among 100,000 (some
+ten minutes), each beside as many empty tests; memory does so for 20,000 with and without workers;
+both run once and give each process's peak. matrix runs an uneven pool under the default policy and
+under an even split in advance. start is `pytest --collect-only` in an empty folder with and without
+the plugin, and a run of one case, 20 times. collection collects few cases, many, and the five
+phases, and as many empty tests without the plugin. gate runs the same code, a slower server and a
+worse model, and counts what the default gate catches.
 
 `compare --before PYTHON NAME...` runs another checkout and this one in turn, `peers NAME...` other
 clients and this one.
@@ -49,7 +48,7 @@ _COMPARE = f"""\
 Runs another checkout and this one in turn, K pairs, and says of each figure by what factor it
 changed, with an interval: {", ".join(COMPARED)}.
 
-The raw client and the runs of empty or sleeping tests are left out. Both environments should have
+The raw client and the runs of empty tests are left out. Both environments should have
 the same extras installed.
 """
 _PEERS = f"""\

@@ -40,24 +40,19 @@ def measurement_of(workload: Workload) -> Measurement:
 
 
 def workload_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once, and a plain xdist session of sleeping tests where there is one.
+    """Run every client once; the figures of each, and the tool's divided by the others'.
 
     Raises:
         CommandError: A command ended badly, or not all requests were answered.
         ConfigError: The pool cannot be served.
     """
     workload = sized(workload, options)
-    numbers = options.n or workload.n_processes
-    tools = {f"-n {n}": pytest_client(workload, n, options.checkout) for n in numbers}
+    tools = {
+        f"-n {n}": pytest_client(workload, n, options.checkout)
+        for n in options.n or workload.n_processes
+    }
     others = {} if options.before else {RAW: bare_client(workload, "raw_client", sys.executable)}
     rows = run_clients(workload, tools | others, options)
-    for n in numbers if workload.plain_test is not None and not options.before else ():
-        if n:
-            note(f"{workload.name}: plain -n {n}")
-            test = f"{options.checkout.suite}/{workload.plain_test}"
-            argv = options.checkout.pytest(f"-n{n}", test, f"--overhead-cases={workload.n_cases}")
-            rows[f"plain -n {n}"] = {"wall_s": options.checkout.run(argv).wall_s}
-            rows |= quotients(rows, f"-n {n}", f"plain -n {n}")
     for tool in tools:
         rows |= quotients(rows, tool, "-n 0") | quotients(rows, tool, RAW)
     return rows
@@ -101,7 +96,7 @@ def quotients(rows: Rows, label: str, other: str) -> Rows:
     """Each figure that says how good a client is / the other's, if there is another one."""
     if label == other or other not in rows:
         return {}
-    own = {name: rows[label][name] / rows[other][name] for name in _DIVIDED if name in rows[other]}
+    own = {name: rows[label][name] / rows[other][name] for name in _DIVIDED}
     return {f"{label} / {other}": own}
 
 

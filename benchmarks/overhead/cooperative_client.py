@@ -10,15 +10,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 
-from benchmarks.overhead.conversation import converse
-
-if TYPE_CHECKING:
-    from benchmarks.overhead.conversation import Orders
+from benchmarks.overhead.conversation import Orders, converse
 
 ORDERS: Orders = json.loads(sys.argv[1])
 FREE = [lane for lane in ORDERS["lanes"] for _ in range(lane["n_slots"])]

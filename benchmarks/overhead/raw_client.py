@@ -9,17 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import aiohttp
 import uvloop
 
-from benchmarks.overhead.conversation import converse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.overhead.conversation import Lane, Orders
+from benchmarks.overhead.conversation import Lane, Orders, converse
 
 
 async def run(orders: Orders) -> None:

@@ -21,8 +21,6 @@ class Workload:
         pool_file: In `pools/`.
         n_turns: Requests per case, one after the other.
         n_processes: The `-n` that the goals speak of.
-        plain_test: A test's place in this folder that a plain xdist session runs as often, to be
-            compared with; None for none.
     """
 
     name: str
@@ -32,7 +30,6 @@ class Workload:
     n_turns: int
     n_processes: tuple[int, ...]
     goals: tuple[Goal, ...] = ()
-    plain_test: str | None = None
 
     @property
     def pool_path(self) -> Path:
@@ -56,9 +53,7 @@ SMALL = Workload(
         Goal("-n 0 / raw", "wall_s", at_most=1.25),
         Goal("-n 0", "rest_s", at_most=0.15),
         Goal("-n 15", "efficiency", at_least=0.90),
-        Goal("-n 15 / plain -n 15", "wall_s", at_most=1.15),
     ),
-    plain_test="test_sleeping.py",
 )
 WIDE = Workload(
     name="wide",
