@@ -6,14 +6,10 @@ below them.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bench_suites.phases import phases_named
 from pytest_ultrapar.options import pool_path
-
-_OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
 _OF_PHASES = (
     "--prompt-type",
@@ -27,7 +23,6 @@ _OF_PHASES = (
 
 pytest_plugins = [
     "pytester",
-    "bench_suites.overhead.cases",
     "bench_suites.original_scripts.plugin",
     "bench_suites.workflow_results.plugin",
 ]
@@ -69,15 +64,6 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = selection(config)
     if not hasattr(config, "workerinput"):
         check_library(config, chosen)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the suite that measures the tool itself to those who name it."""
-    if collection_path != _OVERHEAD:
-        return None
-    start = config.invocation_params.dir
-    named = (start / argument.split("::")[0] for argument in config.args)
-    return None if any(path.is_relative_to(_OVERHEAD) for path in named) else True
 
 
 def pytest_ultrapar_data(config: pytest.Config) -> dict[str, str]:

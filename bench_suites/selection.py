@@ -50,6 +50,21 @@ class Selection:
         return self.named_rates or own
 
 
+def parametrize_cells(
+    metafunc: pytest.Metafunc,
+    *,
+    prompt_types: Sequence[str] = ("optimal",),
+    difficulties: Sequence[str] = ("easy",),
+    rates: Sequence[float] = (0.8,),
+) -> None:
+    """The cells of a phase without flaws: task types x these, or what was named instead."""
+    chosen = selection(metafunc.config)
+    metafunc.parametrize("task_type", chosen.task_types)
+    metafunc.parametrize("prompt_type", chosen.prompt_types(*prompt_types))
+    metafunc.parametrize("difficulty", chosen.difficulties(*difficulties))
+    metafunc.parametrize("tool_success_rate", chosen.rates(*rates))
+
+
 def selection(config: pytest.Config) -> Selection:
     """What the command line selects, read once.
 

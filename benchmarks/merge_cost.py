@@ -12,10 +12,10 @@ import random
 import shutil
 import sys
 import tempfile
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.overhead.command import Checkout
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade, Outcome, TurnMessage
 from pytest_ultrapar.store.cases_file import suite_digest, write_cases
@@ -115,17 +115,7 @@ def _records(
     return ended, graded
 
 
-def measured(command: list[str]) -> tuple[int, float, float, int]:
-    """Run a command: its exit code, seconds, seconds of CPU, and most memory in bytes."""
-    began_s = time.monotonic()
-    pid = os.posix_spawn(command[0], command, os.environ)
-    _, status, usage = os.wait4(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    cpu_s = usage.ru_utime + usage.ru_stime
-    return code, time.monotonic() - began_s, cpu_s, usage.ru_maxrss * 1024
-
-
-def main() -> int:
+def main() -> None:
     """Make the parts, merge them and say what it took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", type=int)
@@ -141,13 +131,12 @@ def main() -> int:
     out = folder / "whole"
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge", *map(str, parts)]
-    code, took_s, cpu_s, most = measured([*command, "--out", str(out)])
-    said = f"exit code {code}, {took_s:.0f} s, {cpu_s:.0f} s of CPU, {most / 1e6:.0f} MB"
-    print(f"{n:,} cases in {of} parts: {said}")
+    cost = Checkout(os.environ).run([*command, "--out", str(out)], watched=True)
+    most = f"{cost.peaks_mib['pytest']:.0f} MiB at most"
+    print(f"{n:,} cases in {of} parts: {cost.wall_s:.0f} s, {cost.cpu_s:.0f} s of CPU, {most}")
     if arguments.folder is None:
         shutil.rmtree(folder)
-    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

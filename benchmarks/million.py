@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from benchmarks.overhead.command import Checkout, Cost
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.settings import Shard
@@ -53,38 +51,6 @@ OF_A_FILE = 2_500
 """Numbers of one test function."""
 
 
-class Watch:
-    """The largest memory that each process below one had, by its command."""
-
-    def __init__(self, root: int) -> None:
-        self.root = root
-        self.peaks: dict[int, tuple[str, int]] = {}
-
-    def look(self) -> None:
-        """Note what is there now."""
-        parents = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with suppress(OSError, IndexError, ValueError):
-                    stat = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()
-                    parents[int(entry.name)] = int(stat[1])
-        for pid in parents:
-            above = pid
-            while above in parents and above != self.root:
-                above = parents[above]
-            if above == self.root:
-                with suppress(OSError, IndexError):
-                    self._note(pid)
-
-    def _note(self, pid: int) -> None:
-        status = Path(f"/proc/{pid}/status").read_text("utf-8")
-        if "VmHWM:" in status:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            named = next((w for w in words if w.startswith(("pytest_ultrapar", "-c"))), "pytest")
-            name = "worker" if named == "-c" else named
-            self.peaks[pid] = name, int(status.partition("VmHWM:")[2].split()[0])
-
-
 def write_suite(folder: Path, cases: int) -> None:
     """Tests of that many cases over all models, in several files."""
     folder.mkdir(parents=True)
@@ -95,30 +61,13 @@ def write_suite(folder: Path, cases: int) -> None:
         (folder / f"test_{at:04}.py").write_text(text, "utf-8")
 
 
-def run_shard(
-    folder: Path, shard: Shard, words: list[str], environ: dict[str, str]
-) -> tuple[float, int, dict[int, tuple[str, int]]]:
-    """One host's run of a shard: its seconds, exit code and processes."""
-    log = folder / f"{shard.host}.log"
-    began_s = time.monotonic()
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [
-                *PYTEST, "-q", "-q", *words, f"--ultrapar-shard={shard}", "--ultrapar-record=none",
-                f"--ultrapar-out={folder / shard.host}", "--ultrapar-report=off",
-            ],
-            cwd=folder / "suite", env=environ, stdin=subprocess.DEVNULL,
-            stdout=file, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    watch = Watch(process.pid)
-    try:
-        while process.poll() is None:
-            watch.look()
-            time.sleep(1.0)
-    finally:
-        process.kill()
-        process.wait()
-    return time.monotonic() - began_s, process.returncode, watch.peaks
+def run_shard(folder: Path, shard: Shard, words: list[str], environ: dict[str, str]) -> Cost:
+    """One host's run of a shard."""
+    argv = [
+        *PYTEST, "-q", "-q", *words, f"--ultrapar-shard={shard}", "--ultrapar-record=none",
+        f"--ultrapar-out={folder / shard.host}", "--ultrapar-report=off",
+    ]  # fmt: skip
+    return Checkout(environ).run(argv, folder=folder / "suite", watched=True)
 
 
 def main() -> None:
@@ -154,13 +103,11 @@ def main() -> None:
             )  # fmt: skip
             run = partial(run_shard, folder, words=words, environ=environ)
             with ThreadPoolExecutor(arguments.at_once) as threads:
-                for shard, (took_s, code, peaks) in zip(
-                    shards, threads.map(run, shards), strict=True
-                ):
+                for shard, cost in zip(shards, threads.map(run, shards), strict=True):
                     memory = client.info("memory")
-                    print(f"shard {shard}: exit code {code} after {took_s:.0f} s", flush=True)
-                    for name, kib in sorted(peaks.values(), key=lambda one: -one[1]):
-                        print(f"  {name}: {kib / 1024:.0f} MiB at most")
+                    print(f"shard {shard}: {cost.wall_s:.0f} s", flush=True)
+                    for name, mib in cost.peaks_mib.items():
+                        print(f"  {name}: {mib:.0f} MiB at most")
                     print(
                         f"  server: {memory['used_memory'] / 2**20:.1f} MiB, at most "
                         f"{memory['used_memory_peak'] / 2**20:.1f} MiB, process "

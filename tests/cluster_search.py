@@ -1,7 +1,7 @@
 """What hosts lose that look for one limit together: `python -m tests.cluster_search`.
 
 Adaptive mode in virtual time, one host that is alone beside hosts of a cluster, on the providers of
-`bench_suites.adaptive`: answers of one second, a refusal after 50 ms, always somebody who waits.
+`benchmarks.adaptive`: answers of one second, a refusal after 50 ms, always somebody who waits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from bench_suites.adaptive.play import LimitPlay
-from bench_suites.adaptive.provider import Bears, Provider, Serving
+from benchmarks.adaptive.play import LimitPlay
+from benchmarks.adaptive.provider import Bears, Provider, Serving
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.shares import rows_of
 from tests.played_cluster import Cluster

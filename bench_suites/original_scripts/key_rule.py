@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar import Assignment, Group
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+    from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
 KeyRule = Callable[["Case"], int | None]
@@ -49,28 +49,17 @@ def bind(pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], rule: KeyRule
         index = rule(case)
         if index is not None:
             members.setdefault((case.model, index), []).append(case.case_id)
-    groups: list[Group] = []
+    groups: dict[str, Group] = {}
     for (model, index), own in members.items():
         allowed = lanes_on_key(pool, lanes, model, index)
         if len(allowed) == len(lanes_on_key(pool, lanes, model, None)):
             continue
-        groups.append(Group(f"{model} on {_keys(allowed)}", tuple(own), _ids(allowed)))
-    return Assignment(groups=_joined(groups))
-
-
-def _joined(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Groups of the same name as one: with two keys the third index is the first key again."""
-    by_name: dict[str, Group] = {}
-    for group in groups:
-        known = by_name.get(group.name)
-        cases = group.cases if known is None else known.cases + group.cases
-        by_name[group.name] = Group(group.name, cases, group.lanes)
-    return tuple(by_name.values())
+        name = f"{model} on {_keys(allowed)}"
+        # With two keys the third index is the first key again.
+        earlier = groups[name].cases if name in groups else ()
+        groups[name] = Group(name, (*earlier, *own), tuple(lane.lane_id for lane in allowed))
+    return Assignment(groups=tuple(groups.values()))
 
 
 def _keys(lanes: Sequence[Lane]) -> str:
     return ", ".join(dict.fromkeys(f"{lane.provider}/{lane.key}" for lane in lanes))
-
-
-def _ids(lanes: Sequence[Lane]) -> tuple[LaneId, ...]:
-    return tuple(lane.lane_id for lane in lanes)

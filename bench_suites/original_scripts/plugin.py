@@ -98,16 +98,10 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     rules = {"model-key": model_key, "group-key": group_key(cases), "even": any_key}
     if mode != "phase":
         return bind(pool, lanes, cases, rules[policy])
-    variant = config.getoption("ultrapar_phase_variant")
-    scale = config.getoption("ultrapar_phase_scale")
-    return phase_assignment(
-        pool,
-        lanes,
-        cases,
-        rule=rules[policy],
-        variant=VARIANTS[0] if variant is None else variant,
-        scale=1.0 if scale is None else scale,
-    )
+    variant = config.getoption("ultrapar_phase_variant") or VARIANTS[0]
+    factor = config.getoption("ultrapar_phase_scale")
+    scale = 1.0 if factor is None else factor
+    return phase_assignment(pool, lanes, cases, rule=rules[policy], variant=variant, scale=scale)
 
 
 def _factor(text: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bench_suites.expected import EXPECTED
-from bench_suites.selection import selection
+from bench_suites.selection import parametrize_cells
 from bench_suites.workflow import Episode, Verdict, score
 
 pytestmark = pytest.mark.ultrapar(
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.ultrapar(
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The cells: task types."""
-    chosen = selection(metafunc.config)
-    metafunc.parametrize("task_type", chosen.task_types)
-    metafunc.parametrize("prompt_type", chosen.prompt_types("optimal"))
-    metafunc.parametrize("difficulty", chosen.difficulties("easy"))
-    metafunc.parametrize("tool_success_rate", chosen.rates(0.8))
+    parametrize_cells(metafunc)
 
 
 def test_baseline(episode: Episode, grade: Callable[[Verdict], None]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bench_suites.expected import EXPECTED
 from bench_suites.nothing_selected import QWEN
-from bench_suites.selection import selection
+from bench_suites.selection import parametrize_cells
 from bench_suites.workflow import Episode, Verdict, score
 
 pytestmark = pytest.mark.ultrapar(
@@ -23,11 +23,7 @@ pytestmark = pytest.mark.ultrapar(
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The cells: task types x difficulties; the easy ones are those of phase 5.1."""
-    chosen = selection(metafunc.config)
-    metafunc.parametrize("task_type", chosen.task_types)
-    metafunc.parametrize("prompt_type", chosen.prompt_types("optimal"))
-    metafunc.parametrize("difficulty", chosen.difficulties("very_easy", "easy", "medium"))
-    metafunc.parametrize("tool_success_rate", chosen.rates(0.8))
+    parametrize_cells(metafunc, difficulties=("very_easy", "easy", "medium"))
 
 
 def test_qwen_scale(episode: Episode, grade: Callable[[Verdict], None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bench_suites.expected import EXPECTED
-from bench_suites.selection import selection
+from bench_suites.selection import parametrize_cells
 from bench_suites.workflow import Episode, Verdict, score
 
 pytestmark = pytest.mark.ultrapar(
@@ -21,11 +21,7 @@ pytestmark = pytest.mark.ultrapar(
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The cells: task types x success rates of tools; those at 0.8 are those of phase 5.1."""
-    chosen = selection(metafunc.config)
-    metafunc.parametrize("task_type", chosen.task_types)
-    metafunc.parametrize("prompt_type", chosen.prompt_types("optimal"))
-    metafunc.parametrize("difficulty", chosen.difficulties("easy"))
-    metafunc.parametrize("tool_success_rate", chosen.rates(0.9, 0.8, 0.7, 0.6, 0.5))
+    parametrize_cells(metafunc, rates=(0.9, 0.8, 0.7, 0.6, 0.5))
 
 
 def test_tool_reliability(episode: Episode, grade: Callable[[Verdict], None]) -> None:

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 
 from pytest_ultrapar.records import GRADED
 
 Row = dict[str, str | int | float | datetime | None]
 
 KEY = ("model", "prompt_type", "tool_success_rate", "difficulty", "task_type")
+_key_of = attrgetter(*KEY)
 PARTIAL_WEIGHT = 0.5
 
 _ERROR_ORDER = (
@@ -129,16 +131,9 @@ def aggregate(cases: Iterable[CaseResult]) -> list[Row]:
     Args:
         cases: In any order; the result does not depend on it.
     """
-    cells: dict[tuple[str, str, float, str, str], list[CaseResult]] = {}
+    cells: dict[tuple[str | float, ...], list[CaseResult]] = {}
     for case in cases:
-        key = (
-            case.model,
-            case.prompt_type,
-            case.tool_success_rate,
-            case.difficulty,
-            case.task_type,
-        )
-        cells.setdefault(key, []).append(case)
+        cells.setdefault(_key_of(case), []).append(case)
     return [_row(key, cells[key]) for key in sorted(cells)]
 
 

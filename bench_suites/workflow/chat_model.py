@@ -40,11 +40,6 @@ class ChatReply(Protocol):
         """Native function calls."""
         ...
 
-    @property
-    def finish_reason(self) -> str | None:
-        """As the API says: `stop`, `length`, ..."""
-        ...
-
 
 class ChatModel(Protocol):
     """A model to talk to."""

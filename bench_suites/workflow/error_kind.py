@@ -7,7 +7,7 @@ unsolved and partial cases, so it needs no class. Two are ours: `luck`, which is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from bench_suites.workflow.simulation import (
     ARGUMENT_ERRORS,
@@ -34,7 +34,6 @@ ErrorKind = Literal[
     "luck",
     "other",
 ]
-ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 _WHY: dict[ErrorKind, str] = {
     "tool_call_format": "{tool} was not called in the right form",
     "max_turns": "the turns ran out before {tool} was called",

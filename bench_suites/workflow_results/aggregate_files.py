@@ -5,88 +5,28 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench_suites.workflow.aggregate import Row
+from bench_suites.workflow.aggregate import CaseResult, Row, aggregate
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.tables import SIMULATED_KEY
 
-_KEY = (
-    ("model", pa.string()),
-    ("prompt_type", pa.string()),
-    ("tool_success_rate", pa.float64()),
-    ("difficulty", pa.string()),
-    ("task_type", pa.string()),
-)
-_COUNTS = (
-    "total",
-    "success",
-    "full_success",
-    "partial_success",
-    "successful",
-    "partial",
-    "failed",
-)
-_SHARES_AND_MEANS = (
-    "success_rate",
-    "full_success_rate",
-    "partial_success_rate",
-    "partial_rate",
-    "failure_rate",
-    "weighted_success_score",
-    "avg_execution_time",
-    "avg_turns",
-    "avg_tool_calls",
-    "tool_coverage_rate",
-    "avg_workflow_score",
-    "avg_phase2_score",
-    "avg_quality_score",
-    "avg_final_score",
-)
-_ERRORS = (
-    "total_errors",
-    "tool_call_format_errors",
-    "timeout_errors",
-    "dependency_errors",
-    "parameter_config_errors",
-    "tool_selection_errors",
-    "sequence_order_errors",
-    "max_turns_errors",
-    "other_errors",
-)
-_ERROR_RATES = (
-    "tool_selection_error_rate",
-    "parameter_error_rate",
-    "sequence_error_rate",
-    "dependency_error_rate",
-    "timeout_error_rate",
-    "format_error_rate",
-    "max_turns_error_rate",
-    "other_error_rate",
-)
-_ASSISTED = (
-    "assisted_failure",
-    "assisted_success",
-    "total_assisted_turns",
-    "tests_with_assistance",
-)
-_ASSISTANCE = ("avg_assisted_turns", "assisted_success_rate", "assistance_rate")
+_TYPES = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    # A rate or an average of a cell that has none.
+    NoneType: pa.float64(),
+    datetime: pa.timestamp("us", tz="UTC"),
+}
+_EXAMPLE = CaseResult("", "", 0.0, "", "", "solved", 0.0, datetime.now(UTC))
 SCHEMA = pa.schema(
-    [
-        *_KEY,
-        *((name, pa.int64()) for name in _COUNTS),
-        *((name, pa.float64()) for name in _SHARES_AND_MEANS),
-        *((name, pa.int64()) for name in _ERRORS),
-        *((name, pa.float64()) for name in _ERROR_RATES),
-        *((name, pa.int64()) for name in _ASSISTED),
-        *((name, pa.float64()) for name in _ASSISTANCE),
-        ("last_updated", pa.timestamp("us", tz="UTC")),
-        ("infra", pa.int64()),
-    ]
+    [(name, _TYPES[type(value)]) for name, value in aggregate([_EXAMPLE])[0].items()]
 )
 """The original's 51 columns in its order, and `infra`."""
 

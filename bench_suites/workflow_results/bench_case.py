@@ -56,14 +56,6 @@ class BenchCase:
 
     def value(self, dimension: Dimension) -> Value:
         """Where it stands on one dimension."""
-        match dimension:
-            case "prompt_type":
-                return self.result.prompt_type
-            case "difficulty":
-                return self.result.difficulty
-            case "tool_success_rate":
-                return self.result.tool_success_rate
-            case "flaw":
-                return self.flaw
-            case "severity":
-                return self.severity
+        holder = self if dimension in {"flaw", "severity"} else self.result
+        found: Value = getattr(holder, dimension)
+        return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from bench_suites.workflow_results.bench_case import BenchCase
 from bench_suites.workflow_results.run_cases import RunCases
@@ -39,14 +40,20 @@ def check_kinds(runs: Sequence[RunCases]) -> None:
             raise ConfigError(msg)
 
 
-def each_once(cases: Iterable[BenchCase]) -> list[BenchCase]:
-    """The cases without repetitions: of those with the same id the first measured, else the first.
+def each_once(
+    cases: Iterable[BenchCase], key: Callable[[BenchCase], object] = attrgetter("case_id")
+) -> list[BenchCase]:
+    """The cases without repetitions: of those alike the first measured, else the first.
 
-    Each stands where its id came first.
+    Each stands where the first of them came.
+
+    Args:
+        cases: In the order that decides.
+        key: What cases that are alike share.
     """
-    kept: dict[str, BenchCase] = {}
+    kept: dict[object, BenchCase] = {}
     for case in cases:
-        known = kept.get(case.case_id)
+        known = kept.get(key(case))
         if known is None or (case.measured and not known.measured):
-            kept[case.case_id] = case
+            kept[key(case)] = case
     return list(kept.values())

@@ -19,8 +19,7 @@ class Footnotes:
     """
 
     def __init__(self, phase: Phase, run_id: str) -> None:
-        self._phase = phase
-        self._run_id = run_id
+        self._home = phase.suite, run_id
         self._texts: list[str] = []
 
     @property
@@ -39,11 +38,7 @@ class Footnotes:
             self._texts.append(note)
         return f"{text} [{self._texts.index(note) + 1}]"
 
-    @property
-    def _home(self) -> tuple[str, str]:
-        return self._phase.suite, self._run_id
-
     def _said(self, suite: str, run_id: str) -> str:
-        phase = f"phase {_NUMBERS[suite]}" if suite != self._phase.suite else ""
-        run = f"run {run_id}" if run_id != self._run_id else ""
+        phase = f"phase {_NUMBERS[suite]}" if suite != self._home[0] else ""
+        run = f"run {run_id}" if run_id != self._home[1] else ""
         return f"from {' of '.join(filter(None, (phase, run)))}"

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
 
-_DIMENSIONS: tuple[Dimension, ...] = (
-    "prompt_type",
-    "difficulty",
-    "tool_success_rate",
-    "flaw",
-    "severity",
-)
+_DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 _SHARED: tuple[Dimension, ...] = ("prompt_type", "difficulty", "tool_success_rate")
 """On these, every case of every phase stands somewhere."""
 

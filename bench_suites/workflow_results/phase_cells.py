@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench_suites.workflow import DIFFICULTIES, FLAWS, PROMPT_TYPES
 from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
 from bench_suites.workflow_results.counted import Counted
+from bench_suites.workflow_results.merge import each_once
 from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.phase import PHASE_52, Phase, question
 
@@ -72,10 +73,14 @@ def phase_cells(phase: Phase, counted: Counted) -> PhaseCells | None:
     }
     apart = tuple(each for each, found in values.items() if len(found) > 1)
     conditions = {phase.conditions(case) for case in own}
-    reference = _asked_once(
-        case
-        for case in (*counted.cases, *counted.reference)
-        if phase.is_reference(case) and phase.conditions(case) in conditions
+    # 5.4 on its own asks again what 5.1 asked in another run.
+    reference = each_once(
+        (
+            case
+            for case in (*counted.cases, *counted.reference)
+            if phase.is_reference(case) and phase.conditions(case) in conditions
+        ),
+        key=lambda case: (*question(case), case.run_seed),
     )
     cells = _by_place(phase, apart, [*own, *taken, *reference])
     models = _distinct(case.result.model for case in (*own, *taken))
@@ -92,20 +97,6 @@ def phase_cells(phase: Phase, counted: Counted) -> PhaseCells | None:
         {each: found[0] for each, found in values.items() if found != [None] and len(found) == 1},
         tuple(Cell(*place, tuple(cells[place])) for place in sorted(cells, key=rank)),
     )
-
-
-def _asked_once(cases: Iterable[BenchCase]) -> list[BenchCase]:
-    """Of cases that ask a model the same, in whichever phases, the first measured, else the first.
-
-    5.4 on its own asks again what 5.1 asked in another run.
-    """
-    kept: dict[tuple[Value, ...], BenchCase] = {}
-    for case in cases:
-        asked = (*question(case), case.run_seed)
-        known = kept.get(asked)
-        if known is None or (case.measured and not known.measured):
-            kept[asked] = case
-    return list(kept.values())
 
 
 def _by_place(

@@ -262,18 +262,13 @@ def _followed(head: str, share: Callable[[CaseResult], float]) -> Column:
     """The mean over the reachable cases: with bad luck, nobody gets to all places of a plan."""
 
     def text(cell: Cell) -> str:
-        shares = [
-            share(case.result)
-            for case in cell.cases
-            if case.measured and case.result.scores.get("reachable") and _is_followed(case.result)
-        ]
+        reachable = (
+            case for case in cell.cases if case.measured and case.result.scores.get("reachable")
+        )
+        shares = [share(case.result) for case in reachable if "obeyed" in case.result.scores]
         return f"{math.fsum(shares) / len(shares):.2f}" if shares else figures.UNKNOWN
 
     return Column(head, text)
-
-
-def _is_followed(result: CaseResult) -> bool:
-    return "obeyed" in result.scores and "repaired" in result.scores
 
 
 def _weighted(cell: Cell) -> str:

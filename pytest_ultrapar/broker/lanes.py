@@ -813,7 +813,7 @@ a word about when to come back, it is congested; an instance that is silent has 
 BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
 """When limits have been cut so often, a block of so many requests tells: where so large a share is
 still refused, it was not because of too many. Estimated limits leave 2 to 10 % refused, a quota by
-the minute up to 18 % (`bench_suites/adaptive/play.py`)."""
+the minute up to 18 % (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
 """So is a smaller share where far fewer requests go now than were answered in the best such span: a
 provider that could do that is not busy now."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bench_suites.adaptive.play import LimitPlay
-from bench_suites.adaptive.provider import Provider, Serving
+from benchmarks.adaptive.play import LimitPlay
+from benchmarks.adaptive.provider import Provider, Serving
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.shares import rows_of
 from tests.played_cluster import Cluster

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from bench_suites.adaptive.play import LimitPlay
-from bench_suites.adaptive.provider import Bears, Provider, Serving
+from benchmarks.adaptive.play import LimitPlay
+from benchmarks.adaptive.provider import Bears, Provider, Serving
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.shares import rows_of
 from tests.cluster_search import PROVIDERS, search

@@ -104,7 +104,7 @@ def test_parts_import_only_what_stands_below():
             for path in of_part(part):
                 strange = parts_imported(path) - below - {part}
                 strange |= {name.split(".")[0] for name in imports(path)} & (
-                    {"bench_suites", "tests", *(HOSTS if part in CORE else ())}
+                    {"bench_suites", "benchmarks", "tests", *(HOSTS if part in CORE else ())}
                 )
                 assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
         below |= level
@@ -253,7 +253,8 @@ def test_process_of_the_broker_loads_an_http_client_only_to_ask_servers():
 
 
 def all_sources() -> list[Path]:
-    return [*sources(PACKAGE), *sources(ROOT / "bench_suites"), *sources(ROOT / "tests")]
+    others = ("bench_suites", "benchmarks", "tests")
+    return [*sources(PACKAGE), *(path for name in others for path in sources(ROOT / name))]
 
 
 OWN_FILES = {"clock", "child", "watch", "script", "frame"}

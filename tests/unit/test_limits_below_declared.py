@@ -7,8 +7,8 @@ import statistics
 
 import pytest
 
-from bench_suites.adaptive.play import LimitPlay, Outcome
-from bench_suites.adaptive.provider import Bears, Provider
+from benchmarks.adaptive.play import LimitPlay, Outcome
+from benchmarks.adaptive.provider import Bears, Provider
 
 DECLARED, N = 20, 600
 SEATS = {seats: Bears(seats=seats) for seats in (2, 8)}

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bench_suites.overhead.gate import chance_of_failing, stated_power
+from benchmarks.overhead.gate import chance_of_failing, stated_power
 from pytest_ultrapar.analysis.paired import rate_difference
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The tool beside other clients: their environments, what each is told, what is said of them."""
+"""The tool beside other clients: what each is told, what is said of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bench_suites.overhead.command import Checkout, measured_environment
-from bench_suites.overhead.command_line import Options
-from bench_suites.overhead.comparison import RAW
-from bench_suites.overhead.peers import COOPERATIVE, peers_round
-from bench_suites.overhead.workload import EPISODES
+from benchmarks.overhead.command import Checkout, measured_environment
+from benchmarks.overhead.comparison import RAW
+from benchmarks.overhead.measurement import Options
+from benchmarks.overhead.peers import COOPERATIVE, peers_round
+from benchmarks.overhead.workload import EPISODES
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,8 @@ def test_tool_and_peers_run_the_same_cases(tmp_path):
     workload = replace(EPISODES, n_cases=4, n_turns=6)
     with measured_environment() as variables:
         variables["PYTHONPATH"] = str(tmp_path / "packages")
-        rows = peers_round(workload, Path(sys.executable), Options(Checkout(variables)))
+        options = Options(Checkout(variables), cooperative=Path(sys.executable))
+        rows = peers_round(workload, options)
     assert list(rows) == ["-n 0", COOPERATIVE, RAW, "-n 0 / cooperative", "-n 0 / raw"]
     for client in ("-n 0", COOPERATIVE, RAW):
         row = rows[client]

@@ -202,7 +202,7 @@ def test_library_is_not_checked_for_runs_without_a_phase(data):
         (["."], ROOT / "bench_suites" / "phase54", ["phase54"]),
         (["bench_suites/phase53/test_flawed_workflow.py::test_x[a/b]"], ROOT, ["phase53"]),
         (["bench_suites/phase55", "bench_suites/phase51"], ROOT, ["phase51", "phase55"]),
-        (["bench_suites/overhead", "tests"], ROOT, []),
+        (["benchmarks/overhead", "tests"], ROOT, []),
     ],
 )
 def test_phases_named_are_those_that_arguments_lead_to(args, start, phases):

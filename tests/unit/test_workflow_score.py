@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,7 @@ from bench_suites.workflow.achievement import (
     task_achievement,
 )
 from bench_suites.workflow.adherence import adherence
-from bench_suites.workflow.error_kind import ERROR_KINDS, classify_error
+from bench_suites.workflow.error_kind import ErrorKind, classify_error
 from bench_suites.workflow.simulation import UNKNOWN_TOOL
 from bench_suites.workflow.steps import effective
 
@@ -225,7 +226,7 @@ def test_execution_quality_rewards_recovery_and_punishes_repetition():
     ],
 )
 def test_error_kind_is_decided_by_what_happened(kind, found):
-    assert kind in ERROR_KINDS
+    assert kind in get_args(ErrorKind)
     assert classify_error(found, TASK.plan) == kind
 
 

@@ -1,0 +1,139 @@
+"""Providers in virtual time: what they bear, when they refuse, how long an answer takes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from pytest_ultrapar.broker.protocol import LeaseOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Bears:
+    """What a provider bears from `from_s` on; infinity where it does not bound.
+
+    Attributes:
+        seats: Requests at once, >= 1.
+        rate: Requests per second, judged by a token bucket.
+        burst: The bucket's size, at least one request; None for a second's.
+        per_minute: Requests in each minute of the clock, all of them at once if they come so.
+        refuses: Whether it refuses everything.
+    """
+
+    from_s: float = 0.0
+    seats: float = math.inf
+    rate: float = math.inf
+    burst: float | None = None
+    per_minute: float = math.inf
+    refuses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One kind of provider.
+
+    Attributes:
+        bears: What it bears, by time, the first from 0 on.
+        knee: Requests at once up to which an answer takes its own time; beyond, all take longer, so
+            that it answers knee / mean per second and never refuses. Infinity for none.
+        sigma: Spread of the logarithm of an answer's time, whose mean is one second.
+        slow: Share of answers that take `slow_s` instead.
+        errors: Share of requests answered 500.
+        typical_s: Mean time of an answer, the slow ones left out.
+        refusal: How it says that something is too much: 429 (`rate`) or a 503 without Retry-After
+            (`overload`).
+        counts_refused: Whether its rate is not a token bucket's but what came in the last second,
+            refused or not, as with HAProxy's `http_req_rate`.
+        refused_after_s: How long a refusal takes, a round trip.
+        retry_after_s: Seconds to wait that a refusal asks for; None where it names none.
+    """
+
+    bears: tuple[Bears, ...] = (Bears(),)
+    knee: float = math.inf
+    sigma: float = 0.5
+    slow: float = 0.0
+    slow_s: float = 8.0
+    errors: float = 0.0
+    typical_s: float = 1.0
+    refusal: LeaseOutcome = "rate"
+    counts_refused: bool = False
+    refused_after_s: float = 0.05
+    retry_after_s: float | None = None
+
+    @property
+    def mean_s(self) -> float:
+        """Mean time of an answer."""
+        return (1 - self.slow) * self.typical_s + self.slow * self.slow_s
+
+    def at(self, now_s: float) -> Bears:
+        """What it bears at `now_s`."""
+        return next(one for one in reversed(self.bears) if one.from_s <= now_s)
+
+    def best_per_s(self, now_s: float, most_seats: float) -> float:
+        """Answers per second that it gives at best to a client of so many seats."""
+        bears = self.at(now_s)
+        if bears.refuses:
+            return 0.0
+        return min(
+            bears.rate,
+            bears.per_minute / 60.0,
+            min(bears.seats, self.knee, most_seats) / self.mean_s,
+        )
+
+
+@dataclass(slots=True)
+class Serving:
+    """A provider at work."""
+
+    provider: Provider
+    rng: random.Random
+    in_flight: int = 0
+    peak: int = 0
+    _minute: int = -1
+    _n_in_minute: int = 0
+    _tokens: float = 1.0
+    _filled_s: float = 0.0
+    _came_s: deque[float] = field(default_factory=deque)
+
+    def judge(self, now_s: float) -> LeaseOutcome:
+        """What becomes of a request that arrives now: `ok`, `overload`, or what a refusal is."""
+        bears = self.provider.at(now_s)
+        is_paced = bears.rate < math.inf
+        if is_paced and self.provider.counts_refused:
+            self._came_s.append(now_s)
+            while self._came_s[0] <= now_s - 1.0:
+                self._came_s.popleft()
+            if len(self._came_s) > bears.rate:
+                return self.provider.refusal
+        elif is_paced:
+            burst = max(1.0, bears.rate) if bears.burst is None else bears.burst
+            self._tokens = min(burst, self._tokens + (now_s - self._filled_s) * bears.rate)
+            self._filled_s = now_s
+        if bears.refuses or self.in_flight >= bears.seats:
+            return self.provider.refusal
+        if is_paced and not self.provider.counts_refused:
+            if self._tokens < 1.0:
+                return self.provider.refusal
+            self._tokens -= 1.0
+        if int(now_s // 60.0) != self._minute:
+            self._minute, self._n_in_minute = int(now_s // 60.0), 0
+        if self._n_in_minute >= bears.per_minute:
+            return self.provider.refusal
+        self._n_in_minute += 1
+        if self.provider.errors and self.rng.random() < self.provider.errors:
+            return "overload"
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        return "ok"
+
+    def takes_s(self) -> float:
+        """How long the answer to a request that was just let in takes."""
+        provider = self.provider
+        if provider.slow and self.rng.random() < provider.slow:
+            took_s = provider.slow_s
+        else:
+            sigma = provider.sigma
+            took_s = provider.typical_s * self.rng.lognormvariate(-sigma * sigma / 2, sigma)
+        return took_s * max(1.0, self.in_flight / provider.knee)

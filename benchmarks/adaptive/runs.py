@@ -1,0 +1,55 @@
+"""Adaptive mode that knows no limit beside fixed mode that knows the right ones: whole runs."""
+
+from __future__ import annotations
+
+from benchmarks.overhead.comparison import summary_of_run
+from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows, note
+
+POOLS = {"qwen": 1_200, "azure": 24_000}
+"""Cases for each model of a pool: fixed mode takes about 90 s, so that a search of some seconds is
+a small part, as in real runs."""
+
+
+def runs_round(options: Options) -> Rows:
+    """Run both pools in both modes, in turn.
+
+    `refused` is the share of requests that the server answered 429, by its log; `makespan_s` first
+    send to last end; `throughput` that of adaptive mode / of fixed mode.
+
+    Raises:
+        CommandError: A run ended badly.
+    """
+    rows: Rows = {}
+    for pool, n_cases in POOLS.items():
+        for mode in ("fixed", "adaptive"):
+            note(f"runs: {pool}, {mode}")
+            summary, log = summary_of_run(
+                options.checkout,
+                f"overhead-adaptive-{pool}.toml",
+                "-n0",
+                f"{options.checkout.suite}/test_overhead.py",
+                f"--overhead-cases={options.cases or n_cases}",
+                f"--ultrapar-rate-mode={mode}",
+            )
+            assert summary.statistics.makespan_s is not None
+            rows[f"{pool}, {mode}"] = {
+                "requests": len(log.requests),
+                "makespan_s": summary.statistics.makespan_s,
+                "refused": log.count(429) / len(log.requests),
+            }
+        fixed, adaptive = (rows[f"{pool}, {mode}"]["makespan_s"] for mode in ("fixed", "adaptive"))
+        rows[f"{pool}, adaptive / fixed"] = {"throughput": fixed / adaptive}
+    return rows
+
+
+def runs_title(_: Options) -> str:
+    """What is run."""
+    return "runs: -n 0; refused as the server's log has it"
+
+
+RUNS = Measurement(
+    runs_round,
+    runs_title,
+    tuple(Goal(f"{pool}, adaptive / fixed", "throughput", at_least=0.90) for pool in POOLS),
+    warm_up=False,
+)

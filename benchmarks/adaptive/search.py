@@ -1,0 +1,54 @@
+"""How well adaptive mode finds limits: production controllers and broker in virtual time."""
+
+from __future__ import annotations
+
+from benchmarks.adaptive.play import LimitPlay
+from benchmarks.adaptive.scenarios import SCENARIOS, SPAN_S, Scenario
+from benchmarks.overhead.measurement import Measurement, Options, Rows, note
+
+
+def search_round(options: Options) -> Rows:
+    """Play every scenario, with another seed in each round."""
+    return {scenario.name: search(scenario, options.round_no) for scenario in SCENARIOS}
+
+
+def search(scenario: Scenario, seed: int) -> dict[str, float]:
+    """Play a scenario.
+
+    `used` is answers / what the provider would have given at best, the search included; `refused`
+    the share of attempts answered 429; `t90_s` the seconds to ten seconds at 90 % of the best,
+    infinity for never; `again_s` the same after the last change; `at_once` the most requests at
+    once; `missed` counts the aims that it misses.
+    """
+    note(f"search: {scenario.name}")
+    found = LimitPlay(
+        scenario.provider,
+        ceiling=scenario.ceiling,
+        seed=seed,
+        span_s=SPAN_S,
+        n_lanes=scenario.n_lanes,
+        stall_s=scenario.stall_s,
+    ).run()
+    row: dict[str, float] = {
+        "used": found.utilisation,
+        "refused": found.refused,
+        "t90_s": found.t90_s,
+        "at_once": found.peak,
+        "missed": sum(
+            (
+                found.utilisation < scenario.least_used,
+                found.refused > scenario.most_refused,
+                max(found.t90_s, found.recovery_s or 0.0) > scenario.most_t90_s,
+                found.peak > scenario.ceiling,
+            )
+        ),
+    }
+    return row if found.recovery_s is None else row | {"again_s": found.recovery_s}
+
+
+def search_title(_: Options) -> str:
+    """What is played."""
+    return f"search: {len(SCENARIOS)} providers in virtual time, {SPAN_S:g} s; a seed each round"
+
+
+SEARCH = Measurement(search_round, search_title, warm_up=False)

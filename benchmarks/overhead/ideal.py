@@ -1,0 +1,98 @@
+"""How long a workload takes at best, from the latencies that the simulated provider draws.
+
+A latency depends on the conversation, the model and the pool's seed, on nothing else. So the
+conversations are played here without HTTP, and what comes out is what any client has to wait for:
+exact, and the same on a busy machine. (Times from the server's log would count the server's own
+delays as work and make every client look better than it is.)
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.overhead.conversation import answer, follow_up, opening
+from benchmarks.overhead.workload import Workload
+from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.pool.providers import mean_s
+from pytest_ultrapar.simulator.draw import Draw
+from pytest_ultrapar.simulator.persona import ChatMessage
+from pytest_ultrapar.simulator.served import persona_by_name
+
+Episodes = list[list[float]]
+"""By case, the seconds of each of its turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ideal:
+    """What no client can beat.
+
+    Attributes:
+        n_seats: Requests in flight at most.
+        bound_s: The lower bound: all seats busy all the time, and no less than the longest
+            episode, whose turns follow each other.
+        mean_s: All requests at the mean latency that the pool file declares, on all seats: what
+            the workloads' aims speak of. Drawn latencies differ from it by chance; fixed ones do
+            not.
+        greedy_s: What a scheduler without any cost of its own reaches that starts cases in their
+            order and knows no latency beforehand; for workloads whose episodes differ this is what
+            can be reached in practice.
+    """
+
+    n_seats: int
+    bound_s: float
+    mean_s: float
+    greedy_s: float
+
+
+def ideal_of(workload: Workload) -> Ideal:
+    """The ideal of a workload on its pool, any episode on any seat."""
+    pool = workload.pool()
+    n_seats = pool.seats(pool.lanes)
+    assert n_seats is not None
+    ((model,),) = (provider.models for provider in pool.providers)
+    episodes = play(pool, n_cases=workload.n_cases, n_turns=workload.n_turns)
+    durations_s = [sum(episode) for episode in episodes]
+    return Ideal(
+        n_seats,
+        bound_s=max(sum(durations_s) / n_seats, *durations_s),
+        mean_s=workload.n_cases * workload.n_turns * mean_s(model.simulation.latency) / n_seats,
+        greedy_s=greedy_s(durations_s, n_seats),
+    )
+
+
+def greedy_s(durations_s: Sequence[float], n_seats: int) -> float:
+    """When the last one ends if each starts on the seat that is free first, in the given order.
+
+    Source: Graham's list scheduling (1966); at most `2 - 1/n_seats` times the optimum.
+    """
+    free_at_s = [0.0] * n_seats
+    for duration_s in durations_s:
+        heapq.heapreplace(free_at_s, free_at_s[0] + duration_s)
+    return max(free_at_s)
+
+
+def play(pool: Pool, *, n_cases: int, n_turns: int) -> Episodes:
+    """The latencies of the first cases on the pool's only model."""
+    (provider,) = pool.providers
+    (model,) = provider.models
+    simulation = model.simulation
+    persona = persona_by_name(simulation.persona)
+    episodes: Episodes = []
+    for number in range(n_cases):
+        messages = [_seen(opening(number))]
+        episodes.append([])
+        for turn in range(n_turns):
+            draw = Draw(
+                messages, model=model.name, seed=provider.simulation_seed, request_seed=None
+            )
+            episodes[-1].append(draw.latency_s(simulation.latency))
+            reply = persona.reply(messages, draw.rng(), simulation.skill)
+            messages += [_seen(answer(reply.content)), _seen(follow_up(turn))]
+    return episodes
+
+
+def _seen(message: dict[str, str]) -> ChatMessage:
+    """A message as a persona sees it."""
+    return ChatMessage(message["role"], message["content"])

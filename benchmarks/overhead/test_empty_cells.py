@@ -1,0 +1,44 @@
+"""What pytest itself costs: 12,200 empty tests, with as many parameters as a case of the phases.
+
+Run without a pool. `python -m benchmarks.overhead collection` compares.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+SIZES = {
+    "model": 8,
+    "task_type": 5,
+    "prompt_type": 1,
+    "difficulty": 1,
+    "tool_success_rate": 1,
+    "cell": 5,
+    "repeat": 61,
+}
+
+
+@pytest.fixture
+def episode() -> str:
+    """Stands where a case has its prefetched fixture."""
+    return "the answer"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each parameter by its name and a number, as words like those of the phases."""
+    for name, size in SIZES.items():
+        metafunc.parametrize(name, [f"{name}_{number}" for number in range(size)])
+
+
+def test_empty_cell(  # noqa: PLR0917 - pytest passes them by name
+    episode: str,
+    model: str,
+    task_type: str,
+    prompt_type: str,
+    difficulty: str,
+    tool_success_rate: str,
+    cell: str,
+    repeat: str,
+) -> None:
+    """Nothing to do."""
+    assert episode, (model, task_type, prompt_type, difficulty, tool_success_rate, cell, repeat)
