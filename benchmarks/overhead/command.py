@@ -94,10 +94,12 @@ class Checkout:
         """
         find = "import pytest_ultrapar as own; print(own.__file__)"
         folder = Path(said_by(python, find, "--before").strip()).parents[1]
-        if not (folder / "bench_suites" / "overhead").is_dir():
+        places = ("benchmarks/overhead", "bench_suites/overhead")
+        suite = next((place for place in places if (folder / place).is_dir()), None)
+        if suite is None:
             msg = f"--before: {folder} has no benchmarks/overhead; install a checkout with -e"
             raise ConfigError(msg)
-        return Checkout(self.variables, folder, str(python))
+        return Checkout(self.variables, folder, str(python), suite)
 
     def pytest(self, *arguments: str) -> list[str]:
         """A pytest command; all that are measured begin alike."""

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 import benchmarks.adaptive.__main__ as adaptive
 import benchmarks.overhead.__main__ as overhead
 from benchmarks.overhead.command import (
@@ -31,6 +33,16 @@ def test_run_counts_the_cpu_of_grandchildren():
     cost = HERE.run([sys.executable, "-c", inner])
     assert cost.cpu_s >= 0.2
     assert 0.0 < cost.wall_s <= time.monotonic() - started_s
+
+
+@pytest.mark.parametrize("suite", ["benchmarks/overhead", "bench_suites/overhead"])
+def test_suite_of_another_checkout_is_found_where_that_has_it(tmp_path, suite):
+    (tmp_path / suite).mkdir(parents=True)
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {tmp_path}/pytest_ultrapar/__init__.py\n")
+    python.chmod(0o755)
+    found = HERE.of_python(python)
+    assert (found.folder, found.suite, found.python) == (tmp_path, suite, str(python))
 
 
 def test_environment_holds_nothing_that_changes_a_run(monkeypatch):
