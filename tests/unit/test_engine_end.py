@@ -62,19 +62,7 @@ class Port:
     async def close(self): ...
 
 
-class Watching:
-    """A watch that fails to take note of an episode's end."""
-
-    def __getattr__(self, name):
-        return lambda *_: None
-
-    def episode_ended(self, ended):
-        raise FULL
-
-
-def engine_on(
-    port, *, record=lambda records: records, ended=lambda _: None, watch=None, timeout_s=60.0
-):
+def engine_on(port, *, record=lambda records: records, ended=lambda _: None, timeout_s=60.0):
     async def connect():
         return port
 
@@ -88,7 +76,6 @@ def engine_on(
         clock=MonotonicClock(),
         shown=str,
         masked=bytes,
-        watch=watch,
     )
     lost, is_lost, pid = [], threading.Event(), os.getpid()
 
@@ -115,9 +102,8 @@ def refuse(_):
     raise FULL
 
 
-@pytest.mark.parametrize("how", [{"ended": refuse}, {"watch": Watching()}], ids=["ended", "watch"])
-def test_engine_that_cannot_announce_an_episode_ends_early_and_says_so(how):
-    engine, lost, is_lost = engine_on(Port(), **how)
+def test_engine_that_cannot_announce_an_episode_ends_early_and_says_so():
+    engine, lost, is_lost = engine_on(Port(), ended=refuse)
     engine.submit([work(0)])
     assert is_lost.wait(60)
     engine.stop()
