@@ -13,7 +13,7 @@ import sys
 _UNUSED = (
     "anyio", "benchmark", "cacheprovider", "hypothesispytest", "repeat", "rerunfailures", "respx",
     "allure_pytest", "ctrf", "html", "html_fixtures", "metadata", "pytest_jsonreport", "sugar",
-    "doctest", "legacypath", "pastebin", "valkey",
+    "doctest", "pastebin", "valkey",
 )  # fmt: skip
 LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 PYTEST = (sys.executable, "-m", "pytest", *LIGHT)
