@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         if not config.getoption("hypothesis_profile", None):
             settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else SLOW)
-    if config.option.markexpr == _ORDINARY:
+    if config.option.markexpr == _ORDINARY and not config.getoption("benchmark_only", False):
         config.pluginmanager.register(CpuBound())
 
 
