@@ -48,12 +48,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Run each benchmark once, as a test; `--benchmark-only` measures, for a second each.
 
-    Hypothesis draws few examples in the run that `addopts` selects, and all in any other.
+    How many examples hypothesis draws, `tests.examples` says.
     """
     if not config.getoption("benchmark_only", True):
         config.option.benchmark_disable = True
-    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
-        return  # its workers run the tests
     # pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
     # compare` too, and the root needs no more than the package itself.
     with suppress(ModuleNotFoundError):
@@ -74,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count hypothesis' tests among the slow ones where they draw all of their examples."""
+    """Count hypothesis' tests among the slow ones where they draw more of their examples."""
     if config.option.markexpr != _ORDINARY:
         for item in items:
             if _is_drawn(item):
