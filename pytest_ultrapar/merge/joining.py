@@ -53,8 +53,11 @@ class Part(NamedTuple):
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
     """Merged runs all of whose parts are here, too: they say nothing that those do not."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
-    wholes = ((part, part.manifest.merged) for part in parts)
-    return [part for part, one in wholes if one and {its.run_id for its in one.parts} <= alone]
+    return [
+        part
+        for part in parts
+        if (whole := part.manifest.merged) and {one.run_id for one in whole.parts} <= alone
+    ]
 
 
 ALLOW = "--allow-differences"
@@ -141,10 +144,11 @@ def _shard(text: str) -> tuple[int, str]:
 
 def in_order(parts: Sequence[Part]) -> list[Part]:
     """Shards in their order; others as they were named."""
-    shards = ((part, part.manifest.shard) for part in parts)
-    return [
-        part for part, _ in sorted(shards, key=lambda one: 0 if not one[1] else _shard(one[1])[0])
-    ]
+    return sorted(parts, key=lambda part: _place(part.manifest.shard))
+
+
+def _place(shard: str | None) -> int:
+    return 0 if shard is None else _shard(shard)[0]
 
 
 def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
