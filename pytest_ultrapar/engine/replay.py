@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher, unified_diff
 from http import HTTPStatus
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -148,11 +148,10 @@ class StoredAnswers:
         Returns:
             At most `_MOST_SHOWN` lines; empty for the same request, None where none is stored.
         """
-        pairs = [
-            (_lines(one.asked), _lines(way)) for one in self._left or self._all for way in ways
-        ]
-        if not pairs:
+        then = [_lines(one.asked) for one in self._left or self._all]
+        if not then:
             return None
+        pairs = product(then, map(_lines, ways))
         old, new = max(pairs, key=lambda pair: SequenceMatcher(None, *pair).quick_ratio())
         same = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
         first = max(0, len(list(same)) - 2)
