@@ -88,7 +88,7 @@ def main() -> None:
     numbers = map(int, arguments.shards.split(",")) if arguments.shards else None
     shards = [Shard(k, arguments.of) for k in numbers or range(1, arguments.of + 1)]
     pool = load_pool(path, environ={}, overrides=Overrides())
-    provider = SimulatorProcess.start(pool, log_path=folder / "simulator.jsonl")
+    provider = SimulatorProcess.start(pool, log_path=Path(os.devnull))
     words = [
         *arguments.words, f"--ultrapar-pool={path}", "--ultrapar-cluster-run=million",
         f"--ultrapar-simulator={provider.base_url('lab').split('/lab')[0]}",
