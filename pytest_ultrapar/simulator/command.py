@@ -47,7 +47,24 @@ To run a pool that says api = "openai" against it, set
 base_url = "http://127.0.0.1:8123/PROVIDER/v1". A key's token is the value of its environment
 variable where that is set, else sim-PROVIDER-KEY.
 
-docs/reference/simulator.md says what a faults file holds.
+A faults file says what goes wrong, where and when (docs/reference/simulator.md has all of it):
+
+    [[fault]]                      # 30 s of 503 on all lanes, 10 s after the first request
+    kind = "error"                 # or hang, drop, malformed
+    status = 503                   # or error = "insufficient_quota" and other known ones
+    headers = { retry-after = "2" }
+    from_s = 10
+    for_s = 30
+
+    [[fault]]                      # one request in a hundred on key1 never gets an answer
+    key = "key1"                   # or provider, instance, model
+    kind = "hang"
+    share = 0.01                   # or after_requests, for_requests
+
+    [[capacity]]                   # all limits of lab hold half from the first minute on
+    limit = "lab/*"
+    factor = 0.5                   # or workers, qps, rpm, tpm
+    from_s = 60
 """
 _PORT = 8123
 
@@ -83,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--faults",
         type=Path,
         metavar="FILE",
-        help="what goes wrong, where and when (default: nothing does)",
+        help="what goes wrong, where and when, as above (default: nothing does)",
     )
 
 

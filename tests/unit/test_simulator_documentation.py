@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from pytest_ultrapar.simulator import command
 from pytest_ultrapar.simulator.faults.file import load_faults
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "simulator.md").read_text(
@@ -36,6 +38,14 @@ def test_every_example_of_a_faults_file_is_one(tmp_path, pool, text):
     script = load_faults(path, pool())
     n_entries = len(script.faults) + len(script.capacities) + len(script.rate_headers)
     assert n_entries == text.count("[[")
+
+
+def test_example_of_the_help_is_one(tmp_path, pool):
+    text = command.DESCRIPTION.split("has all of it):\n", 1)[1]
+    path = tmp_path / "faults.toml"
+    path.write_text(textwrap.dedent(text).replace("lab/", "sim/"), encoding="utf-8")
+    script = load_faults(path, pool())
+    assert (len(script.faults), len(script.capacities)) == (2, 1)
 
 
 def test_example_of_a_knee_is_a_latency(pool):
