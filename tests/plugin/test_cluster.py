@@ -596,16 +596,15 @@ def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts,
     server.wait_for(60)
     family = family_of(one.process.pid)
     signal_all(family, signal.SIGSTOP)
-    # However late the other one has joined and got its share.
+    # However late the other one has joined and got its share; what it has begun it has asked by
+    # the time that all its seats have been used twice.
     wait_until(lambda: begun(one) & begun(two))
-    server.wait_for(len(server.log.requests) + 5)
+    server.wait_for(len(server.log.requests) + 20)
     woke_s = boot_s()
     signal_all(family, signal.SIGCONT)
     outputs = [one.end(), two.end()]
     assert [one.code, two.code] == [0, 0], outputs
-    twice = {row["nodeid"] for row in one.rows()} & {row["nodeid"] for row in two.rows()}
-    # It says so of what it lost, which may be nothing that its last answers did not end.
-    assert twice or " of this host went to others while it was silent" in outputs[0]
+    assert " of this host went to others while it was silent" in outputs[0]
     taken = asked(two, 0.0, woke_s)
     assert taken & asked(one, 0.0, woke_s)
     assert not taken & asked(one, woke_s, math.inf)
