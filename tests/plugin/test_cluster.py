@@ -424,18 +424,18 @@ def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, ho
 
 @pytest.mark.slow
 def test_hosts_keep_the_limits_together_and_are_merged(project, hosts, lab):
-    project.suite(cases(150))
+    project.suite(cases(100))
     server = lab()
     run = [hosts(f"host{n}", one, server.option) for n, one in enumerate(("-n2", "-n0"))]
     outputs = [host.end() for host in run]
     assert [host.code for host in run] == [0, 0], outputs
     server.judge(seats=5, per_s=10)
-    each_once(150, *run)
-    assert len(server.log.requests) == 150
+    each_once(100, *run)
+    assert len(server.log.requests) == 100
     whole = project.pytester.path / "whole"
     assert main(["merge", *(str(host.directory) for host in run), "--out", str(whole)]) == 0
     rows = pq.read_table(whole / "results.parquet").to_pylist()
-    assert len(rows) == 150
+    assert len(rows) == 100
     assert main(["gate", str(whole), "--rule", "solved_rate>=0.5"]) == 0
     for host in run:
         assert main(["gate", str(host.directory), "--rule", "solved_rate>=0.5"]) == 4
@@ -847,7 +847,7 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     """Its clients come while the run has all, and are served; idle, it keeps nothing."""
     monkeypatch.setenv("LAB_KEY", CANARY)
     with provider_of_both(project, "qps = 10", 0.3) as log_path:
-        project.suite(cases(150))
+        project.suite(cases(100))
         with gateway(project, kv, project.pytester.path / "gateway.toml") as (address, _):
             host = hosts("one", "-n0")
             while len(read_server_log(log_path).requests) < 30:

@@ -91,21 +91,21 @@ def wait_for_hosts(kv, n):
 
 def test_a_day_outlives_a_host_and_the_server(lab, project, start):
     with KeyValueServer.start("--appendonly", "yes", program="redis") as kv:
-        there = lab("workers = 8, rpd = 250", 0.5)
-        project.suite(SUITE.format(n=650))
+        there = lab("workers = 8, rpd = 120", 0.5)
+        project.suite(SUITE.format(n=320))
         hosts = [start(name, "-n0", there.option, url=kv.url) for name in ("one", "two", "three")]
-        there.wait_for(60)
+        there.wait_for(30)
         wait_for_hosts(kv, 3)
         hosts[0].process.kill()
         # A server that dies with a host does not know what that one had spent at the end. The
         # others have heard of its death a renewal later.
         wait_for_hosts(kv, 2)
-        there.wait_for(len(there.log.requests) + 60)
+        there.wait_for(len(there.log.requests) + 30)
         kv.kill()
         kv.run()
         outputs = [host.end(120) for host in hosts[1:]]
     for key in ("key0", "key1"):
-        assert 225 <= len([one for one in there.log.requests if one.key == key]) <= 250, outputs
+        assert 108 <= len([one for one in there.log.requests if one.key == key]) <= 120, outputs
     for host in hosts[1:]:
         # Each judges its own cases: one may have asked all that found no quota.
         graded = [row["outcome"] == "solved" for row in host.rows()]
@@ -117,13 +117,13 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
 ):
     with KeyValueServer.start() as kv:
         monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
-        there = lab("workers = 8, rpd = 250", 0.1)
-        project.suite(SUITE.format(n=650))
+        there = lab("workers = 8, rpd = 120", 0.1)
+        project.suite(SUITE.format(n=320))
         hosts = [
             start(name, "-n0", there.option, f"--ultrapar-cluster-patience={patience}", url=kv.url)
             for name, patience in (("one", 600), ("two", 600), ("three", 15))
         ]
-        there.wait_for(60)
+        there.wait_for(30)
         wait_for_hosts(kv, 3)
         hosts[0].process.kill()
         kv.kill()
@@ -144,8 +144,8 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
     for key in ("key0", "key1"):
         n = len([one for one in there.log.requests if one.key == key])
         # What the dead host had got last, a twentieth at most, nobody could tell.
-        assert n <= 250 + 250 // 20, outputs
-        assert n >= 225, outputs
+        assert n <= 120 + 120 // 20, outputs
+        assert n >= 108, outputs
 
 
 def test_a_budget_outlives_a_host_and_is_never_passed(lab, project, start):

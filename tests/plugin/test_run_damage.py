@@ -25,7 +25,7 @@ from tests.scripted_server import WORDS
 
 pytestmark = pytest.mark.slow
 
-N_DAMAGES = int(os.environ.get("RUN_DAMAGES", "6"))
+N_DAMAGES = int(os.environ.get("RUN_DAMAGES", "4"))
 SESSIONS = 10
 PRICE = ModelPrice("p", "m", 3.0, 11.0)
 SUITE = """

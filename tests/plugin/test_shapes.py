@@ -35,7 +35,7 @@ from tests.light import PYTEST
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-REPEATS = 10
+REPEATS = 8
 MODELS = ("obedient", "repairing", "sloppy", "beginner")
 SUITES = [f"bench_suites/phase5{number}" for number in (1, 3, 4, 5)]
 ERROR_RATE = 0.01
@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The four phases as one run: 4 models, 5 task types, 10 repetitions."""
+    """The four phases as one run: 4 models, 5 task types, 8 repetitions."""
     out = tmp_path_factory.mktemp("shapes") / "run"
     command = [
         *(*PYTEST, *SUITES, "-n0", "-q"),
@@ -143,7 +143,7 @@ def test_chances_are_those_of_the_exact_tests():
 
 def test_success_falls_and_partial_rises_as_tools_fail_more(rows):
     """Two claims, error rate 1 % each: success falls with every 0.2 of the tools' rate; partial
-    success is more frequent at 0.5 than at 0.9. Sign tests of 200 pairs."""
+    success is more frequent at 0.5 than at 0.9. Sign tests of 160 pairs."""
     by_rate = {
         rate: of(rows, "phase51 phase54", tool_success_rate=rate)
         for rate in (0.9, 0.8, 0.7, 0.6, 0.5)
@@ -157,8 +157,8 @@ def test_success_falls_and_partial_rises_as_tools_fail_more(rows):
 
 
 def test_a_plan_in_the_prompt_helps_who_needs_it_and_harms_nobody(rows):
-    """Two claims, error rate 1 % each: the beginner solves more with the plan (sign test of 50
-    pairs); every other model loses less than `MARGIN` of its pairs by it (binomial tests of 50).
+    """Two claims, error rate 1 % each: the beginner solves more with the plan (sign test of 40
+    pairs); every other model loses less than `MARGIN` of its pairs by it (binomial tests of 40).
     """
     for model in MODELS:
         optimal = of(rows, "phase51", model=model)
@@ -173,7 +173,7 @@ def test_a_plan_in_the_prompt_helps_who_needs_it_and_harms_nobody(rows):
 
 def test_obedient_does_worst_where_steps_are_missing_or_tools_wrong(rows):
     """One claim, error rate 1 %: either of the two flaws ends worse more often than better, against
-    each of the five others and against no flaw. Sign tests of 50 pairs of outcomes."""
+    each of the five others and against no flaw. Sign tests of 40 pairs of outcomes."""
     by_flaw = {
         name: of(rows, "phase53", model="obedient", flaw=name) for name in workflow.flaw_set("core")
     }
@@ -187,8 +187,8 @@ def test_obedient_does_worst_where_steps_are_missing_or_tools_wrong(rows):
 
 def test_repairing_hardly_suffers(rows):
     """One claim, error rate 1 %: under no flaw are `MARGIN` of the pairs lost against the sound
-    plan (binomial tests of 50 pairs), and under the two worst ones it solves more than who obeys
-    (sign tests of 50 pairs)."""
+    plan (binomial tests of 40 pairs), and under the two worst ones it solves more than who obeys
+    (sign tests of 40 pairs)."""
     sound = of(rows, "phase51", model="repairing")
     for name in workflow.flaw_set("core"):
         repaired = of(rows, "phase53", model="repairing", flaw=name)
@@ -200,7 +200,7 @@ def test_repairing_hardly_suffers(rows):
 
 def test_obeying_and_repairing_are_told_apart(rows):
     """One claim, error rate 1 %: who obeys follows the plan given more than the sound one; who
-    repairs, the other way round. Sign tests of the difference of the two scores, 350 cases each."""
+    repairs, the other way round. Sign tests of the difference of the two scores, 280 cases each."""
 
     def leanings(model: str) -> list[float]:
         return [
@@ -215,7 +215,7 @@ def test_obeying_and_repairing_are_told_apart(rows):
 
 def test_open_tags_cost_nothing(rows):
     """One claim, error rate 1 %: the sloppy model, which leaves its tags open, loses less than
-    `MARGIN` of 50 pairs to the obedient one, which closes them (binomial test)."""
+    `MARGIN` of 40 pairs to the obedient one, which closes them (binomial test)."""
     sloppy, obedient = of(rows, "phase51", model="sloppy"), of(rows, "phase51", model="obedient")
     assert mean(sloppy, lambda row: row["score.unclosed_tags"]) > 1
     assert mean(obedient, lambda row: row["score.unclosed_tags"]) == 0

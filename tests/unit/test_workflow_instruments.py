@@ -23,6 +23,7 @@ from tests.unit import workflow_instruments as instruments
 from tests.unit.workflow_instruments import play
 
 ALL = list(TASKS.by_id.values())
+SOME = ALL[::4]
 RANK = {"unsolved": 0, "partial": 1, "solved": 2}
 
 
@@ -40,14 +41,19 @@ def flawed(tasks, name, severity):
 
 
 def outcomes(instrument):
-    return Counter(graded(instrument, task).outcome for task in ALL)
+    return Counter(graded(instrument, task).outcome for task in SOME)
+
+
+@pytest.mark.slow
+def test_every_task_can_be_solved():
+    for task in ALL:
+        assert graded(instruments.flawless, task).outcome == "solved", task.task_id
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "instrument",
     [
-        instruments.flawless,
         instruments.obedient,
         instruments.reverser,
         instruments.unclosing,
@@ -56,7 +62,7 @@ def outcomes(instrument):
     ],
 )
 def test_who_does_all_that_the_task_asks_for_solves_it(instrument):
-    assert outcomes(instrument) == {"solved": len(ALL)}
+    assert outcomes(instrument) == {"solved": len(SOME)}
 
 
 @pytest.mark.slow
@@ -67,7 +73,7 @@ def test_who_only_looks_as_if_solves_nothing(instrument):
     found = outcomes(instrument)
     assert found["solved"] == 0
     # Of a task of two steps that need nothing one is half.
-    assert found["partial"] <= 0.02 * len(ALL)
+    assert found["partial"] <= 0.02 * len(SOME)
 
 
 def test_claim_changes_no_verdict_and_is_counted():
@@ -80,7 +86,7 @@ def test_claim_changes_no_verdict_and_is_counted():
 
 @pytest.mark.slow
 def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():
-    for task in ALL:
+    for task in SOME:
         is_forced = any(step.needs for step in task.plan.steps)
         verdict = graded(instruments.backwards, task)
         assert (verdict.outcome == "solved") is not is_forced
@@ -89,14 +95,14 @@ def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():
 
 @pytest.mark.slow
 def test_needless_calls_beyond_the_first_cost_the_full_grade():
-    verdicts = [graded(instruments.busy(2), task) for task in ALL]
+    verdicts = [graded(instruments.busy(2), task) for task in SOME]
     assert {(one.outcome, one.kind) for one in verdicts} == {("partial", "needless_calls")}
     assert {one.scores["needless"] for one in verdicts} == {2.0}
 
 
 @pytest.mark.slow
 def test_half_of_the_steps_without_a_claim_is_partial():
-    verdicts = [graded(instruments.quitter, task) for task in ALL]
+    verdicts = [graded(instruments.quitter, task) for task in SOME]
     assert {one.outcome for one in verdicts} == {"partial"}
     assert all(0.5 <= one.scores["steps"] < 1 for one in verdicts)
 
@@ -204,7 +210,7 @@ def test_difficulty_costs_who_only_follows_tools_that_are_named(tasks, difficult
 @pytest.mark.slow
 def test_luck_that_a_lower_rate_brings_only_takes():
     """At five rates two equal models have equal grades, and none gains by less luck."""
-    for number, task in enumerate(ALL[::3]):
+    for number, task in enumerate(ALL[::9]):
         last = ""
         for rate in (0.9, 0.8, 0.7, 0.6, 0.5):
             verdicts = [
