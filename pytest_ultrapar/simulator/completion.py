@@ -55,8 +55,7 @@ def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str)
         ValueError: The request's schema has no value here.
     """
     if (tool := request.forced_tool) is not None:
-        schema: object = msgspec.json.decode(tool.parameters) if tool.parameters else None
-        arguments = _value(schema, request) if schema else "{}"
+        arguments = _value(tool.parameters, request) if tool.parameters else "{}"
         return PersonaReply("", [ToolCall(call_id, tool.name, arguments)], "tool_calls")
     if request.schema is not None:
         return PersonaReply(_value(request.schema, request))

@@ -15,7 +15,7 @@ from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
-from pytest_ultrapar.apis.spoken import as_chat
+from pytest_ultrapar.apis.spoken import conversation_of
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import said, unheard
 from pytest_ultrapar.publish import NOT_THAT_JSON
@@ -95,7 +95,7 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
         return [TurnMessage(0, "", f"({error})")]
     for one in found:
         request = _read(one.sent)
-        asked = _asked(request) if isinstance(request, dict) else [_shown(one.sent)]
+        asked = conversation_of(request) if isinstance(request, dict) else [_shown(one.sent)]
         earlier = heard.setdefault(one.role, [])
         new = unheard(asked, before.get(one.role, ()), earlier, partial(_message, one.turn))
         before[one.role] = asked
@@ -119,22 +119,6 @@ def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     except NOT_THAT_JSON:
         whole = sanitised(body)
         return None if whole is None else _read(whole)
-
-
-def _asked(request: Fields) -> list[Fields]:
-    """What is said in a request, as messages; of a body of no API that we know, nothing."""
-    system = request.get("system") or request.get("instructions")
-    system = system or request.get("systemInstruction")
-    found = [] if system is None else [{"role": "system", "content": system}]
-    for name in ("messages", "contents", "input", "prompt"):
-        given = request.get(name)
-        if isinstance(given, list):
-            found += [
-                one if isinstance(one, dict) else {"role": "user", "content": one} for one in given
-            ]
-        elif given is not None:
-            found.append({"role": "user", "content": given})
-    return as_chat(found)
 
 
 def _shown(body: bytes) -> Fields:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from pytest_ultrapar.apis.refusal import openai_error
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import ApiError, millis
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.encode
 _KINDS = {402: "insufficient_quota", 429: "requests"}
-_SERVERS_FAULT = 500
 
 
 class OpenAi:
@@ -36,20 +36,17 @@ class OpenAi:
         Source: RFC 9110, section 10.2.3 (Retry-After in whole seconds); `retry-after-ms` as OpenAI
         sends it.
         """
-        usual = "server_error" if error.status >= _SERVERS_FAULT else "invalid_request_error"
-        document = {
-            "message": error.message,
-            "type": error.kind or _KINDS.get(error.status, usual),
-            "param": error.param,
-            "code": error.code,
-        }
+        kind = error.kind or _KINDS.get(error.status)
+        body = openai_error(
+            error.status, error.message, kind=kind, code=error.code, param=error.param
+        )
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if error.retry_after_s is not None:
             headers = (
                 (b"retry-after", b"%d" % math.ceil(error.retry_after_s)),
                 (b"retry-after-ms", b"%d" % millis(error.retry_after_s)),
             )
-        return Whole(_encode({"error": document}), error.status, headers)
+        return Whole(body, error.status, headers)
 
     def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
         """`x-ratelimit-limit-requests` and its like."""
