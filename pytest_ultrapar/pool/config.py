@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.bounds import MONEY, REPEATS, WORKERS
+from pytest_ultrapar.pool.bounds import MONEY, WORKERS
 from pytest_ultrapar.pool.environment import Overrides, Sources, read_environment
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
@@ -66,8 +66,6 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
     whole = file.pool or WholePoolTable()
     modes = _rate_modes(location, whole, file.provider, sources)
-    if whole.repeats is not None:
-        REPEATS.check(location.at("pool").at("repeats"), whole.repeats)
     if whole.record is not None:
         check_word(location.at("pool").at("record"), whole.record, Options.record.choices or ())
     currency, price_book = _money(location.at("pool"), whole)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_ultrapar.pool.bounds import MONEY, PROMPT_TYPES, WORKERS
+from pytest_ultrapar.pool.bounds import WORKERS
 from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import Location, check_name, check_zone
-from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
+from pytest_ultrapar.pool.file import ByMode, LimitTable, ProviderTable
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
 from pytest_ultrapar.pool.model import (
     LIMIT_KINDS,
@@ -17,7 +17,6 @@ from pytest_ultrapar.pool.model import (
     LaneId,
     Level,
     Limit,
-    LimitKind,
     Model,
     Provider,
 )
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.settings import RateMode
 
 
-_N = TypeVar("_N", int, float)
 Amounts = dict[str, Any]
 """What one table bounds, by word, and the `day` that it means, if it names one; a word that is
 missing bounds nothing."""
@@ -39,21 +37,16 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
     """The amounts of a table in one rate mode; values for the other mode are checked as well.
 
     Raises:
-        ConfigError: A number is out of its bounds, a value by mode has none for this mode, or two
-            numbers of the table contradict each other.
+        ConfigError: A value by mode has none for this mode, or two numbers of the table contradict
+            each other.
     """
     found: Amounts = {}
     for word, kind in LIMIT_KINDS.items():
         value = getattr(table, word, None)
-        if value is None:
-            continue
-        if isinstance(value, CountByMode | RateByMode):
-            amount = _of_mode(kind, location.at(word), value.fixed, value.adaptive, mode)
-        else:
-            if value == 0:
-                location.at(word).refuse("must be > 0 (got 0); leave it out for no limit")
-            amount = _checked(kind, location.at(word), value)
-        found[word] = float(amount) if kind.window_s else amount
+        if isinstance(value, ByMode):
+            value = _of_mode(location.at(word), value, mode)
+        if value is not None:
+            found[word] = float(value) if kind.window_s else value
     for word, amount in found.items():
         kind = LIMIT_KINDS[word]
         for other, most in found.items():
@@ -71,7 +64,7 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
             location.at("day").refuse("means nothing without rpd or tpd in the same table")
         found["day"] = check_zone(location.at("day"), day)
     if table is not None and table.budget is not None:
-        found["budget"] = float(MONEY.check(location.at("budget"), table.budget))
+        found["budget"] = table.budget
     return found
 
 
@@ -119,20 +112,8 @@ class LimitBook:
         return tuple(name for name in names if name in self.limits)
 
 
-def _checked(kind: LimitKind, location: Location, value: _N) -> _N:
-    kind.bounds.check(location, value)
-    if kind.is_daily and value != int(value):
-        location.refuse(f"must be a whole number (got {value:g})")
-    return value
-
-
-def _of_mode(
-    kind: LimitKind, location: Location, fixed: _N | None, adaptive: _N | None, mode: RateMode
-) -> _N:
-    if fixed is not None:
-        _checked(kind, location.at("fixed"), fixed)
-    if adaptive is not None:
-        _checked(kind, location.at("adaptive"), adaptive)
+def _of_mode(location: Location, by_mode: ByMode, mode: RateMode) -> float:
+    fixed, adaptive = by_mode.fixed, by_mode.adaptive
     if fixed is not None and adaptive is not None and adaptive < fixed:
         location.at("adaptive").refuse(
             f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the ceiling of"
@@ -201,7 +182,6 @@ def check_prompt_types(location: Location, file: PoolFile) -> int | None:
             wanting[0].refuse("= true needs the number of prompt types: prompt_types in [pool]")
         return None
     where = location.at("pool").at("prompt_types")
-    PROMPT_TYPES.check(where, number)
     if not wanting:
         where.refuse("multiplies nothing: no model has multiply_by_prompt_types = true")
     return number
@@ -390,7 +370,7 @@ def _numbers(of: Declared, index: int, amounts: Amounts) -> Iterator[tuple[str, 
         if said is None:
             location, said = of.location.at("per_key"), getattr(per_key, name)
         location = location.at(name)
-        by_mode = isinstance(said, CountByMode | RateByMode)
+        by_mode = isinstance(said, ByMode)
         yield name, number, location.at(of.provider.rate_mode) if by_mode else location
 
 

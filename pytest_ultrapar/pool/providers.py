@@ -10,17 +10,6 @@ from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import (
-    DEADLINE_S,
-    LATENCY_S,
-    MAX_TOKENS,
-    PRICE,
-    SEED,
-    SIGMA,
-    SKILL,
-    WORKERS,
-    Bounds,
-)
 from pytest_ultrapar.pool.environment import check_ports, parse_ports
 from pytest_ultrapar.pool.fields import (
     Location,
@@ -42,6 +31,7 @@ from pytest_ultrapar.pool.file import (
 from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import (
     ADDRESS,
+    PRICE_FIELDS,
     Instance,
     Key,
     Latency,
@@ -148,7 +138,7 @@ def build_simulation(
     if table.persona is not None:
         persona = check_word(location.at("persona"), table.persona, PERSONAS)
     if table.skill is not None:
-        skill = float(SKILL.check(location.at("skill"), table.skill))
+        skill = table.skill
     return Simulation(persona, skill, latency)
 
 
@@ -160,13 +150,12 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
             too many.
     """
     kind = check_word(location.at("kind"), table.kind, (_KIND_FIXED, _KIND_LOG_NORMAL, _KIND_KNEE))
-    median_s = float(LATENCY_S.check(location.at("median_s"), table.median_s))
+    median_s = table.median_s
     where, knee = location.at("sigma"), location.at("knee")
     if kind == _KIND_KNEE:
         if table.knee is None:
             knee.refuse(f'is missing: kind = "{_KIND_KNEE}" needs it')
-        sigma = float(SIGMA.check(where, table.sigma or 0))
-        return Latency("knee", median_s, sigma, WORKERS.check(knee, table.knee))
+        return Latency("knee", median_s, table.sigma or 0.0, table.knee)
     if table.knee is not None:
         knee.refuse(f'is for kind = "{_KIND_KNEE}" only (got kind = "{kind}")')
     if kind == _KIND_FIXED:
@@ -175,7 +164,7 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
         return Latency("fixed", median_s)
     if table.sigma is None:
         where.refuse(f'is missing: kind = "{_KIND_LOG_NORMAL}" needs it')
-    return Latency("log-normal", median_s, float(SIGMA.check(where, table.sigma)))
+    return Latency("log-normal", median_s, table.sigma)
 
 
 def mean_s(latency: Latency) -> float:
@@ -378,18 +367,9 @@ def build_model(
         # Ports of one host stand for one server, however many there are.
         urls = (base_url,) if ports is not None else (one.base_url for one in instances)
         sources.note(f"{label} {ADDRESS}", ", ".join(sorted({address_of(url) for url in urls})))
-    hint_s = _number(location.at("latency_hint_s"), table.latency_hint_s, DEADLINE_S)
-    price_in = _number(location.at("price_per_mtok_in"), table.price_per_mtok_in, PRICE)
-    price_out = _number(location.at("price_per_mtok_out"), table.price_per_mtok_out, PRICE)
-    cached = _number(location.at("price_per_mtok_cached"), table.price_per_mtok_cached, PRICE)
-    written = _number(
-        location.at("price_per_mtok_cache_write"), table.price_per_mtok_cache_write, PRICE
-    )
-    sources.note(f"{label} latency_hint_s", hint_s)
-    sources.note(f"{label} price_per_mtok_in", price_in)
-    sources.note(f"{label} price_per_mtok_out", price_out)
-    sources.note(f"{label} price_per_mtok_cached", cached)
-    sources.note(f"{label} price_per_mtok_cache_write", written)
+    hint_s = table.latency_hint_s
+    for field in ("latency_hint_s", *_PRICES):
+        sources.note(f"{label} {field}", getattr(table, field))
     simulation = Simulation()
     if provider.api == SIMULATED:
         simulation = build_simulation(location, table, provider_place, provider)
@@ -399,11 +379,7 @@ def build_model(
         refuse_simulation(location, table, provider.api)
     stream = table.stream if table.stream is not None else provider.stream
     sources.note(f"{label} stream", stream)
-    max_tokens = None
-    for place, given in ((location, table.max_tokens), (provider_place, provider.max_tokens)):
-        if given is not None:
-            MAX_TOKENS.check(place.at("max_tokens"), given)
-            max_tokens = max_tokens or given
+    max_tokens = table.max_tokens or provider.max_tokens
     sources.note(f"{label} max_tokens", max_tokens)
     parameters = build_parameters(location, table, provider_place, provider)
     for name, sent_as in parameters.items():
@@ -412,10 +388,7 @@ def build_model(
         name=table.name,
         instances=instances,
         latency_hint_s=hint_s,
-        price_per_mtok_in=price_in,
-        price_per_mtok_out=price_out,
-        price_per_mtok_cached=cached,
-        price_per_mtok_cache_write=written,
+        **{field: getattr(table, field) for field in _PRICES},
         simulation=simulation,
         stream=stream or False,
         max_tokens=max_tokens,
@@ -423,8 +396,7 @@ def build_model(
     )
 
 
-def _number(location: Location, value: float | None, bounds: Bounds) -> float | None:
-    return None if value is None else float(bounds.check(location, value))
+_PRICES = (*PRICE_FIELDS, "price_per_mtok_cached", "price_per_mtok_cache_write")
 
 
 def _note_simulation(
@@ -464,12 +436,8 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     if api != SIMULATED:
         refuse_simulation(location, table, api)
     keys = build_keys(location.at("keys"), table.keys, api, base_url)
-    timeout_s, timeout_origin = DEFAULT_TIMEOUT_S, "default"
-    if table.timeout_s is not None:
-        timeout_s = float(DEADLINE_S.check(location.at("timeout_s"), table.timeout_s))
-        timeout_origin = sources.file_name
-    sources.note(f"{name} timeout_s", timeout_s, timeout_origin)
-    seed = SEED.check(location.at("simulation_seed"), table.simulation_seed or 0)
+    timeout_s = table.timeout_s or DEFAULT_TIMEOUT_S
+    sources.note(f"{name} timeout_s", timeout_s, None if table.timeout_s else "default")
     sources.note(f"{name} simulation_seed", table.simulation_seed)
     if not table.model:
         location.at("model").refuse("is empty: a provider needs at least one [[provider.model]]")
@@ -480,7 +448,15 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     _check_instances(location.at("model"), models, keys)
     network = build_network(location, table, sources)
     provider = Provider(
-        name, api, base_url, keys, models, timeout_s, api_version, seed, network=network
+        name,
+        api,
+        base_url,
+        keys,
+        models,
+        timeout_s,
+        api_version,
+        table.simulation_seed or 0,
+        network=network,
     )
     if api != SIMULATED:
         _check_variables(location, provider)
