@@ -158,10 +158,12 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     assert lines[-4:-1] == [
         "1 of 10 lanes ok: 4 auth, 1 connect, 1 malformed, 1 not_found, 1 rate, 1 timeout",
         "failed: lab/broken/key1, lab/busy/key1, lab/fine/key1, lab/gone/key1: key lab/key1 "
-        "(environment CHECK_KEY_1) was refused (401, or a 400 that rejects the key)",
+        "(environment CHECK_KEY_1) was refused (401, or a 400 that rejects the key): HTTP 401: "
+        '{"error":{"message":"Incorrect or no API key provided","type":"invalid_request_error",'
+        '"param":null,"code":"invalid_api_key"}}',
         "no lane is ok for the models gone, busy, broken, slow and 1 more",
     ]
-    assert lines[-1] == "cost: not known, there are no prices in the pool"
+    assert lines[-1] == "cost: not known, there is no price of fine in the pool"
     assert len(log(tmp_path).requests) == 8
 
 

@@ -254,7 +254,7 @@ def test_summary_counts_by_what_failed_and_repeats_no_single_lane(load):
     assert list(summary_lines(pool, answers, CHAT)) == [
         "1 of 4 lanes ok: 2 refused (401), 1 rate-limited (429)",
         "failed: lab/a/key1, lab/b/key1: key lab/key1 was refused (401)",
-        "cost: not known, there are no prices in the pool",
+        "cost: not known, there is no price of m in the pool",
     ]
     assert next(failures(answers[1:2])).endswith("was refused (401): no")
 
@@ -274,14 +274,13 @@ def test_many_lanes_with_their_own_reasons_take_a_line_per_kind(load):
         for n, lane in enumerate(pool.lanes)
     ]
     first = "lab/a/k01, lab/a/k02, lab/a/k03, lab/a/k04 and 19 more: refused (401)"
+    second = f"failed: {first}; lab/a/k01: key lab/k01 was refused (401): request 1"
     assert list(summary_lines(pool, answers, CHAT)) == [
         "0 of 24 lanes ok: 23 refused (401), 1 not found (404)",
-        f"failed: {first}",
-        "cost: not known, there are no prices in the pool",
+        second,
+        "cost: not known, there is no price of m in the pool",
     ]
-    assert list(failures(answers))[1:] == [
-        f"failed: {first}; lab/a/k01: key lab/k01 was refused (401): request 1"
-    ]
+    assert list(failures(answers))[1:] == [second]
 
 
 def test_speed_says_what_it_is(load):
@@ -307,17 +306,14 @@ def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
 
 
 def test_cost_is_an_upper_bound_by_the_pools_prices(load):
-    assert cost(load(), CHAT) == "not known, there are no prices in the pool"
+    assert cost(load(), CHAT) == "not known, there is no price of m in the pool"
     priced = POOL + "price_per_mtok_in = 1000\nprice_per_mtok_out = 6000\n"
     whole = 4 * (MOST_TOKENS_IN * 1000 + 6000) / 1e6
-    bound = f"({MOST_TOKENS_IN} tokens in and 1 out for each request)"
     assert cost(load(priced), CHAT) == (
-        f"at most {whole:.2g} in the currency of the pool's prices {bound}"
+        f"at most {whole:.3f} USD ({MOST_TOKENS_IN} tokens in and 1 out for each request)"
     )
     other = priced + '[[provider.model]]\nname = "n"\n'
-    assert cost(load(other), CHAT).endswith(f"{bound}, without n (no price in the pool)")
-    unbounded = priced + "parameters = { max_tokens = false }\n"
-    assert "without m (answers have no bound" in cost(load(unbounded), CHAT)
+    assert cost(load(other), CHAT) == "not known, there is no price of n in the pool"
     assert cost(load(priced), MODELS) == "none, lists of models are free"
 
 
@@ -331,7 +327,7 @@ def test_answer_of_a_check_is_as_short_as_its_api_allows(load):
     priced = POOL.replace('api = "openai"', 'api = "openai-responses"')
     priced += "price_per_mtok_in = 1000\nprice_per_mtok_out = 6000\n"
     whole = 4 * (MOST_TOKENS_IN * 1000 + 16 * 6000) / 1e6
-    assert cost(load(priced), CHAT).startswith(f"at most {whole:.2g} in")
+    assert cost(load(priced), CHAT).startswith(f"at most {whole:.3f} USD")
     assert "and 16 out" in cost(load(priced), CHAT)
 
 
