@@ -446,7 +446,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     )
     check_different((location.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
     _check_instances(location.at("model"), models, keys)
-    network = build_network(location, table, sources)
+    network = build_network(location, table, models, sources)
     provider = Provider(
         name,
         api,
