@@ -74,36 +74,23 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
 
 
 def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
-    if [case.nodeid for case in then] == [case.nodeid for case in now]:
-        if [case.params for case in then] == [case.params for case in now]:
-            was, is_now = (", ".join(dict.fromkeys(c.suite for c in each)) for each in (then, now))
-            if was != is_now:
-                return f"the suite was {was} and is {is_now} now: its folder was renamed"
-            return "the run seed is not the same (--ultrapar-seed)"
-        return "the parameters of the cases are not the same, though their names are"
-    said = [
-        *_only_in("cases", [case.nodeid for case in then], [case.nodeid for case in now], shown=1),
-        *_only_in("models", [case.model for case in then], [case.model for case in now], shown=5),
-    ]
-    if not said:
-        return "the order of the planned cases is not the same"
-    return (
-        f"the planned cases are not the same ({len(then)} then, {len(now)} now; {'; '.join(said)}):"
-        " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same"
-        " directory or with the same --rootdir"
-    )
-
-
-def _only_in(what: str, then: Sequence[str], now: Sequence[str], *, shown: int) -> Iterator[str]:
-    """What is on one side alone, in the order of that side."""
-    for when, own, other in (("then", then, now), ("now", now, then)):
-        there = frozenset(other)
-        alone = [name for name in dict.fromkeys(own) if name not in there]
+    before, after = ({case.nodeid: None for case in each} for each in (then, now))
+    said = ""
+    for when, own, other in (("then", before, after), ("now", after, before)):
+        alone = [name for name in own if name not in other]
         if alone:
-            names = ", ".join(_shortened(name) for name in alone[:shown])
-            n_more = len(alone) - shown
-            more = f" and {n_more:,} more" if n_more > 0 else ""
-            yield f"{what} only {when}: {names}{more}"
+            more = f" and {len(alone) - 1:,} more" if len(alone) > 1 else ""
+            said += f"; cases only {when}: {_shortened(alone[0])}{more}"
+    if not said:
+        return (
+            "the planned cases are not the same, though their names are: their order, their "
+            "parameters, the run seed (--ultrapar-seed) or the suite's folder was another"
+        )
+    return (
+        f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): name the "
+        "same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same directory"
+        " or with the same --rootdir"
+    )
 
 
 def _shortened(name: str) -> str:
