@@ -22,7 +22,6 @@ from pytest_ultrapar.simulator.answer import (
     Whole,
     read_body,
     respond,
-    with_headers,
 )
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.completion import complete
@@ -346,13 +345,11 @@ class Simulator:
         if isinstance(effect, Error) and not effect.after_s:
             return names, effect.answer()
         composed = asked.admit(now_s, effect)
-        headers = faults.headers(lane, now_s, resource)
         if isinstance(composed, Whole):
             # What a limit refused is not the fault's doing.
-            return lane.names, with_headers(composed, headers)
+            return lane.names, composed
         names = with_tokens(names, composed.usage)
-        answer = with_headers(composed.answer, headers)
-        return names, Admitted(lane, names, answer, composed.latency_s)
+        return names, Admitted(lane, names, composed.answer, composed.latency_s)
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:

@@ -44,7 +44,6 @@ class Request(msgspec.Struct, frozen=True):
         schema: The JSON schema under which the text must be valid; None: any text will do.
         n: Answers wanted.
         max_tokens: Of each answer, where the request says so.
-        stop: Texts before which an answer ends.
     """
 
     api_name: str
@@ -56,7 +55,6 @@ class Request(msgspec.Struct, frozen=True):
     schema: dict[str, object] | bool | None = None
     n: int = 1
     max_tokens: int | None = None
-    stop: Sequence[str] = ()
 
 
 class Usage(msgspec.Struct):

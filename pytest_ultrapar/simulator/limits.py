@@ -58,11 +58,6 @@ class Window:
         self._arrivals.append((self._read(now_s), n))
         self._n += n
 
-    def left(self, now_s: float) -> float:
-        """Units that have a place now, the tolerance left out."""
-        self.wait_s(now_s)
-        return max(0, math.floor(self.rate) - self._n)
-
     def _read(self, now_s: float) -> float:
         """The time by the clock of this window."""
         return now_s
@@ -115,21 +110,6 @@ class Exceeded:
     bound: str
     allowed: float
     retry_after_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What a limit still has, per minute.
-
-    Attributes:
-        limit: All that it has.
-        left: Of these, now.
-        reset_s: Seconds until all of it is there again.
-    """
-
-    limit: float
-    left: float
-    reset_s: float
 
 
 class Gate:

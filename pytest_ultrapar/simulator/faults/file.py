@@ -16,10 +16,9 @@ from pytest_ultrapar.simulator.faults.kinds import (
     KINDS,
     FaultTable,
     PlaceTable,
-    check_headers,
     refuse_unknown,
 )
-from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, RateHeaders, Since, When
+from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Since, When
 from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Where
 
 if TYPE_CHECKING:
@@ -47,12 +46,6 @@ class CapacityTable(PlaceTable, kw_only=True):
     tpm: Annotated[float, Meta(ge=1e-6, le=1e12)] | None = None
 
 
-class RateHeadersTable(PlaceTable, kw_only=True):
-    """`[[rate_headers]]`."""
-
-    values: dict[str, str] | None = None
-
-
 class FaultsFile(FileTable, kw_only=True):
     """The whole file."""
 
@@ -61,7 +54,6 @@ class FaultsFile(FileTable, kw_only=True):
     seed: Seed = 0
     fault: list[FaultTable] = msgspec.field(default_factory=list)
     capacity: list[CapacityTable] = msgspec.field(default_factory=list)
-    rate_headers: list[RateHeadersTable] = msgspec.field(default_factory=list)
 
 
 _NAMES = ("provider", "instance", "key", "model")
@@ -151,18 +143,6 @@ def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) ->
     )
 
 
-def read_rate_headers(location: Location, table: RateHeadersTable, pool: Pool) -> RateHeaders:
-    """Who is told what is left of the limits.
-
-    Raises:
-        ConfigError: No such lane, or a header that cannot be sent.
-    """
-    if table.name is not None:
-        location.at("name").refuse("has no effect: headers are not marked in the log")
-    values = check_headers(location.at("values"), table.values or {})
-    return RateHeaders(read_where(location, table, pool), Span(table.from_s, table.for_s), values)
-
-
 def load_faults(path: Path, pool: Pool) -> FaultScript:
     """The script of a file, checked against the pool that is going to be served.
 
@@ -173,8 +153,8 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
     location = Location(str(path))
     text, digest = read_pool_file(path, location)
     file = decode_as(FaultsFile, parse_toml(text, location), location)
-    if not (file.fault or file.capacity or file.rate_headers):
-        location.refuse("is empty: it needs [[fault]], [[capacity]] or [[rate_headers]]")
+    if not (file.fault or file.capacity):
+        location.refuse("is empty: it needs [[fault]] or [[capacity]]")
     since = check_word(location.at("since"), file.since, _SINCE)
     faults = tuple(
         read_fault(location.at("fault").item(n), table, n, pool)
@@ -184,8 +164,4 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
         read_capacity(location.at("capacity").item(n), table, n, pool)
         for n, table in enumerate(file.capacity)
     )
-    headers = tuple(
-        read_rate_headers(location.at("rate_headers").item(n), table, pool)
-        for n, table in enumerate(file.rate_headers)
-    )
-    return FaultScript(str(path), digest, since, file.seed, faults, capacities, headers)
+    return FaultScript(str(path), digest, since, file.seed, faults, capacities)

@@ -18,11 +18,8 @@ from pytest_ultrapar.simulator.stream import TEXT_PIECES, as_event, cut, spread
 from pytest_ultrapar.simulator.wire.conversation import messages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
-    from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
 
@@ -54,7 +51,6 @@ class _ToolConfig(msgspec.Struct, rename="camel"):
 class _Config(msgspec.Struct, rename="camel"):
     candidate_count: Annotated[int, msgspec.Meta(ge=1, le=1)] | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    stop_sequences: list[str] | None = None
     seed: int | None = None
     response_mime_type: str | None = None
     response_schema: dict[str, object] | None = None
@@ -97,11 +93,6 @@ class GenerateContent:
             more["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after_s:.9g}s"}]
         return Whole(gemini_error(error.status, error.message, **more), error.status)
 
-    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
-        """Nothing: it never says what is left."""
-        del left
-        return {}
-
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one content, the system's instruction before it."""
         assert name is not None, "the model is in the path"
@@ -127,7 +118,6 @@ class GenerateContent:
             forced_tool=forced,
             schema=_schema(config),
             max_tokens=config.max_output_tokens,
-            stop=[text for text in config.stop_sequences or () if text],
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:

@@ -6,7 +6,6 @@ Source: Anthropic's API reference and the types of its official Python client.
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -20,11 +19,10 @@ from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_ev
 from pytest_ultrapar.simulator.wire.conversation import messages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
-    from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
 
@@ -58,7 +56,6 @@ class _WireRequest(msgspec.Struct):
     messages: list[_Turn]
     max_tokens: Annotated[int, msgspec.Meta(ge=1)]
     stream: bool | None = None
-    stop_sequences: list[str] | None = None
     tools: list[_Tool] | None = None
     tool_choice: _Choice | None = None
     output_config: _OutputConfig | None = None
@@ -86,16 +83,6 @@ class Messages:
         if error.retry_after_s is not None:
             headers = ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
         return Whole(anthropic_error(error.status, error.message), error.status, headers)
-
-    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
-        """`anthropic-ratelimit-requests-limit` and its like, with the time of the reset."""
-        told = {}
-        for what, one in left.items():
-            reset = datetime.now(UTC) + timedelta(seconds=one.reset_s)
-            told[f"anthropic-ratelimit-{what}-limit"] = f"{math.floor(one.limit)}"
-            told[f"anthropic-ratelimit-{what}-remaining"] = f"{math.floor(one.left)}"
-            told[f"anthropic-ratelimit-{what}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
-        return told
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one message, the system's prompt before it."""
@@ -126,7 +113,6 @@ class Messages:
             forced_tool=forced,
             schema=None if wanted is None else wanted.schema,
             max_tokens=wire.max_tokens,
-            stop=[text for text in wire.stop_sequences or () if text],
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
@@ -202,10 +188,7 @@ _NOT_ENDED: dict[str, object] = {"stop_reason": None, "stop_sequence": None}
 
 
 def _ending(reply: PersonaReply) -> dict[str, object]:
-    reason = _STOP_REASONS[reply.finish_reason]
-    if reply.stopped_by is not None:
-        reason = "stop_sequence"
-    return {"stop_reason": reason, "stop_sequence": reply.stopped_by}
+    return {"stop_reason": _STOP_REASONS[reply.finish_reason], "stop_sequence": None}
 
 
 def _usage(n_in: int, n_out: int) -> dict[str, object]:
