@@ -211,6 +211,7 @@ class Model:
 
 
 PRICE_FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
+PRICES = (*PRICE_FIELDS, "price_per_mtok_cached", "price_per_mtok_cache_write")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from pytest_ultrapar.pool.file import (
 from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import (
     ADDRESS,
-    PRICE_FIELDS,
+    PRICES,
     Instance,
     Key,
     Latency,
@@ -368,7 +368,7 @@ def build_model(
         urls = (base_url,) if ports is not None else (one.base_url for one in instances)
         sources.note(f"{label} {ADDRESS}", ", ".join(sorted({address_of(url) for url in urls})))
     hint_s = table.latency_hint_s
-    for field in ("latency_hint_s", *_PRICES):
+    for field in ("latency_hint_s", *PRICES):
         sources.note(f"{label} {field}", getattr(table, field))
     simulation = Simulation()
     if provider.api == SIMULATED:
@@ -388,15 +388,12 @@ def build_model(
         name=table.name,
         instances=instances,
         latency_hint_s=hint_s,
-        **{field: getattr(table, field) for field in _PRICES},
+        **{field: getattr(table, field) for field in PRICES},
         simulation=simulation,
         stream=stream or False,
         max_tokens=max_tokens,
         parameters=parameters,
     )
-
-
-_PRICES = (*PRICE_FIELDS, "price_per_mtok_cached", "price_per_mtok_cache_write")
 
 
 def _note_simulation(

@@ -20,7 +20,7 @@ import os
 import re
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -30,13 +30,10 @@ from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.records import (
     NO_VALUE,
-    EngineSpent,
     EpisodeEnded,
-    EpisodeStarted,
     Exchange,
     Grade,
     JournalRecord,
-    TurnMessage,
 )
 from pytest_ultrapar.store.run_lock import read_holder
 
@@ -501,52 +498,28 @@ def _header(payload: bytes) -> bytes:
     return b"%08x %08x " % (len(payload), crc32(payload))
 
 
+_TEXTS = frozenset({"kind", "detail", "error", "messages", "scores", "stdout", "log"})
+
+
 def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRecord:
     """The record with `change` applied to every text that a model, a suite or an exception wrote.
 
     Ids, times, endings, outcomes and the lanes of attempts stay as they are.
     """
-    match record:
-        case EpisodeStarted() | EngineSpent():
-            return record
-        case EpisodeEnded():
-            return msgspec.structs.replace(
-                record,
-                value=_map_json(record.value, change) if record.value else NO_VALUE,
-                kind=_map_optional(record.kind, change),
-                detail=_map_optional(record.detail, change),
-                messages=[_map_message(message, change) for message in record.messages],
-                exchanges=_map_exchanges(record.exchanges, change),
-                stdout=change(record.stdout),
-                log=change(record.log),
-            )
-        case Grade():
-            return msgspec.structs.replace(
-                record,
-                kind=_map_optional(record.kind, change),
-                error=_map_optional(record.error, change),
-                scores={change(name): score for name, score in record.scores.items()},
-            )
-        case _:
-            assert_never(record)
+    changed: dict[str, Any] = {}
+    for field in msgspec.structs.fields(record):
+        if field.name in _TEXTS:
+            plain = msgspec.to_builtins(getattr(record, field.name))
+            changed[field.name] = msgspec.convert(_map_strings(plain, change), field.type)
+    if isinstance(record, EpisodeEnded):
+        changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
+        changed["exchanges"] = _map_exchanges(record.exchanges, change)
+    return msgspec.structs.replace(record, **changed)
 
 
 def without_surrogates(text: str) -> str:
     r"""`text` with lone surrogates, which UTF-8 cannot hold, shown as `\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _map_optional(text: str | None, change: Callable[[str], str]) -> str | None:
-    return None if text is None else change(text)
-
-
-def _map_message(message: TurnMessage, change: Callable[[str], str]) -> TurnMessage:
-    return msgspec.structs.replace(
-        message,
-        role=change(message.role),
-        content=change(message.content),
-        tool_calls=_map_optional(message.tool_calls, change),
-    )
 
 
 def _map_exchanges(exchanges: Sequence[Exchange], change: Callable[[str], str]) -> list[Exchange]:
