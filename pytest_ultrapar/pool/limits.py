@@ -125,38 +125,25 @@ def _of_mode(location: Location, by_mode: ByMode, mode: RateMode) -> float:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Multiplier:
-    """What the bounds on a model's own requests in flight are multiplied by.
+def multiplied(
+    location: Location, amounts: Amounts, n: int, file_name: str
+) -> tuple[Amounts, str | None]:
+    """The amounts with their `workers` times `n`, and where that product comes from.
 
-    Rates are not: they are what the provider allows, whatever the number of prompts.
+    Rates are not multiplied: they are what the provider allows, whatever the number of prompts. The
+    origin is None if nothing was.
 
-    Attributes:
-        n: Number of prompt types, >= 1.
-        file_name: How the origin calls the pool file.
+    Raises:
+        ConfigError: The product is out of bounds.
     """
-
-    n: int
-    file_name: str
-
-    def applied(self, location: Location, amounts: Amounts) -> tuple[Amounts, str | None]:
-        """The amounts with their `workers` multiplied, and where that product comes from.
-
-        The origin is None if nothing was multiplied.
-
-        Raises:
-            ConfigError: The product is out of bounds.
-        """
-        own = amounts.get("workers")
-        if own is None or self.n == 1:
-            return amounts, None
-        product = own * self.n
-        if product > WORKERS.at_most:
-            location.at("workers").refuse(
-                f"times {self.n} prompt types must be <= {WORKERS.at_most} (got {product})"
-            )
-        origin = f"{self.file_name}, {own} x {self.n} prompt types"
-        return amounts | {"workers": product}, origin
+    own = amounts.get("workers")
+    if own is None or n == 1:
+        return amounts, None
+    if own * n > WORKERS.at_most:
+        location.at("workers").refuse(
+            f"times {n} prompt types must be <= {WORKERS.at_most} (got {own * n})"
+        )
+    return amounts | {"workers": own * n}, f"{file_name}, {own} x {n} prompt types"
 
 
 def check_prompt_types(location: Location, file: PoolFile) -> int | None:
@@ -330,22 +317,22 @@ def _common_amounts(
     Raises:
         ConfigError: Two of them give different numbers.
     """
-    said: dict[str, tuple[float, Location, Listing]] = {}
     amounts: Amounts = {}
+    of_listing: dict[str, Listing] = {}
     for listing in listings:
         of, index = entries[listing]
-        own = _amounts(of, index)
-        for name, number, location in _numbers(of, index, own):
-            first, where, other = said.setdefault(name, (number, location, listing))
+        where = of.location.at("keys").item(index)
+        for name, number in _amounts(of, index).items():
+            first: float | str = amounts.setdefault(name, number)
+            other = of_listing.setdefault(name, listing)
             if number != first:
-                key = of.provider.keys[index]
-                why = "same address" if key.env is None else "same secret, same host and port"
-                location.refuse(
-                    f"= {_said(number)} contradicts {where.path} = {_said(first)}: "
-                    f'"{"/".join(listing)}" is the same key as "{"/".join(other)}" ({why}), and a '
-                    "key has one limit; write the same number in both places, or in one only"
+                is_open = of.provider.keys[index].env is None
+                why = "same address" if is_open else "same secret, same host and port"
+                where.at(name).refuse(
+                    f"= {_said(number)} contradicts {_said(first)} of the same key "
+                    f'"{"/".join(other)}" ({why}): a key has one limit; write the same number in '
+                    "both places, or in one only"
                 )
-        amounts = own | amounts
     return amounts
 
 
@@ -357,21 +344,6 @@ def _amounts(of: Declared, index: int) -> Amounts:
     mode = of.provider.rate_mode
     own = read_amounts(of.location.at("keys").item(index), of.table.keys[index], mode)
     return read_amounts(of.location.at("per_key"), of.table.per_key, mode) | own
-
-
-def _numbers(of: Declared, index: int, amounts: Amounts) -> Iterator[tuple[str, float, Location]]:
-    """The numbers of a listing, and where each is said."""
-    entry, per_key = of.table.keys[index], of.table.per_key
-    for name in (*LIMIT_KINDS, "day", "budget"):
-        number = amounts.get(name)
-        if number is None:
-            continue
-        location, said = of.location.at("keys").item(index), getattr(entry, name)
-        if said is None:
-            location, said = of.location.at("per_key"), getattr(per_key, name)
-        location = location.at(name)
-        by_mode = isinstance(said, ByMode)
-        yield name, number, location.at(of.provider.rate_mode) if by_mode else location
 
 
 MAX_LANES = 10_000
@@ -439,13 +411,13 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
         where = location.at("model").item(index)
         per_instance = read_amounts(where.at("per_instance"), model_table.per_instance, mode)
         per_lane = read_amounts(where.at("per_lane"), model_table.per_lane, mode)
-        times = Multiplier(1, book.sources.file_name)
+        n = book.prompt_types if model_table.multiply_by_prompt_types else 1
         if model_table.multiply_by_prompt_types:
             check_multiplies(where, (per_key_model, per_instance, per_lane))
-            times = Multiplier(book.prompt_types, book.sources.file_name)
-        of_key = times.applied(location.at("per_key_model"), per_key_model)
-        of_instance = times.applied(where.at("per_instance"), per_instance)
-        of_lane = times.applied(where.at("per_lane"), per_lane)
+        file_name = book.sources.file_name
+        of_key = multiplied(location.at("per_key_model"), per_key_model, n, file_name)
+        of_instance = multiplied(where.at("per_instance"), per_instance, n, file_name)
+        of_lane = multiplied(where.at("per_lane"), per_lane, n, file_name)
         names_of = _names_of(provider.name, keys, one_key)
         key_model = {
             name: joined_name([f"{provider.name}/{one}/{families[index]}" for one in names])
