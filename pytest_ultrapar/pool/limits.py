@@ -323,9 +323,10 @@ def _common_amounts(
         of, index = entries[listing]
         where = of.location.at("keys").item(index)
         for name, number in _amounts(of, index).items():
-            first: float | str = amounts.setdefault(name, number)
             other = of_listing.setdefault(name, listing)
-            if number != first:
+            if other is listing:
+                amounts[name] = number
+            elif number != (first := amounts[name]):
                 is_open = of.provider.keys[index].env is None
                 why = "same address" if is_open else "same secret, same host and port"
                 where.at(name).refuse(

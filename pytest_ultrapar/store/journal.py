@@ -27,7 +27,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.publish import open_file
+from pytest_ultrapar.publish import cannot, open_file
 from pytest_ultrapar.records import (
     NO_VALUE,
     EpisodeEnded,
@@ -272,11 +272,8 @@ class JournalReader:
             ResultsError: There is no such segment, or no whole record at that place.
         """
         where = f"{position.segment} at byte {position.offset}"
-        try:
+        with cannot(f"read the journal record in {where}"):
             line = os.pread(self._fd(position.segment), position.length, position.offset)
-        except OSError as error:
-            msg = f"cannot read the journal record in {where}: {error.strerror}"
-            raise ResultsError(msg) from error
         payload = unframe(line)
         if payload is None:
             msg = f"the journal record in {where} is damaged"
@@ -396,11 +393,8 @@ def segments(directory: Path) -> list[Path]:
     Raises:
         ResultsError: There is no such directory, or it cannot be read.
     """
-    try:
+    with cannot(f"read the journal {directory}"):
         return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
-    except OSError as error:
-        msg = f"cannot read the journal {directory}: {error.strerror}"
-        raise ResultsError(msg) from error
 
 
 def segment_size(path: Path) -> int:
@@ -409,11 +403,8 @@ def segment_size(path: Path) -> int:
     Raises:
         ResultsError: It is not there any more, or cannot be asked.
     """
-    try:
+    with cannot(f"read {path}"):
         return path.lstat().st_size
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
 
 
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:

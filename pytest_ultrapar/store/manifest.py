@@ -22,6 +22,7 @@ from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
 from pytest_ultrapar.publish import (
     NOT_THAT_JSON,
+    cannot,
     is_changed,
     read_file,
     with_checksum,
@@ -269,11 +270,8 @@ def read_manifest(directory: Path) -> Manifest:
         ResultsError: There is none, it was changed, or it is of another version or another run.
     """
     path = directory / FILE_NAME
-    try:
+    with cannot(f"read {path}"):
         text = read_file(path)
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
     try:
         # First: a newer one may lack what this one needs.
         schema = msgspec.json.decode(text, type=_Version).schema
