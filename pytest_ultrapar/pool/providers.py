@@ -67,21 +67,16 @@ def build_parameters(
     says that it is sent under its own name after all.
 
     Raises:
-        ConfigError: A name is none or the client's own, a value is neither a name nor true or
-            false, or two parameters would be sent under one name.
+        ConfigError: A name is none or the client's own, or a value is neither a name nor true or
+            false.
     """
     given = _read(provider_place.at("parameters"), provider.parameters or {})
     given |= _read(location.at("parameters"), table.parameters or {})
-    sent: dict[str, str | None] = {}
-    taken: dict[str, str] = {}
-    where = (location if table.parameters else provider_place).at("parameters")
-    for name, word in given.items():
-        if word is True:
-            continue
-        sent[name] = None if word is False else str(word)
-        if isinstance(word, str) and taken.setdefault(word, name) != name:
-            where.at(name).refuse(f"is sent as {shown(word)}, which {taken[word]} is sent as, too")
-    return sent
+    return {
+        name: None if word is False else str(word)
+        for name, word in given.items()
+        if word is not True
+    }
 
 
 def _read(location: Location, table: dict[str, object]) -> dict[str, str | bool]:
@@ -110,8 +105,6 @@ def _check_target(location: Location, name: str, word: str) -> None:
         location.refuse(f"cannot be sent as {shown(word)}, which is the client's own")
     if name == _STREAM_OPTIONS:
         location.refuse("cannot be renamed, only be false (not sent)")
-    if word == name:
-        location.refuse("names itself; write true, or leave it out")
 
 
 PERSONAS: tuple[PersonaName, ...] = ("echo", "obedient", "repairing", "sloppy")
