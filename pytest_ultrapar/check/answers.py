@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.failure_classes import CLASSES
-from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
-from pytest_ultrapar.check.asking import MESSAGES, smallest
 from pytest_ultrapar.pool.model import Lane
-from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.report.text import counted, duration, visible
 
 if TYPE_CHECKING:
@@ -124,9 +121,6 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
 
 _WIDEST = 60
 _SHOWN = 4
-MOST_TOKENS_IN = 100 + sum(len(message["content"]) for message in MESSAGES)
-"""More than the prompt can take: a token for each byte, and 100 for what a server's template of
-conversations puts around it (some have a system prompt of their own, of up to 70)."""
 
 
 def first_line(pool: Pool, question: Question) -> str:
@@ -152,13 +146,12 @@ def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
     return line.rstrip()
 
 
-def summary_lines(pool: Pool, answers: Sequence[LaneAnswer], question: Question) -> Iterator[str]:
-    """What the lanes' own lines do not show: how many, what they share, and the cost.
+def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
+    """What the lanes' own lines do not show: how many, and what they share.
 
     Args:
         pool: Its lanes were asked.
         answers: What is known of them, in any order; those missing are named.
-        question: What was asked.
     """
     known = {one.lane.lane_id for one in answers}
     unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
@@ -169,7 +162,6 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer], question: Question)
     dead = _models_without_lane(pool, answers)
     if dead:
         yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {named(dead)}"
-    yield f"cost: {cost(pool, question)}"
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
@@ -204,26 +196,6 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
             yield f"{word}: {lanes}: {first.cause}"
         else:
             yield f"{word}: {lanes}: {label}; {first.lane.lane_id}: {first.why}"
-
-
-def cost(pool: Pool, question: Question) -> str:
-    """What asking every lane once costs at most, by the pool's prices."""
-    if question.is_free:
-        return "none, lists of models are free"
-    prices = {(one.provider, one.model): one for one in pool.prices}
-    api_of = {provider.name: api_named(provider.api) for provider in pool.providers}
-    units = n_out = 0
-    for lane in pool.lanes:
-        price = prices.get((lane.provider, lane.model))
-        if price is None:
-            return f"not known, there is no price of {lane.model} in the pool"
-        bound = smallest(api_of[lane.provider])["max_tokens"]
-        units += price.most(MOST_TOKENS_IN, bound)
-        n_out = max(n_out, bound)
-    return (
-        f"at most {money(amount_of(units), pool.currency)} ({MOST_TOKENS_IN} tokens in and {n_out} "
-        "out for each request)"
-    )
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
