@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.errors import ConfigError
@@ -111,19 +111,9 @@ def server_of(url: str) -> str:
 
 
 def address_of(url: str) -> str:
-    """A checked URL in one spelling: that of `server_of`, with scheme and path.
-
-    In the path, dot segments are resolved, empty segments are left out, and what need not be
-    escaped is not.
-    """
+    """A checked URL in one spelling: that of `server_of`, with scheme and path."""
     parts = urlsplit(url)
-    path: list[str] = []
-    for segment in map(unquote, parts.path.split("/")):
-        if segment == "..":
-            del path[-1:]
-        elif segment not in {"", "."}:
-            path.append(quote(segment, safe=""))
-    return f"{parts.scheme}://{server_of(url)}/{'/'.join(path)}"
+    return f"{parts.scheme}://{server_of(url)}/{parts.path.strip('/')}"
 
 
 def _is_local(host: str) -> bool:
