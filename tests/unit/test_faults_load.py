@@ -174,7 +174,7 @@ REFUSED = [
         entry("error", "status = 500", "headers = { Content-Length = '1' }"),
         "fault[0].headers.Content-Length cannot be set",
     ),
-    (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "without line breaks"),
+    (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "and one line"),
     (entry("slow"), 'fault[0].kind must be "error" or "hang"'),
     (entry("hang", "key = 'key00'"), "fault[0].key is no key of pool.toml; did you mean key0?"),
     (entry("hang", "instance = 'zz'"), "there is i0, i1, i2"),

@@ -69,9 +69,12 @@ class Effect(msgspec.Struct, frozen=True):
         """The effect of an entry of this kind.
 
         Raises:
-            ConfigError: A field is missing, out of its bounds, or contradicts another.
+            ConfigError: A field is missing, or contradicts another.
         """
-        raise NotImplementedError
+        if table.at is not None:
+            check_word(location.at("at"), table.at, _ATS)
+        given = {field: getattr(table, field) for field in cls.fields}
+        return cls(**{field: value for field, value in given.items() if value is not None})
 
     def on(self, resource: Resource) -> Effect:
         """The same in the shape that requests of that resource are answered in."""
@@ -174,11 +177,7 @@ class Hang(Effect, frozen=True, tag="hang"):
 
     fields = ("at",)
 
-    at: At
-
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        return cls(_at(location, table))
+    at: At = "start"
 
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import NEVER, broken_off
@@ -195,12 +194,8 @@ class Drop(Effect, frozen=True, tag="drop"):
 
     fields = ("at", "after_s")
 
-    at: At
+    at: At = "start"
     after_s: float | None = None
-
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        return cls(_at(location, table), table.after_s)
 
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import Pieces, broken_off
@@ -221,11 +216,6 @@ class Malformed(Effect, frozen=True, tag="malformed"):
 
     body: str | None = None
 
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        del location
-        return cls(table.body)
-
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import Pieces, broken_off
         from pytest_ultrapar.simulator.stream import as_event
@@ -245,10 +235,6 @@ KINDS: dict[str, type[AnyEffect]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
 }
 """By the word that the file has for it."""
-
-
-def _at(location: Location, table: FaultTable) -> At:
-    return "start" if table.at is None else check_word(location.at("at"), table.at, _ATS)
 
 
 OVERLOADED = "overloaded"
