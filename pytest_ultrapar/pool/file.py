@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1024 * 1024
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document\)")
-_SECRET_FIELD = re.compile(
-    r"(?i)((?:\b|_)(?:key|api[_-]?key|secret|token|password|authorization|env)[\"']?\s*=(?!\s*\{)\s*)([^,}\n]+)"
-)
-_VARIABLE = re.compile(r"[\"']?[A-Z_][A-Z0-9_]*[\"']?\s*")
-_USERINFO = re.compile(r"://[^/\s\"']*@")
 
 
 def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
@@ -76,7 +71,8 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
     """The file's tables.
 
     Raises:
-        ConfigError: The text is not TOML; the message shows the line, without any secret in it.
+        ConfigError: The text is not TOML; the message has the number of the line and not the line,
+            which may hold a secret.
     """
     try:
         return tomllib.loads(text)
@@ -85,25 +81,11 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         at_line = _AT_LINE.search(message)
-        lines = text.splitlines() or [""]
-        number = int(at_line[1]) if at_line and at_line[1] else len(lines)
-        what = shown_text(_AT_LINE.sub("", message))
-        line = _masked(lines[min(number, len(lines)) - 1].strip())
-        location.refuse(f"line {number} is not TOML: {what}: {shown_text(line)}")
+        number = at_line[1] if at_line and at_line[1] else len(text.splitlines() or [""])
+        location.refuse(f"line {number} is not TOML: {shown_text(_AT_LINE.sub('', message))}")
     except ValueError:
         # tomllib lets the interpreter's own limit on digits through as it is.
         location.refuse("holds a number that is too long")
-
-
-def _masked(line: str) -> str:
-    """The line without anything that could be a secret: it is shown exactly when it is broken."""
-
-    def value(match: re.Match[str]) -> str:
-        return match[0] if _VARIABLE.fullmatch(match[2]) else f"{match[1]}***"
-
-    line = _USERINFO.sub("://***@", _SECRET_FIELD.sub(value, line))
-    words = re.split(r"([\s\"'=,{}\[\]]+)", line)
-    return "".join("***" if looks_like_secret(word) else word for word in words)
 
 
 Workers = Annotated[int, Meta(ge=1, le=WORKERS.at_most)]

@@ -132,7 +132,7 @@ def test_servers_without_a_secret_are_told_apart_by_address(load):
     port = other(row, url=LOCAL.replace("8000", "8001"), keys=none)
     path = other(row, url=LOCAL.replace("/v1", "/v2"), keys=none, name="r")
     assert len(load(one, port, path).limits) == 3
-    same = other(row, url='base_url = "HTTP://127.0.0.1:8000/./v1/"', keys=none)
+    same = other(row, url='base_url = "HTTP://127.0.0.1:8000/v1/"', keys=none)
     assert list(load(one, same).limits) == ["p/none + q/none"]
     said = refusal(load, one, same.replace("workers = 5", "workers = 6"))
     assert "(same address)" in said
@@ -194,7 +194,7 @@ def test_many_names_are_shortened(load):
 
 ADDRESSES = (
     "http://localhost:8000/v1",
-    "HTTP://127.0.0.1:8000/./v1/",
+    "HTTP://127.0.0.1:8000/v1/",
     "http://[::1]:8000/other",
     "http://localhost:8001/v1",
     "https://api.example.com:443/v1",

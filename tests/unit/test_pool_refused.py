@@ -11,21 +11,9 @@ REFUSED = [
     ("schema = 1\n[pool\nworkers = 3\n", "line 2 is not TOML: Expected ']' at the end of a table"),
     (
         'schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n',
-        "line 2 is not TOML: Illegal character '\\n': keys = [{ name = \"key0\", api_key = ***}]",
+        "line 2 is not TOML: Illegal character '\\n'",
     ),
-    (
-        'schema = 1\nkeys = [{ name = "key0", env = sk-abcdefgh }]\n',
-        'line 2 is not TOML: Invalid value: keys = [{ name = "key0", env = ***}]',
-    ),
-    (
-        'schema = 1\nkeys = [{ name = "key0", env = KEY_0 }]\n',
-        'line 2 is not TOML: Invalid value: keys = [{ name = "key0", env = KEY_0 }]',
-    ),
-    (
-        'schema = 1\nbase_url = "https://me:pw@host\n',
-        "line 2 is not TOML: Illegal character '\\n': base_url = \"https://***@host",
-    ),
-    ("schema = 1\nschema = 1\n", "line 2 is not TOML: Cannot overwrite a value: schema = 1"),
+    ("schema = 1\nschema = 1\n", "line 2 is not TOML: Cannot overwrite a value"),
     ("schema = 1\nx = " + "[" * 3000 + "]" * 3000, "is nested too deeply"),
     # Fields that are unknown, missing or of the wrong type.
     ("", "schema is missing; write schema = 1 at the top of the file"),
