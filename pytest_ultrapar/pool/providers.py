@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
@@ -35,6 +35,7 @@ from pytest_ultrapar.pool.model import (
     Instance,
     Key,
     Latency,
+    LatencyKind,
     Model,
     PersonaName,
     Provider,
@@ -108,9 +109,7 @@ def _check_target(location: Location, name: str, word: str) -> None:
 
 
 PERSONAS: tuple[PersonaName, ...] = ("echo", "obedient", "repairing", "sloppy")
-_KIND_FIXED = "fixed"
-_KIND_LOG_NORMAL = "log-normal"
-_KIND_KNEE = "knee"
+_LATENCIES: tuple[LatencyKind, ...] = get_args(LatencyKind)
 
 
 def build_simulation(
@@ -142,22 +141,17 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
         ConfigError: An unknown kind, a number out of its bounds, or a `sigma` or `knee` missing or
             too many.
     """
-    kind = check_word(location.at("kind"), table.kind, (_KIND_FIXED, _KIND_LOG_NORMAL, _KIND_KNEE))
-    median_s = table.median_s
-    where, knee = location.at("sigma"), location.at("knee")
-    if kind == _KIND_KNEE:
-        if table.knee is None:
-            knee.refuse(f'is missing: kind = "{_KIND_KNEE}" needs it')
-        return Latency("knee", median_s, table.sigma or 0.0, table.knee)
-    if table.knee is not None:
-        knee.refuse(f'is for kind = "{_KIND_KNEE}" only (got kind = "{kind}")')
-    if kind == _KIND_FIXED:
-        if table.sigma:
-            where.refuse(f'is for kind = "{_KIND_LOG_NORMAL}"; a fixed latency does not vary')
-        return Latency("fixed", median_s)
-    if table.sigma is None:
-        where.refuse(f'is missing: kind = "{_KIND_LOG_NORMAL}" needs it')
-    return Latency("log-normal", median_s, table.sigma)
+    kind = check_word(location.at("kind"), table.kind, _LATENCIES)
+    for field, needing, kinds in (
+        ("sigma", "log-normal", ("log-normal", "knee")),
+        ("knee", "knee", ("knee",)),
+    ):
+        given = getattr(table, field)
+        if given is None and kind == needing:
+            location.at(field).refuse(f'is missing: kind = "{needing}" needs it')
+        if given and kind not in kinds:
+            location.at(field).refuse(f'is for kind = {one_of(kinds)} only (got kind = "{kind}")')
+    return Latency(kind, table.median_s, table.sigma or 0.0, table.knee)
 
 
 def mean_s(latency: Latency) -> float:

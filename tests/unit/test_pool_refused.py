@@ -70,7 +70,7 @@ REFUSED = [
     (simulated('latency = { kind = "fixed" }'), "provider[0].latency.median_s is missing"),
     (
         simulated('latency = { kind = "fixed", median_s = 1, sigma = 0.4 }'),
-        'provider[0].latency.sigma is for kind = "log-normal"; a fixed latency does not vary',
+        'provider[0].latency.sigma is for kind = "log-normal" or "knee" only (got kind = "fixed")',
     ),
     (
         simulated(model='latency = { kind = "log-normal", median_s = 1 }'),
