@@ -121,12 +121,10 @@ def build_simulation(
         ConfigError: An unknown persona or kind of latency, or a number out of its bounds.
     """
     standard = Simulation()
-    latency = standard.latency
-    if provider.latency is not None:
-        latency = build_latency(provider_place.at("latency"), provider.latency)
-    if table.latency is not None:
-        latency = build_latency(location.at("latency"), table.latency)
-    persona, skill = standard.persona, standard.skill
+    persona, skill, latency = standard.persona, standard.skill, standard.latency
+    for place, said in ((provider_place, provider.latency), (location, table.latency)):
+        if said is not None:
+            latency = build_latency(place.at("latency"), said)
     if table.persona is not None:
         persona = check_word(location.at("persona"), table.persona, PERSONAS)
     if table.skill is not None:
@@ -168,15 +166,8 @@ def refuse_simulation(location: Location, table: ModelTable | ProviderTable, api
     Raises:
         ConfigError: Such a field is there.
     """
-    if isinstance(table, ProviderTable):
-        given: dict[str, object] = {
-            "latency": table.latency,
-            "simulation_seed": table.simulation_seed,
-        }
-    else:
-        given = {"persona": table.persona, "skill": table.skill, "latency": table.latency}
-    for field, value in given.items():
-        if value is not None:
+    for field in ("persona", "skill", "latency", "simulation_seed"):
+        if getattr(table, field, None) is not None:
             location.at(field).refuse(f'is for api = "simulated" only (got api = "{api}")')
 
 
