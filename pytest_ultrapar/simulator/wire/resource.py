@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
 
 if TYPE_CHECKING:
     from pytest_ultrapar.simulator.answer import Scope, Whole
@@ -23,10 +23,8 @@ class Resource(Protocol):
         overloaded: The status with which it says that it has too much to do for anybody.
     """
 
-    @property
-    def key_header(self) -> bytes: ...  # noqa: D102
-    @property
-    def overloaded(self) -> int: ...  # noqa: D102
+    key_header: ClassVar[bytes]
+    overloaded: ClassVar[int]
 
     def refusal(self, error: ApiError) -> Whole:
         """The answer that says what is wrong."""
