@@ -22,7 +22,7 @@ from pytest_ultrapar.pool.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
     from pytest_ultrapar.pool.settings import RateMode
@@ -172,19 +172,6 @@ def check_prompt_types(location: Location, file: PoolFile) -> int | None:
     if not wanting:
         where.refuse("multiplies nothing: no model has multiply_by_prompt_types = true")
     return number
-
-
-def check_multiplies(location: Location, own: Iterable[Amounts]) -> None:
-    """Make sure that a model that wants its workers multiplied has any of its own.
-
-    Raises:
-        ConfigError: It has none.
-    """
-    if not any("workers" in amounts for amounts in own):
-        location.at("multiply_by_prompt_types").refuse(
-            "= true multiplies nothing: there are no workers in per_instance, per_lane or the "
-            "provider's per_key_model"
-        )
 
 
 _NAMED = 3
@@ -412,9 +399,14 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
         where = location.at("model").item(index)
         per_instance = read_amounts(where.at("per_instance"), model_table.per_instance, mode)
         per_lane = read_amounts(where.at("per_lane"), model_table.per_lane, mode)
-        n = book.prompt_types if model_table.multiply_by_prompt_types else 1
+        n = 1
         if model_table.multiply_by_prompt_types:
-            check_multiplies(where, (per_key_model, per_instance, per_lane))
+            n = book.prompt_types
+            if not any("workers" in one for one in (per_key_model, per_instance, per_lane)):
+                where.at("multiply_by_prompt_types").refuse(
+                    "= true multiplies nothing: there are no workers in per_instance, per_lane or "
+                    "the provider's per_key_model"
+                )
         file_name = book.sources.file_name
         of_key = multiplied(location.at("per_key_model"), per_key_model, n, file_name)
         of_instance = multiplied(where.at("per_instance"), per_instance, n, file_name)
