@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
@@ -19,12 +20,29 @@ import msgspec
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from io import BufferedReader
     from pathlib import Path
 
 
 T = TypeVar("T")
 M = TypeVar("M")
+
+
+@contextmanager
+def cannot(do: str) -> Iterator[None]:
+    """Say in a sentence what the system says against a file of a run: `cannot <do>: <why>`.
+
+    Raises:
+        ResultsError: The block raised an `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        msg = f"cannot {do}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
 TEMPORARY_SUFFIX = ".tmp"
 NOT_THAT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no JSON of the wanted form: too deep, or no text, too."""
@@ -87,14 +105,11 @@ def write_whole(path: Path, content: bytes) -> None:
         ResultsError: It cannot be written; an earlier file of the name is as it was before.
     """
     temporary = temporary_for(path)
-    try:
+    with cannot(f"write {path}"):
         try:
             replace_content(path, content, temporary)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror}"
-        raise ResultsError(msg) from error
 
 
 _SUMMED = b'{"checksum":"'

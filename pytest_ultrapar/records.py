@@ -152,7 +152,8 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         finish_reason: Of an answer: why it ended, as the API says.
         reasoning: Of an answer: its reasoning, where the API sends it apart.
         refusal: Of an answer: the model's own words for not answering, where sent apart.
-        other: All other fields of the message, as JSON.
+        other: All other fields of the message, as JSON; of an answer that came as a stream they are
+            in the journal alone.
         parameters: Of an answer: what was asked beside the messages and the model, as JSON.
         answer_id: Of an answer: the id that the provider gave it.
         served_model: Of an answer: which model it came from, as the provider says.

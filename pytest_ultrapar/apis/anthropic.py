@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pytest_ultrapar.apis.events import EventStream
-from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
 from pytest_ultrapar.apis.reading import (
     CALL_WITHOUT_ID,
@@ -28,7 +29,6 @@ from pytest_ultrapar.apis.reading import (
     part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.apis.translation import Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -38,18 +38,17 @@ if TYPE_CHECKING:
 
 NAME = "anthropic"
 MESSAGES_PATH = "/v1/messages"
-_MODELS_PATH = "/v1/models?limit=1000"
 _VERSION = "2023-06-01"
 MAX_TOKENS = 4096
 """Asked for where neither suite nor pool say how long an answer may be: the API wants a bound, and
 no model refuses this one."""
 
 
-class Anthropic:
+class Anthropic(OpenAi):
     """`api = "anthropic"`; see `registry.Api` for what each attribute and method means."""
 
-    version_example: ClassVar[str | None] = None
-    endpoint_noun: ClassVar[str] = "model"
+    path: ClassVar[str] = MESSAGES_PATH
+    models_path: ClassVar[str] = "/v1/models?limit=1000"
     # Aliases such as those without a date answer and are not listed.
     lists_endpoints: ClassVar[bool] = False
     base_url_hint: ClassVar[str] = ""
@@ -63,18 +62,6 @@ class Anthropic:
         if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
             return 'must be the address without "/v1" and what follows'
         return None
-
-    def url(self, base_url: str, name: str, version: str | None) -> str:
-        """The same for all models."""
-        return self.resource_url(base_url, name, version, MESSAGES_PATH)
-
-    def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """Below the base URL."""
-        return base_url.rstrip("/") + path
-
-    def models_url(self, base_url: str, version: str | None) -> str:
-        """The server's list of models."""
-        return base_url.rstrip("/") + _MODELS_PATH
 
     def headers(self, token: str) -> dict[str, str]:
         """The header with the key, and the version of the API that we speak."""
@@ -92,22 +79,9 @@ class Anthropic:
         """An empty stream."""
         return MessageStream()
 
-    def failure(
-        self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
-    ) -> Failure:
-        """By the status, the error's own words, and the headers."""
-        return classify_status(status, body, parse_retry_after(headers, epoch_s=epoch_s), headers)
-
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
         """What the headers `anthropic-ratelimit-*` say."""
         return parse_anthropic_allowance(headers)
-
-    def models(self, body: bytes) -> list[str] | None:
-        """The ids in a list of models."""
-        try:
-            return [one.id for one in msgspec.json.decode(body, type=_Models).data]
-        except UNREADABLE:
-            return None
 
 
 _translate = Translator(
@@ -561,14 +535,6 @@ class _Usage(msgspec.Struct):
 
 class _TokenDetails(msgspec.Struct):
     thinking_tokens: msgspec.Raw = NOTHING
-
-
-class _Listed(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Listed]
 
 
 _message_decoder = msgspec.json.Decoder(_Message)

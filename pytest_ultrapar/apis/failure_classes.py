@@ -64,7 +64,6 @@ class FailureClass:
     """What one outcome of a request does.
 
     Attributes:
-        examples: What ends with it, for people.
         removes: What of the lane is removed for the rest of the run; None: nothing.
         why: What failed, with `{key}`, `{instance}`, `{model}`, and `{back}` for how long the
             provider asked to be left alone.
@@ -75,7 +74,6 @@ class FailureClass:
         controller: What it tells a controller of the lane's limit.
     """
 
-    examples: str
     again: Again
     why: str
     removes: Scope | None = None
@@ -91,98 +89,96 @@ class FailureClass:
 
 
 CLASSES: dict[str, FailureClass] = {
+    # 429 that is no quota, 529, 503 with Retry-After
     "rate": FailureClass(
-        "429 that is no quota, 529, 503 with Retry-After",
         "free",
         why="the rate limit is reached",
         pauses=True,
         controller="cut",
     ),
+    # 402, 429 or 400: insufficient balance
     "quota": FailureClass(
-        "402, 429 or 400: insufficient balance",
         "free",
         removes="key",
         why="{key} has no quota left (402, or 429 that says so){back}",
     ),
+    # 429 that says the day's requests or tokens are used up
     "daily_quota": FailureClass(
-        "429 that says the day's requests or tokens are used up",
         "free",
         removes="key_model",
         why="{key} has used up its quota of the day for {model}{back}",
     ),
+    # 401, or a 400 that rejects the key
     "auth": FailureClass(
-        "401, or a 400 that rejects the key",
         "free",
         removes="key",
         why="{key} was refused (401, or a 400 that rejects the key)",
     ),
+    # 403, 404 that says the key has no access to the model
     "forbidden": FailureClass(
-        "403, 404 that says the key has no access to the model",
         "free",
         removes="key_model",
         why="{key} may not use the model {model} (403)",
     ),
-    "not_found": FailureClass(
-        "404", "free", removes="instance", why="{instance} was not found (404)"
-    ),
+    # 404
+    "not_found": FailureClass("free", removes="instance", why="{instance} was not found (404)"),
+    # a certificate that does not verify
     "tls": FailureClass(
-        "a certificate that does not verify",
         "free",
         removes="instance",
         why="{instance} presented a certificate that failed verification (a private CA goes into "
         "ca_file)",
     ),
+    # connection refused, no such host, connect timeout
     "connect": FailureClass(
-        "connection refused, no such host, connect timeout",
         "free",
         why="{instance} cannot be reached",
         breaker=NOBODY_LISTENS,
     ),
+    # connection reset, closed without an answer
     "transport": FailureClass(
-        "connection reset, closed without an answer",
         "attempts",
         why="the connection broke before there was an answer",
         breaker=FAILURES,
         budget=True,
     ),
+    # 500, 502, 503, 504, 409
     "overload": FailureClass(
-        "500, 502, 503, 504, 409",
         "attempts",
         why="the server failed or is overloaded",
         breaker=FAILURES,
         budget=True,
         controller="pause_growth",
     ),
+    # 503 without Retry-After, or a refused connection, while the instance answers others
     "congestion": FailureClass(
-        "503 without Retry-After, or a refused connection, while the instance answers others",
         "free",
         why="the server is overloaded",
         pauses=True,
         controller="cut",
     ),
+    # no whole answer in time, 408
     "timeout": FailureClass(
-        "no whole answer in time, 408",
         "once",
         why="there was no whole answer in time",
         breaker=FAILURES,
         budget=True,
         controller="pause_growth",
     ),
+    # an answer that cannot be read or is too large
     "malformed": FailureClass(
-        "an answer that cannot be read or is too large",
         "once",
         why="the answer cannot be read",
         breaker=FAILURES,
         budget=True,
     ),
-    "refused": FailureClass(
-        "context length, content filter", "never", why="the prompt was refused"
-    ),
-    "bad_request": FailureClass(
-        "other 400, 413, 422, other 4xx", "never", why="the server refuses the request"
-    ),
+    # context length, content filter
+    "refused": FailureClass("never", why="the prompt was refused"),
+    # other 400, 413, 422, other 4xx
+    "bad_request": FailureClass("never", why="the server refuses the request"),
 }
-"""By outcome. `ok`, `unsent` and `cancelled` are no failures and stand for nothing here.
+"""By outcome, each with what ends with it; docs/reference/faults.md has all of it as a table. `ok`,
+`unsent` and `cancelled` are no failures and stand for nothing here.
 
 A refused connection draws on no budget and costs no attempt, since nothing was sent and the lane's
 breaker lets one try through at a time.
@@ -213,61 +209,3 @@ LIMITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.controller == "cut"
 )
 """Outcomes by which a provider says that this was too much."""
-
-_LANE: dict[Scope, str] = {
-    "lane": "removed",
-    "key": "its key is removed",
-    "key_model": "its key is removed for the model",
-    "instance": "its instance is removed",
-}
-_TRIES: dict[Again, str] = {
-    "free": "while a lane is left",
-    "attempts": "up to the maximum",
-    "once": "once more",
-    "never": "never",
-}
-_CONTROL: dict[Control, str] = {"cut": "cut", "pause_growth": "no growth", "no": "no"}
-
-TABLE_HEADER = (
-    "outcome",
-    "examples",
-    "what becomes of the lane",
-    "sent again",
-    "on the same lane",
-    "on another lane of the model",
-    "costs an attempt",
-    "retry budget",
-    "controller",
-)
-
-
-def table_rows() -> list[tuple[str, ...]]:
-    """The table for people, a row per outcome, in the order of `TABLE_HEADER`."""
-    return [_row(outcome, each) for outcome, each in CLASSES.items()]
-
-
-def _row(outcome: str, each: FailureClass) -> tuple[str, ...]:
-    if each.removes is not None:
-        lane = _LANE[each.removes]
-    elif each.breaker is not None:
-        lane = f"breaker, after {each.breaker.after}"
-    else:
-        lane = "pauses" if each.pauses else "stays"
-    same = "no"
-    if each.again != "never" and each.removes is None:
-        same = "after the pause" if each.pauses else "if no other is up"
-    return (
-        outcome,
-        each.examples,
-        lane,
-        _TRIES[each.again],
-        same,
-        "no" if each.again == "never" else "yes",
-        _said(each.costs_attempt),
-        _said(each.budget),
-        _CONTROL[each.controller],
-    )
-
-
-def _said(flag: bool) -> str:
-    return "yes" if flag else "no"

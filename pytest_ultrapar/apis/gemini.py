@@ -13,6 +13,7 @@ import msgspec
 
 from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after, read_error
+from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
     NOTHING,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.outcome import Allowance
 
 NAME = "gemini"
-_MODELS_PATH = "/v1beta/models"
 CONTENT_PATH = "/v1beta/models/{model}:generateContent"
 SDK_PATHS = tuple(
     f"/{version}/models/{{model}}:{verb}"
@@ -44,12 +44,11 @@ SDK_PATHS = tuple(
 """An SDK's version is sent as it is: it decides which fields there are."""
 
 
-class Gemini:
+class Gemini(OpenAi):
     """`api = "gemini"`; see `registry.Api` for what each attribute and method means."""
 
-    version_example: ClassVar[str | None] = None
-    endpoint_noun: ClassVar[str] = "model"
-    lists_endpoints: ClassVar[bool] = True
+    path: ClassVar[str] = CONTENT_PATH
+    models_path: ClassVar[str] = "/v1beta/models?pageSize=1000"
     base_url_hint: ClassVar[str] = ""
     # A stream is another address and not another body.
     streamed: ClassVar[Mapping[str, Any]] = {}
@@ -63,18 +62,10 @@ class Gemini:
             return 'must be the address without "/v1beta" and what follows'
         return None
 
-    def url(self, base_url: str, name: str, version: str | None) -> str:
-        """That of the model."""
-        return self.resource_url(base_url, name, version, CONTENT_PATH)
-
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
         """That of the model."""
         model = quote(name.removeprefix("models/"), safe="")
         return base_url.rstrip("/") + path.replace("{model}", model)
-
-    def models_url(self, base_url: str, version: str | None) -> str:
-        """The server's list of models."""
-        return f"{base_url.rstrip('/')}{_MODELS_PATH}?pageSize=1000"
 
     def headers(self, token: str) -> dict[str, str]:
         """The authentication header."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.apis.outcome import Allowance
+    from pytest_ultrapar.apis.registry import Stream
 
 CHAT_PATH = "/chat/completions"
 RESPONSES_PATH = "/responses"
@@ -38,8 +39,17 @@ MODELS_PATH = "/models"
 
 
 class OpenAi:
-    """`api = "openai"`; see `registry.Api` for what each attribute and method means."""
+    """`api = "openai"`; see `registry.Api` for what each attribute and method means.
 
+    Other APIs are this one where they say nothing else.
+
+    Attributes:
+        path: Where requests of `llm.chat()` go, below the base URL.
+        models_path: Where the list of models is.
+    """
+
+    path: ClassVar[str] = CHAT_PATH
+    models_path: ClassVar[str] = MODELS_PATH
     version_example: ClassVar[str | None] = None
     endpoint_noun: ClassVar[str] = "model"
     lists_endpoints: ClassVar[bool] = True
@@ -63,8 +73,8 @@ class OpenAi:
         return None
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
-        """The same for all models."""
-        return self.resource_url(base_url, name, version, CHAT_PATH)
+        """Where `path` is."""
+        return self.resource_url(base_url, name, version, self.path)
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
         """Below the base URL."""
@@ -72,7 +82,7 @@ class OpenAi:
 
     def models_url(self, base_url: str, version: str | None) -> str:
         """The server's list of models."""
-        return base_url.rstrip("/") + MODELS_PATH
+        return base_url.rstrip("/") + self.models_path
 
     def headers(self, token: str) -> dict[str, str]:
         """The authentication header."""
@@ -86,7 +96,7 @@ class OpenAi:
         """The reply in a whole answer."""
         return decode_response(body, lane, latency_s)
 
-    def stream(self) -> ChatStream:
+    def stream(self) -> Stream:
         """An empty stream."""
         return ChatStream()
 

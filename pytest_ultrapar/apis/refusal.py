@@ -13,21 +13,53 @@ import msgspec
 _ANTHROPIC = re.compile(r"/messages$")
 _GEMINI = re.compile(r":\w+$")
 _OF_ANTHROPIC = {
-    400: "invalid_request_error",
     401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
 _OF_GEMINI = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
+    409: "ABORTED",
     413: "INVALID_ARGUMENT",
     429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    504: "DEADLINE_EXCEEDED",
 }
-_OF_OPENAI = {400: "invalid_request_error", 401: "invalid_request_error", 429: "rate_limit_error"}
+_OF_OPENAI = {429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+
+
+def anthropic_error(status: int, message: str) -> bytes:
+    """The body `{"type": "error", "error": {"type", "message"}}`."""
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    usual = "api_error" if is_ours else "invalid_request_error"
+    error = {"type": _OF_ANTHROPIC.get(status, usual), "message": message}
+    return msgspec.json.encode({"type": "error", "error": error, "request_id": None})
+
+
+def gemini_error(status: int, message: str, **more: object) -> bytes:
+    """The body `{"error": {"code", "message", "status"}}`, and what else the error says."""
+    word = _OF_GEMINI.get(status, "UNAVAILABLE")
+    error = {"code": status, "message": message, "status": word, **more}
+    return msgspec.json.encode({"error": error})
+
+
+def openai_error(
+    status: int, message: str, *, kind: str | None, code: str | None, param: str | None = None
+) -> bytes:
+    """The body `{"error": {"message", "type", "param", "code"}}`; `kind` None is the usual one."""
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = kind or ("server_error" if is_ours else "invalid_request_error")
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return msgspec.json.encode({"error": error})
 
 
 def refusal(path: str, status: int, message: str) -> bytes:
@@ -38,22 +70,11 @@ def refusal(path: str, status: int, message: str) -> bytes:
         status: HTTP status.
         message: One sentence for people.
     """
-    error: dict[str, object]
     if _ANTHROPIC.search(path):
-        error = {"type": _OF_ANTHROPIC.get(status, "api_error"), "message": message}
-        return msgspec.json.encode({"type": "error", "error": error})
+        return anthropic_error(status, message)
     if _GEMINI.search(path):
-        word = _OF_GEMINI.get(status, "UNAVAILABLE")
-        error = {"code": status, "message": message, "status": word}
-        return msgspec.json.encode({"error": error})
-    kind = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
-    error = {
-        "message": message,
-        "type": _OF_OPENAI.get(status, kind),
-        "param": None,
-        "code": _CODES.get(status),
-    }
-    return msgspec.json.encode({"error": error})
+        return gemini_error(status, message)
+    return openai_error(status, message, kind=_OF_OPENAI.get(status), code=_CODES.get(status))
 
 
 def refusal_event(path: str, body: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from pytest_ultrapar.errors import ConfigError
 
@@ -96,7 +96,8 @@ def _brought(name: str) -> Api:
 
 def _wanted() -> set[str]:
     """What `Api` lists."""
-    return {name for kind in Api.__mro__[:-1] for name in vars(kind) if not name.startswith("_")}
+    names = {*Api.__annotations__, *vars(Api), *vars(Reader)}
+    return {name for name in names if not name.startswith("_")}
 
 
 def reader_named(name: str) -> Reader:
@@ -144,20 +145,13 @@ class Api(Reader, Protocol):
         streamed: The parameters that ask for a stream.
     """
 
-    @property
-    def version_example(self) -> str | None: ...  # noqa: D102
-    @property
-    def endpoint_noun(self) -> str: ...  # noqa: D102
-    @property
-    def lists_endpoints(self) -> bool: ...  # noqa: D102
-    @property
-    def base_url_hint(self) -> str: ...  # noqa: D102
-    @property
-    def streamed(self) -> Mapping[str, Any]: ...  # noqa: D102
-    @property
-    def serves(self) -> Mapping[str, str]: ...  # noqa: D102
-    @property
-    def base_paths(self) -> str: ...  # noqa: D102
+    version_example: ClassVar[str | None]
+    endpoint_noun: ClassVar[str]
+    lists_endpoints: ClassVar[bool]
+    base_url_hint: ClassVar[str]
+    streamed: ClassVar[Mapping[str, Any]]
+    serves: ClassVar[Mapping[str, str]]
+    base_paths: ClassVar[str]
 
     def flaw_of(self, base_url: str) -> str | None:
         """What is wrong with a `base_url`, to stand behind the field's name; None: nothing."""

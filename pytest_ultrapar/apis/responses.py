@@ -38,14 +38,11 @@ NAME = "openai-responses"
 class Responses(OpenAi):
     """`api = "openai-responses"`: another resource of the same servers."""
 
+    path: ClassVar[str] = RESPONSES_PATH
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
     has_state: ClassVar[bool] = True
     least_tokens: ClassVar[int] = 16
     """The smallest `max_output_tokens` that OpenAI takes; `ultrapar check` asks for no more."""
-
-    def url(self, base_url: str, name: str, version: str | None) -> str:
-        """The same for all models."""
-        return self.resource_url(base_url, name, version, RESPONSES_PATH)
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
         """The body, translated."""
@@ -55,7 +52,7 @@ class Responses(OpenAi):
         """The reply in a whole answer."""
         return decode_response(body, lane, latency_s)
 
-    def stream(self) -> ResponseStream:  # type: ignore[override]
+    def stream(self) -> ResponseStream:
         """An empty stream."""
         return ResponseStream()
 

@@ -16,6 +16,26 @@ if TYPE_CHECKING:
 _Fields = dict[str, Any]
 
 
+def conversation_of(request: _Fields) -> list[_Fields]:
+    """What is said in a request, in the shape of chat completions, what the system says first.
+
+    Args:
+        request: Its body, of any API; of a body of no API that we know, nothing is said.
+    """
+    system = request.get("system") or request.get("instructions")
+    system = system or request.get("systemInstruction")
+    if isinstance(system, dict):
+        found = [{**system, "role": "system"}]
+    else:
+        found = [] if system is None else [{"role": "system", "content": system}]
+    for name in ("messages", "contents", "input", "prompt"):
+        given = request.get(name)
+        for one in given if isinstance(given, list) else [given]:
+            if one is not None:
+                found.append(one if isinstance(one, dict) else {"role": "user", "content": one})
+    return as_chat(found)
+
+
 def as_chat(items: Iterable[_Fields]) -> list[_Fields]:
     """Messages or items of a request, in the shape of chat completions.
 
@@ -46,7 +66,8 @@ def _add(last: _Fields, more: _Fields) -> None:
     for name in ("tool_calls", "reasoning"):
         earlier, added = last.get(name), more.get(name)
         if added is not None:
-            last[name] = earlier + added if isinstance(earlier, type(added)) else added
+            is_more = isinstance(added, str | list) and isinstance(earlier, type(added))
+            last[name] = earlier + added if is_more else added
 
 
 def _messages(item: _Fields) -> Iterator[_Fields]:

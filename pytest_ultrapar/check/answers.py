@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.failure_classes import CLASSES
-from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
-from pytest_ultrapar.check.asking import MESSAGES, smallest
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.report.text import counted, duration, visible
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.check.asking import Question, Seen
     from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.pool.model import Model, Pool
+    from pytest_ultrapar.pool.model import Pool
 
 
 Word = Literal["ok", "limited", "unsure", "failed"]
@@ -123,10 +121,6 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
 
 _WIDEST = 60
 _SHOWN = 4
-_MTOK = 1_000_000
-MOST_TOKENS_IN = 100 + sum(len(message["content"]) for message in MESSAGES)
-"""More than the prompt can take: a token for each byte, and 100 for what a server's template of
-conversations puts around it (some have a system prompt of their own, of up to 70)."""
 
 
 def first_line(pool: Pool, question: Question) -> str:
@@ -152,28 +146,22 @@ def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
     return line.rstrip()
 
 
-def summary_lines(pool: Pool, answers: Sequence[LaneAnswer], question: Question) -> Iterator[str]:
-    """What the lanes' own lines do not show: how many, what they share, and the cost.
+def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
+    """What the lanes' own lines do not show: how many, and what they share.
 
     Args:
         pool: Its lanes were asked.
         answers: What is known of them, in any order; those missing are named.
-        question: What was asked.
     """
     known = {one.lane.lane_id for one in answers}
     unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
     yield counts(pool, answers)
-    for word, label, own in _alike(answers):
-        if len(own) > 1:
-            causes = {one.cause for one in own}
-            why = own[0].cause if len(causes) == 1 else label
-            yield f"{word}: {named([one.lane.lane_id for one in own])}: {why}"
+    yield from failures(answers, least=2)
     if unknown:
         yield f"nothing is known about {named(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
         yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {named(dead)}"
-    yield f"cost: {cost(pool, question)}"
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
@@ -191,9 +179,15 @@ def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
     return text
 
 
-def failures(answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """A line for each kind of failure, with some of its lanes and why the first of them failed."""
-    for word, label, own in _alike(answers):
+def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
+    """A line for each kind of failure of so many lanes: some of them, and why the first failed."""
+    found: dict[tuple[str, str], list[LaneAnswer]] = {}
+    for one in sorted(answers, key=lambda one: one.lane.lane_id):
+        if one.word != "ok":
+            found.setdefault((one.word, one.label), []).append(one)
+    for (word, label), own in sorted(found.items()):
+        if len(own) < least:
+            continue
         first = own[0]
         lanes = named([one.lane.lane_id for one in own])
         if len({one.why for one in own}) == 1:
@@ -202,57 +196,6 @@ def failures(answers: Sequence[LaneAnswer]) -> Iterator[str]:
             yield f"{word}: {lanes}: {first.cause}"
         else:
             yield f"{word}: {lanes}: {label}; {first.lane.lane_id}: {first.why}"
-
-
-def _alike(answers: Sequence[LaneAnswer]) -> Iterator[tuple[str, str, list[LaneAnswer]]]:
-    """Answers that are not ok by word and label, the worst first."""
-    found: dict[tuple[str, str], list[LaneAnswer]] = {}
-    for one in sorted(answers, key=lambda one: one.lane.lane_id):
-        if one.word != "ok":
-            found.setdefault((one.word, one.label), []).append(one)
-    for (word, label), own in sorted(found.items()):
-        yield word, label, own
-
-
-def cost(pool: Pool, question: Question) -> str:
-    """What asking every lane once costs at most, by the pool's prices."""
-    if question.is_free:
-        return "none, lists of models are free"
-    model_of = {
-        (provider.name, model.name): model
-        for provider in pool.providers
-        for model in provider.models
-    }
-    api_of = {provider.name: api_named(provider.api) for provider in pool.providers}
-    whole, unpriced, unbounded = 0.0, [], []
-    bounds = {1}
-    for lane in pool.lanes:
-        model = model_of[lane.provider, lane.model]
-        if model.price_per_mtok_in is None or model.price_per_mtok_out is None:
-            unpriced.append(model.name)
-        elif not _is_bounded(model):
-            unbounded.append(model.name)
-        else:
-            whole += MOST_TOKENS_IN * model.price_per_mtok_in / _MTOK
-            n_out = smallest(api_of[lane.provider])["max_tokens"]
-            whole += n_out * model.price_per_mtok_out / _MTOK
-            bounds.add(n_out)
-    if len(unpriced) == len(pool.lanes):
-        return "not known, there are no prices in the pool"
-    text = f"at most {whole:,.2g} in the currency of the pool's prices"
-    text += f" ({MOST_TOKENS_IN} tokens in and {max(bounds)} out for each request)"
-    if unpriced:
-        text += f", without {named(list(dict.fromkeys(unpriced)))} (no price in the pool)"
-    if unbounded:
-        text += (
-            f", without {named(list(dict.fromkeys(unbounded)))} (answers have no bound: the pool "
-            "says that max_tokens is not sent)"
-        )
-    return text
-
-
-def _is_bounded(model: Model) -> bool:
-    return model.parameters.get("max_tokens", "max_tokens") is not None
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:

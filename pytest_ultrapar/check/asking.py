@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import queue
-import threading
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +24,7 @@ from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.apis.registry import Api
     from pytest_ultrapar.broker.daily_limits import DailyLimit
@@ -118,7 +115,6 @@ class ModelList:
 Question = SmallestChat | ModelList
 
 
-_STOP_S = 5.0
 _LARGEST_BYTES = 2 * 1024 * 1024
 """Enough for the longest list of models. All lanes are asked at once, and a server that sends
 without end would else take 5 GB with 300 of them."""
@@ -145,7 +141,10 @@ class Seen:
 
 
 class Asking:
-    """Asks in a thread of its own while a `with` block lasts; its end takes back what is left."""
+    """Asks while a `with` block lasts; its end takes back what is left.
+
+    Requests go on only while `next` waits.
+    """
 
     def __init__(
         self,
@@ -166,25 +165,17 @@ class Asking:
         self._days = days
         self._endpoints = endpoints
         self._question = question
-        self._seen: queue.SimpleQueue[Seen | BaseException] = queue.SimpleQueue()
-        self._begun = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._all: asyncio.Task[None] | None = None
-        self._is_asking = True
         self._clock = MonotonicClock()
-        self._thread = threading.Thread(target=self._main, name="ultrapar-check", daemon=True)
+        self._runner = asyncio.Runner()
+        self._request_ids = itertools.count(1)
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._begun.wait()
+        self._runner.run(self._begin())
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._loop is not None and self._all is not None and self._thread.is_alive():
-            # Closed already where the last answer has just come.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._stop_asking)
-        self._thread.join(_STOP_S)
+        with self._runner:
+            self._runner.run(self._end())
 
     def next(self, timeout_s: float) -> Seen | None:
         """The next lane of which something is known, in the order of answers.
@@ -193,102 +184,79 @@ class Asking:
             timeout_s: None is returned when nothing has come for so long.
         """
         try:
-            seen = self._seen.get(timeout=timeout_s)
-        except queue.Empty:
+            seen = self._runner.run(asyncio.wait_for(self._seen.get(), timeout_s))
+        except TimeoutError:
             return None
         if isinstance(seen, BaseException):
             raise seen
         return seen
 
-    def _stop_asking(self) -> None:
-        # When all is asked, what is left is to close connections, and that is done to its end.
-        if self._all is not None and self._is_asking:
-            self._all.cancel()
-
-    # -- in the thread -----------------------------------------------------------------------------
-
-    def _main(self) -> None:
-        try:
-            asyncio.run(self._ask_all())
-        except asyncio.CancelledError:
-            pass
-        except BaseException as error:  # noqa: BLE001 - raised again where somebody waits
-            self._seen.put(error)
-        finally:
-            self._begun.set()
-
-    async def _ask_all(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._all = asyncio.current_task()
-        self._begun.set()
+    async def _begin(self) -> None:
         alone = _each_lane_alone(self._pool)
         settings = BrokerSettings(alone, days=tuple(self._days))
-        port = LocalBroker(settings, self._clock, self._loop)
+        self._port = LocalBroker(settings, self._clock, asyncio.get_running_loop())
         n_connections = connections_allowed(len(self._pool.lanes))
-        http = HttpClient(
+        self._http = HttpClient(
             self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES
         )
-        estimates = None if self._question.is_free else TokenEstimates.of(alone)
-        request_ids = itertools.count(1)
-        at_once = asyncio.Semaphore(n_connections)
+        self._estimates = None if self._question.is_free else TokenEstimates.of(alone)
+        self._at_once = asyncio.Semaphore(n_connections)
+        self._seen: asyncio.Queue[Seen | BaseException] = asyncio.Queue()
+        self._tasks = [asyncio.create_task(self._tell(lane)) for lane in self._pool.lanes]
 
-        async def ask(lane: Lane) -> Seen:
-            endpoint = self._endpoints[lane.lane_id]
-            model = lane.lane_id
-            tokens = 0
-            if estimates is not None:
-                asked = asked_of({**smallest(endpoint.api), "messages": MESSAGES})
-                tokens = estimates.of_request(model, asked)
-            body = self._question.body(endpoint)
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._port.close()
+        await self._http.close()
+
+    async def _tell(self, lane: Lane) -> None:
+        async with self._at_once:
             try:
-                lease, sent_s = await self._lease(
-                    port,
-                    lambda: LeaseRequest(
-                        next(request_ids), model, opens=True, case_id=model, tokens=tokens
-                    ),
-                )
-            except InfraError as error:
-                return Seen(lane, None, None, self._clock.now_s(), unsent=error)
-            late_s = sent_s - lease.granted_s
-            outcome: LeaseOutcome = "cancelled"
-            answer: Answer | Failure | None = None
-            failure: Failure | None = None
-            try:
-                answer = await http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
-                at_s = self._clock.now_s()
-                failure = self._question.read(answer, endpoint, at_s - sent_s)
-                outcome = "ok" if failure is None else failure.outcome
-            finally:
-                port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
-                port.episode_ended(lane.lane_id, "")
-            whole = answer if isinstance(answer, Answer) else None
-            return Seen(lane, failure, at_s - sent_s, at_s, whole)
+                self._seen.put_nowait(await self._ask(lane))
+            except Exception as error:  # noqa: BLE001 - raised again by `next`
+                self._seen.put_nowait(error)
 
-        async def tell(lane: Lane) -> None:
-            async with at_once:
-                self._seen.put(await ask(lane))
-
+    async def _ask(self, lane: Lane) -> Seen:
+        endpoint = self._endpoints[lane.lane_id]
+        tokens = 0
+        if self._estimates is not None:
+            asked = asked_of({**smallest(endpoint.api), "messages": MESSAGES})
+            tokens = self._estimates.of_request(lane.lane_id, asked)
+        body = self._question.body(endpoint)
         try:
-            async with asyncio.TaskGroup() as group:
-                for lane in self._pool.lanes:
-                    group.create_task(tell(lane))
+            lease, sent_s = await self._lease(lane.lane_id, tokens)
+        except InfraError as error:
+            return Seen(lane, None, None, self._clock.now_s(), unsent=error)
+        late_s = sent_s - lease.granted_s
+        outcome: LeaseOutcome = "cancelled"
+        answer: Answer | Failure | None = None
+        failure: Failure | None = None
+        try:
+            answer = await self._http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+            at_s = self._clock.now_s()
+            failure = self._question.read(answer, endpoint, at_s - sent_s)
+            outcome = "ok" if failure is None else failure.outcome
         finally:
-            self._is_asking = False
-            await port.close()
-            await http.close()
+            self._port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
+            self._port.episode_ended(lane.lane_id, "")
+        whole = answer if isinstance(answer, Answer) else None
+        return Seen(lane, failure, at_s - sent_s, at_s, whole)
 
-    async def _lease(
-        self, port: LocalBroker, wish: Callable[[], LeaseRequest]
-    ) -> tuple[Lease, float]:
+    async def _lease(self, lane_id: LaneId, tokens: int) -> tuple[Lease, float]:
         """A lease that may be used now, and the time.
 
         Raises:
             InfraError: There is none.
         """
         while True:
-            lease = await acquire_lease(port, wish())
+            wish = LeaseRequest(
+                next(self._request_ids), lane_id, opens=True, case_id=lane_id, tokens=tokens
+            )
+            lease = await acquire_lease(self._port, wish)
             now_s = self._clock.now_s()
-            if may_send(port, lease, now_s):
+            if may_send(self._port, lease, now_s):
                 return lease, now_s
 
 

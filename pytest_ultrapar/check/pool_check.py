@@ -186,7 +186,7 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
             raise
         finally:
             keys.give_back(clock)
-            for text in summary_lines(pool, found, question) if found else ():
+            for text in summary_lines(pool, found) if found else ():
                 write_line(text)
     words = {one.word for one in found}
     return "ok" in words and "failed" not in words

@@ -53,21 +53,14 @@ class Bounds(NamedTuple):
 
 WORKERS = Bounds(at_least=1, at_most=100_000)
 # Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
-RATE = Bounds(above=0, at_least=1e-6, at_most=1_000_000)
+RATE = Bounds(at_least=1e-6, at_most=1_000_000)
 COUNT = Bounds(at_least=1, at_most=10_000_000_000)
-DEADLINE_S = Bounds(above=0, at_most=86_400)
-LATENCY_S = Bounds(at_least=0, at_most=3_600)
-SIGMA = Bounds(at_least=0, at_most=5)
-SKILL = Bounds(at_least=0, at_most=1)
-MAX_TOKENS = Bounds(at_least=1, at_most=1_000_000_000)
 MONEY = Bounds(above=0, at_most=1_000_000)
-PRICE = Bounds(at_least=0, at_most=1_000_000)
 PORT = Bounds(at_least=1, at_most=65_535)
 SEED = Bounds(at_least=0, at_most=2**63 - 1)
 REPEATS = Bounds(at_least=1, at_most=100_000)
 PROCESS_NUM = Bounds(at_least=1, at_most=100_000)
 SHARDS = Bounds(at_least=1, at_most=100_000)
-PROMPT_TYPES = Bounds(at_least=1, at_most=1_000)
 
 
 def _plain(number: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.bounds import MONEY, REPEATS, WORKERS
+from pytest_ultrapar.pool.bounds import MONEY, WORKERS
 from pytest_ultrapar.pool.environment import Overrides, Sources, read_environment
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
@@ -27,7 +27,7 @@ from pytest_ultrapar.pool.limits import (
     one_keys,
     read_amounts,
 )
-from pytest_ultrapar.pool.model import Lane, Limit, Model, Pool, Provider
+from pytest_ultrapar.pool.model import PRICES, Lane, Limit, Model, Pool, Provider
 from pytest_ultrapar.pool.money import GENAI_PRICES, USD, ModelPrice
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.roles import build_roles, models_without_cases
@@ -66,8 +66,6 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
     whole = file.pool or WholePoolTable()
     modes = _rate_modes(location, whole, file.provider, sources)
-    if whole.repeats is not None:
-        REPEATS.check(location.at("pool").at("repeats"), whole.repeats)
     if whole.record is not None:
         check_word(location.at("pool").at("record"), whole.record, Options.record.choices or ())
     currency, price_book = _money(location.at("pool"), whole)
@@ -122,11 +120,10 @@ def _money(location: Location, whole: WholePoolTable) -> tuple[str, str | None]:
 
 
 def _price(provider: str, model: Model, origin: str) -> ModelPrice | None:
-    per_in, per_out = model.price_per_mtok_in, model.price_per_mtok_out
-    if per_in is None or per_out is None:
+    if model.unpriced:
         return None
-    cached, written = model.price_per_mtok_cached, model.price_per_mtok_cache_write
-    return ModelPrice(provider, model.name, per_in, per_out, cached, written, origin=origin)
+    per_mtok = {name.removeprefix("price_"): getattr(model, name) for name in PRICES}
+    return ModelPrice(provider, model.name, **per_mtok, origin=origin)
 
 
 def _build(

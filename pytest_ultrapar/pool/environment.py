@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 T = TypeVar("T")
+_N = TypeVar("_N", int, float)
 COMMAND_LINE, ENVIRONMENT, DEFAULT = "command line", "environment", "default"
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 # Eighteen digits are more than any bound allows and few enough for int() and for messages.
-_DIGITS = 18
+_WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(
     r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE
 )
@@ -170,24 +171,17 @@ def _of_variable(row: Setting[Any], text: str) -> Any:  # noqa: ANN401 - of the 
 def _of_text(row: Setting[Any], where: Location, text: str) -> Any:  # noqa: ANN401 - of its type
     if row.choices is not None:
         return check_word(where, text, row.choices)
-    if row.kind in _NUMBERS:
-        return _NUMBERS[row.kind](where, text, row.between)
+    if row.kind in {int, float}:
+        return _number(where, text, row.between, row.kind)
     return _TEXTS[row.kind](where, text)
 
 
-def _integer(where: Location, text: str, bounds: Bounds | None) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
+def _number(where: Location, text: str, bounds: Bounds | None, kind: type[_N]) -> _N:
+    what, form = ("an integer", _WHOLE) if kind is int else ("a number", _NUMBER)
+    if not form.fullmatch(text):
         allowed = "" if bounds is None else f" {bounds}"
-        where.refuse(f"must be an integer{allowed} (got {shown(text)})")
-    return int(text) if bounds is None else bounds.check(where, int(text))
-
-
-def _number(where: Location, text: str, bounds: Bounds | None) -> float:
-    if not _NUMBER.fullmatch(text):
-        allowed = "" if bounds is None else f" {bounds}"
-        where.refuse(f"must be a number{allowed} (got {shown(text)})")
-    return float(text) if bounds is None else bounds.check(where, float(text))
+        where.refuse(f"must be {what}{allowed} (got {shown(text)})")
+    return kind(text) if bounds is None else bounds.check(where, kind(text))
 
 
 def _truth(where: Location, text: str) -> bool:
@@ -212,16 +206,8 @@ def parse_repeats(location: Location, text: str) -> Repeats:
             'must be a number of repetitions such as "20", or "20x3" for the first 3 values of the '
             f"parameter that a suite counts (got {shown(text)})"
         )
-    least, most = int(REPEATS.at_least or 1), int(REPEATS.at_most)
-    n = int(found[1])
-    if not least <= n <= most:
-        location.refuse(f"must be between {least} and {most} (got {shown(text)})")
-    if found[2] is None:
-        return Repeats(n)
-    n_first = int(found[2])
-    if not least <= n_first <= most:
-        location.refuse(f"must have between {least} and {most} after the x (got {shown(text)})")
-    return Repeats(n, n_first)
+    n = REPEATS.check(location, int(found[1]))
+    return Repeats(n, None if found[2] is None else REPEATS.check(location, int(found[2])))
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
@@ -232,7 +218,7 @@ def parse_which(location: Location, text: str) -> WhichLog:
     """
     if text in {"all", "off"}:
         return WhichLog(is_on=text == "all")
-    if not (text.isascii() and text.isdecimal() and 0 < len(text) <= _DIGITS):
+    if not _WHOLE.fullmatch(text):
         location.refuse(
             'must be "all", "off" or the number of one worker process, from 1 for the first '
             f"(got {shown(text)})"
@@ -274,18 +260,13 @@ def parse_ports(location: Location, text: str) -> Ports:
     """
     ports = []
     for entry in (part.strip() for part in text.split(",")):
-        # isdecimal() alone admits digits of other scripts, which int() would accept too.
-        if not (entry.isascii() and entry.isdecimal() and len(entry) <= _ENTRY_CHARS):
+        if not _WHOLE.fullmatch(entry):
             found = shown(entry) if len(entry) <= _ENTRY_CHARS else "a longer text"
             location.refuse(f'must be a list of ports such as "8001,8002" (got {found} in it)')
         ports.append(int(entry))
     return Ports(check_ports(location, ports))
 
 
-_NUMBERS: Mapping[type, Callable[[Location, str, Bounds | None], float]] = {
-    int: _integer,
-    float: _number,
-}
 _TEXTS: Mapping[type, Callable[[Location, str], Any]] = {
     bool: _truth,
     str: lambda _, text: text,

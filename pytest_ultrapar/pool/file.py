@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 import tomllib
 from hashlib import sha256
-from types import UnionType
-from typing import TYPE_CHECKING, NoReturn, TypeVar, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NoReturn,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
+from msgspec import Meta
 
 from pytest_ultrapar.apis.registry import MODULES
+from pytest_ultrapar.pool.bounds import MONEY, REPEATS, SEED, WORKERS
 from pytest_ultrapar.pool.fields import (
     Location,
     did_you_mean,
@@ -20,7 +30,7 @@ from pytest_ultrapar.pool.fields import (
     shown,
     shown_text,
 )
-from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.pool.model import LIMIT_KINDS, LimitKind
 from pytest_ultrapar.publish import open_file
 
 if TYPE_CHECKING:
@@ -30,11 +40,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1024 * 1024
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document\)")
-_SECRET_FIELD = re.compile(
-    r"(?i)((?:\b|_)(?:key|api[_-]?key|secret|token|password|authorization|env)[\"']?\s*=(?!\s*\{)\s*)([^,}\n]+)"
-)
-_VARIABLE = re.compile(r"[\"']?[A-Z_][A-Z0-9_]*[\"']?\s*")
-_USERINFO = re.compile(r"://[^/\s\"']*@")
 
 
 def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
@@ -66,7 +71,8 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
     """The file's tables.
 
     Raises:
-        ConfigError: The text is not TOML; the message shows the line, without any secret in it.
+        ConfigError: The text is not TOML; the message has the number of the line and not the line,
+            which may hold a secret.
     """
     try:
         return tomllib.loads(text)
@@ -75,58 +81,47 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         at_line = _AT_LINE.search(message)
-        lines = text.splitlines() or [""]
-        number = int(at_line[1]) if at_line and at_line[1] else len(lines)
-        what = shown_text(_AT_LINE.sub("", message))
-        line = _masked(lines[min(number, len(lines)) - 1].strip())
-        location.refuse(f"line {number} is not TOML: {what}: {shown_text(line)}")
+        number = at_line[1] if at_line and at_line[1] else len(text.splitlines() or [""])
+        location.refuse(f"line {number} is not TOML: {shown_text(_AT_LINE.sub('', message))}")
     except ValueError:
         # tomllib lets the interpreter's own limit on digits through as it is.
         location.refuse("holds a number that is too long")
 
 
-def _masked(line: str) -> str:
-    """The line without anything that could be a secret: it is shown exactly when it is broken."""
-
-    def value(match: re.Match[str]) -> str:
-        return match[0] if _VARIABLE.fullmatch(match[2]) else f"{match[1]}***"
-
-    line = _USERINFO.sub("://***@", _SECRET_FIELD.sub(value, line))
-    words = re.split(r"([\s\"'=,{}\[\]]+)", line)
-    return "".join("***" if looks_like_secret(word) else word for word in words)
-
-
-Number = int | float
+Workers = Annotated[int, Meta(ge=1, le=WORKERS.at_most)]
+Money = Annotated[float, Meta(gt=0, le=MONEY.at_most)]
+Price = Annotated[float, Meta(ge=0, le=1_000_000)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+MaxTokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Seed = Annotated[int, Meta(ge=0, le=SEED.at_most)]
 
 
 class FileTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Base of all tables: every field is by name, and no unknown field passes."""
 
 
-class CountByMode(FileTable, kw_only=True):
-    """One count for each rate mode."""
+class ByMode(FileTable, kw_only=True):
+    """One number for each rate mode."""
 
-    fixed: int | None = None
-    adaptive: int | None = None
+    fixed: float | None = None
+    adaptive: float | None = None
 
 
-class RateByMode(FileTable, kw_only=True):
-    """One rate for each rate mode."""
-
-    fixed: Number | None = None
-    adaptive: Number | None = None
+def _amount(kind: LimitKind) -> Any:  # noqa: ANN401 - a type
+    """What a field of this kind may be: `Workers | ByMode | None`, and so on."""
+    number: Any = float if kind.is_rate and not kind.is_daily else int
+    bounds = Meta(ge=kind.bounds.at_least, le=kind.bounds.at_most)
+    one = Annotated[number, bounds]
+    fields = [(mode, one | None, None) for mode in ("fixed", "adaptive")]
+    return one | msgspec.defstruct(f"By{kind.word}", fields, bases=(ByMode,), kw_only=True) | None
 
 
 if TYPE_CHECKING:
     _Amounts = FileTable
 else:
-    # A field for each row of LIMIT_KINDS: `workers: int | CountByMode | None = None`, and so on.
     _Amounts = msgspec.defstruct(
         "_Amounts",
-        [
-            (word, (Number | RateByMode if kind.window_s else int | CountByMode) | None, None)
-            for word, kind in LIMIT_KINDS.items()
-        ],
+        [(word, _amount(kind), None) for word, kind in LIMIT_KINDS.items()],
         bases=(FileTable,),
         kw_only=True,
     )
@@ -136,16 +131,16 @@ class LimitTable(_Amounts, kw_only=True):
     """The bounds that every level may carry, by the words of their kinds; absent is unlimited."""
 
     day: str | None = None
-    budget: Number | None = None
+    budget: Money | None = None
 
 
 class LatencyTable(FileTable, kw_only=True):
     """How long the simulated provider takes for one answer."""
 
     kind: str
-    median_s: Number
-    sigma: Number | None = None
-    knee: int | None = None
+    median_s: Annotated[float, Meta(ge=0, le=3_600)]
+    sigma: Annotated[float, Meta(ge=0, le=5)] | None = None
+    knee: Workers | None = None
 
 
 class KeyTable(LimitTable, kw_only=True):
@@ -176,17 +171,17 @@ class ModelTable(FileTable, kw_only=True):
     family: str | None = None
     per_instance: LimitTable | None = None
     per_lane: LimitTable | None = None
-    latency_hint_s: Number | None = None
-    price_per_mtok_in: Number | None = None
-    price_per_mtok_out: Number | None = None
-    price_per_mtok_cached: Number | None = None
-    price_per_mtok_cache_write: Number | None = None
+    latency_hint_s: Seconds | None = None
+    price_per_mtok_in: Price | None = None
+    price_per_mtok_out: Price | None = None
+    price_per_mtok_cached: Price | None = None
+    price_per_mtok_cache_write: Price | None = None
     multiply_by_prompt_types: bool = False
     stream: bool | None = None
-    max_tokens: int | None = None
+    max_tokens: MaxTokens | None = None
     parameters: dict[str, object] | None = None
     persona: str | None = None
-    skill: Number | None = None
+    skill: Annotated[float, Meta(ge=0, le=1)] | None = None
     latency: LatencyTable | None = None
     subject: bool | None = None
 
@@ -198,10 +193,10 @@ class ProviderTable(LimitTable, kw_only=True):
     api: str
     base_url: str | None = None
     api_version: str | None = None
-    timeout_s: Number | None = None
+    timeout_s: Seconds | None = None
     rate_mode: str | None = None
     stream: bool | None = None
-    max_tokens: int | None = None
+    max_tokens: MaxTokens | None = None
     parameters: dict[str, object] | None = None
     metrics_url: str | None = None
     ca_file: str | None = None
@@ -214,7 +209,7 @@ class ProviderTable(LimitTable, kw_only=True):
     per_key: LimitTable | None = None
     per_key_model: LimitTable | None = None
     latency: LatencyTable | None = None
-    simulation_seed: int | None = None
+    simulation_seed: Seed | None = None
     model: list[ModelTable] = msgspec.field(default_factory=list)
 
 
@@ -223,8 +218,8 @@ class WholePoolTable(LimitTable, kw_only=True):
 
     rate_mode: str | None = None
     record: str | None = None
-    repeats: int | None = None
-    prompt_types: int | None = None
+    repeats: Annotated[int, Meta(ge=1, le=REPEATS.at_most)] | None = None
+    prompt_types: Annotated[int, Meta(ge=1, le=1_000)] | None = None
     currency: str | None = None
     prices: str | None = None
 
@@ -316,9 +311,8 @@ _File = TypeVar("_File", bound=FileTable)
 _WORDS = {"int": "an integer", "float": "a number", "object": "a table", "array": "a list"}
 _WORDS |= {"str": "a string", "bool": "true or false"}
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+|\.\.\.)\]")
-_SOME_VALUE = "..."
+_SOME_NAME = "..."
 _PATH = re.compile(r" - at `\$(.*)`\Z")
-_REPEATED = frozenset({"provider", "provider.model", "fault", "capacity", "rate_headers"})
 _HINTS = {
     "api": f"it must be {one_of(tuple(MODULES))}",
     "name": "it is what results, limits and messages say",
@@ -352,35 +346,53 @@ def decode_as(file: type[_File], tables: Mapping[str, object], location: Locatio
         _explain(str(error), file, tables, location)
 
 
-def _explain(
-    message: str, file: type[FileTable], tables: Mapping[str, object], location: Location
-) -> NoReturn:
-    path = _PATH.search(message)
-    found: object = tables
-    expected: object = file
-    for step in _STEP.finditer(path[1] if path else ""):
-        field, index = step.groups()
+def _explain(message: str, table: type[FileTable], found: object, location: Location) -> NoReturn:
+    """Say what msgspec has found, by the words and the place that the user knows."""
+    at = _PATH.search(message)
+    what, path = (message[: at.start()], at[1]) if at else (message, "")
+    hint: Any = None
+    for field, index in _STEP.findall(path):
         if field:
-            location = location.at(field)
-            found = found[field] if isinstance(found, dict) else None
-            expected = get_type_hints(_table_in(expected))[field]
-        elif index == _SOME_VALUE:
-            expected = _entry_of(expected, dict)
-            name, found = _misfit(found, expected)
-            location = location.at(name)
-        else:
-            location = location.item(int(index))
+            hint = get_type_hints(table, include_extras=True).get(field)
+            found = found.get(field) if isinstance(found, dict) else None
+            table = _table_in(hint) or table
+        elif index != _SOME_NAME:
             found = found[int(index)] if isinstance(found, list) else None
-            expected = _entry_of(expected, list)
-    if unknown := re.search(r"unknown field `(.*?)`", message):
-        _refuse_unknown(location.at(unknown[1]), unknown[1], _table_in(expected))
-    if missing := re.search(r"missing required field `(.*?)`", message):
+        elif isinstance(found, dict):
+            name = _misfit(found, hint)
+            found, path = found[name], path.replace(f"[{index}]", f".{name}", 1)
+    place = Location(location.source, path.removeprefix("."))
+    if unknown := re.search(r"unknown field `(.*?)`", what):
+        _refuse_unknown(place.at(unknown[1]), unknown[1], table)
+    if missing := re.search(r"missing required field `(.*?)`", what):
         hint = _HINTS.get(missing[1])
-        location.at(missing[1]).refuse("is missing" + (f"; {hint}" if hint else ""))
-    if kinds := re.search(r"Expected `(.*?)`", message):
-        advice = _advice(found, expected, location)
-        location.refuse(f"must be {_kinds(kinds[1])} (got {_got(found)}){advice}")
-    location.refuse(f"cannot be read ({message})")
+        place.at(missing[1]).refuse("is missing" + (f"; {hint}" if hint else ""))
+    if wanted := re.fullmatch(r"Expected `(?:int|float)` ([<>]=? .*?)(?:\.0)?", what):
+        place.refuse(f"must be {wanted[1]} (got {_got(found)})")
+    if kinds := re.match(r"Expected `(.*?)`", what):
+        header = re.sub(r"\[\d+\]", "", place.path)
+        is_one = kinds[1].startswith("array") and isinstance(found, dict)
+        advice = f"; write [[{header}]]" if is_one else ""
+        place.refuse(f"must be {_kinds(kinds[1])} (got {_got(found)}){advice}")
+    place.refuse(f"cannot be read ({what})")
+
+
+def _table_in(hint: object) -> type[FileTable] | None:
+    """The table that a field of this type may hold, in a list or by names or beside others."""
+    if isinstance(hint, type) and issubclass(hint, FileTable):
+        return hint
+    return next((one for each in get_args(hint) if (one := _table_in(each))), None)
+
+
+def _misfit(found: dict[str, object], hint: object) -> str:
+    """The first name of a table whose value is of another type: msgspec does not say which."""
+    (of,) = (get_args(one)[1] for one in (hint, *get_args(hint)) if get_origin(one) is dict)
+    for name, value in found.items():
+        try:
+            msgspec.convert(value, of)
+        except msgspec.ValidationError:
+            return name
+    raise AssertionError
 
 
 def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> NoReturn:
@@ -395,42 +407,9 @@ def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> N
 
 def _kinds(expected: str) -> str:
     kinds = [kind for kind in expected.split(" | ") if kind != "null"]
-    if "float" in kinds:
-        kinds.remove("int")
     return " or ".join(_WORDS.get(kind, kind) for kind in kinds)
 
 
 def _got(found: object) -> str:
     # Numbers help to find the slip; strings may be secrets in the wrong place.
     return shown(found) if isinstance(found, int | float) else kind_of(found)
-
-
-def _advice(found: object, expected: object, location: Location) -> str:
-    header = re.sub(r"\[\d+\]", "", location.path)
-    if isinstance(found, dict) and header in _REPEATED:
-        return f"; write [[{header}]]"
-    if {CountByMode, RateByMode}.intersection(get_args(expected)):
-        return "; a table is { fixed = ..., adaptive = ... }"
-    return ""
-
-
-def _table_in(expected: object) -> type[FileTable]:
-    options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
-    return next(o for o in options if isinstance(o, type) and issubclass(o, FileTable))
-
-
-def _entry_of(expected: object, container: type) -> object:
-    """What the entries of a list, or the values of a table of any names, are to be."""
-    options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
-    found = [option for option in options if getattr(option, "__origin__", None) is container]
-    return get_args(found[0])[-1]
-
-
-def _misfit(table: object, expected: object) -> tuple[str, object]:
-    """The first entry of a table whose value is of another type: msgspec does not say which."""
-    for name, value in table.items() if isinstance(table, dict) else ():
-        try:
-            msgspec.convert(value, expected)
-        except msgspec.ValidationError:
-            return name, value
-    return _SOME_VALUE, table

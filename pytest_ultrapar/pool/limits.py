@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_ultrapar.pool.bounds import MONEY, PROMPT_TYPES, WORKERS
+from pytest_ultrapar.pool.bounds import WORKERS
 from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import Location, check_name, check_zone
-from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
+from pytest_ultrapar.pool.file import ByMode, LimitTable, ProviderTable
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
 from pytest_ultrapar.pool.model import (
     LIMIT_KINDS,
@@ -17,19 +17,17 @@ from pytest_ultrapar.pool.model import (
     LaneId,
     Level,
     Limit,
-    LimitKind,
     Model,
     Provider,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
     from pytest_ultrapar.pool.settings import RateMode
 
 
-_N = TypeVar("_N", int, float)
 Amounts = dict[str, Any]
 """What one table bounds, by word, and the `day` that it means, if it names one; a word that is
 missing bounds nothing."""
@@ -39,21 +37,16 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
     """The amounts of a table in one rate mode; values for the other mode are checked as well.
 
     Raises:
-        ConfigError: A number is out of its bounds, a value by mode has none for this mode, or two
-            numbers of the table contradict each other.
+        ConfigError: A value by mode has none for this mode, or two numbers of the table contradict
+            each other.
     """
     found: Amounts = {}
     for word, kind in LIMIT_KINDS.items():
         value = getattr(table, word, None)
-        if value is None:
-            continue
-        if isinstance(value, CountByMode | RateByMode):
-            amount = _of_mode(kind, location.at(word), value.fixed, value.adaptive, mode)
-        else:
-            if value == 0:
-                location.at(word).refuse("must be > 0 (got 0); leave it out for no limit")
-            amount = _checked(kind, location.at(word), value)
-        found[word] = float(amount) if kind.window_s else amount
+        if isinstance(value, ByMode):
+            value = _of_mode(location.at(word), value, mode)
+        if value is not None:
+            found[word] = float(value) if kind.window_s else value
     for word, amount in found.items():
         kind = LIMIT_KINDS[word]
         for other, most in found.items():
@@ -71,7 +64,7 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
             location.at("day").refuse("means nothing without rpd or tpd in the same table")
         found["day"] = check_zone(location.at("day"), day)
     if table is not None and table.budget is not None:
-        found["budget"] = float(MONEY.check(location.at("budget"), table.budget))
+        found["budget"] = table.budget
     return found
 
 
@@ -119,20 +112,8 @@ class LimitBook:
         return tuple(name for name in names if name in self.limits)
 
 
-def _checked(kind: LimitKind, location: Location, value: _N) -> _N:
-    kind.bounds.check(location, value)
-    if kind.is_daily and value != int(value):
-        location.refuse(f"must be a whole number (got {value:g})")
-    return value
-
-
-def _of_mode(
-    kind: LimitKind, location: Location, fixed: _N | None, adaptive: _N | None, mode: RateMode
-) -> _N:
-    if fixed is not None:
-        _checked(kind, location.at("fixed"), fixed)
-    if adaptive is not None:
-        _checked(kind, location.at("adaptive"), adaptive)
+def _of_mode(location: Location, by_mode: ByMode, mode: RateMode) -> float:
+    fixed, adaptive = by_mode.fixed, by_mode.adaptive
     if fixed is not None and adaptive is not None and adaptive < fixed:
         location.at("adaptive").refuse(
             f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the ceiling of"
@@ -144,38 +125,25 @@ def _of_mode(
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Multiplier:
-    """What the bounds on a model's own requests in flight are multiplied by.
+def multiplied(
+    location: Location, amounts: Amounts, n: int, file_name: str
+) -> tuple[Amounts, str | None]:
+    """The amounts with their `workers` times `n`, and where that product comes from.
 
-    Rates are not: they are what the provider allows, whatever the number of prompts.
+    Rates are not multiplied: they are what the provider allows, whatever the number of prompts. The
+    origin is None if nothing was.
 
-    Attributes:
-        n: Number of prompt types, >= 1.
-        file_name: How the origin calls the pool file.
+    Raises:
+        ConfigError: The product is out of bounds.
     """
-
-    n: int
-    file_name: str
-
-    def applied(self, location: Location, amounts: Amounts) -> tuple[Amounts, str | None]:
-        """The amounts with their `workers` multiplied, and where that product comes from.
-
-        The origin is None if nothing was multiplied.
-
-        Raises:
-            ConfigError: The product is out of bounds.
-        """
-        own = amounts.get("workers")
-        if own is None or self.n == 1:
-            return amounts, None
-        product = own * self.n
-        if product > WORKERS.at_most:
-            location.at("workers").refuse(
-                f"times {self.n} prompt types must be <= {WORKERS.at_most} (got {product})"
-            )
-        origin = f"{self.file_name}, {own} x {self.n} prompt types"
-        return amounts | {"workers": product}, origin
+    own = amounts.get("workers")
+    if own is None or n == 1:
+        return amounts, None
+    if own * n > WORKERS.at_most:
+        location.at("workers").refuse(
+            f"times {n} prompt types must be <= {WORKERS.at_most} (got {own * n})"
+        )
+    return amounts | {"workers": own * n}, f"{file_name}, {own} x {n} prompt types"
 
 
 def check_prompt_types(location: Location, file: PoolFile) -> int | None:
@@ -201,23 +169,9 @@ def check_prompt_types(location: Location, file: PoolFile) -> int | None:
             wanting[0].refuse("= true needs the number of prompt types: prompt_types in [pool]")
         return None
     where = location.at("pool").at("prompt_types")
-    PROMPT_TYPES.check(where, number)
     if not wanting:
         where.refuse("multiplies nothing: no model has multiply_by_prompt_types = true")
     return number
-
-
-def check_multiplies(location: Location, own: Iterable[Amounts]) -> None:
-    """Make sure that a model that wants its workers multiplied has any of its own.
-
-    Raises:
-        ConfigError: It has none.
-    """
-    if not any("workers" in amounts for amounts in own):
-        location.at("multiply_by_prompt_types").refuse(
-            "= true multiplies nothing: there are no workers in per_instance, per_lane or the "
-            "provider's per_key_model"
-        )
 
 
 _NAMED = 3
@@ -350,22 +304,23 @@ def _common_amounts(
     Raises:
         ConfigError: Two of them give different numbers.
     """
-    said: dict[str, tuple[float, Location, Listing]] = {}
     amounts: Amounts = {}
+    of_listing: dict[str, Listing] = {}
     for listing in listings:
         of, index = entries[listing]
-        own = _amounts(of, index)
-        for name, number, location in _numbers(of, index, own):
-            first, where, other = said.setdefault(name, (number, location, listing))
-            if number != first:
-                key = of.provider.keys[index]
-                why = "same address" if key.env is None else "same secret, same host and port"
-                location.refuse(
-                    f"= {_said(number)} contradicts {where.path} = {_said(first)}: "
-                    f'"{"/".join(listing)}" is the same key as "{"/".join(other)}" ({why}), and a '
-                    "key has one limit; write the same number in both places, or in one only"
+        where = of.location.at("keys").item(index)
+        for name, number in _amounts(of, index).items():
+            other = of_listing.setdefault(name, listing)
+            if other is listing:
+                amounts[name] = number
+            elif number != (first := amounts[name]):
+                is_open = of.provider.keys[index].env is None
+                why = "same address" if is_open else "same secret, same host and port"
+                where.at(name).refuse(
+                    f"= {_said(number)} contradicts {_said(first)} of the same key "
+                    f'"{"/".join(other)}" ({why}): a key has one limit; write the same number in '
+                    "both places, or in one only"
                 )
-        amounts = own | amounts
     return amounts
 
 
@@ -377,21 +332,6 @@ def _amounts(of: Declared, index: int) -> Amounts:
     mode = of.provider.rate_mode
     own = read_amounts(of.location.at("keys").item(index), of.table.keys[index], mode)
     return read_amounts(of.location.at("per_key"), of.table.per_key, mode) | own
-
-
-def _numbers(of: Declared, index: int, amounts: Amounts) -> Iterator[tuple[str, float, Location]]:
-    """The numbers of a listing, and where each is said."""
-    entry, per_key = of.table.keys[index], of.table.per_key
-    for name in (*LIMIT_KINDS, "day", "budget"):
-        number = amounts.get(name)
-        if number is None:
-            continue
-        location, said = of.location.at("keys").item(index), getattr(entry, name)
-        if said is None:
-            location, said = of.location.at("per_key"), getattr(per_key, name)
-        location = location.at(name)
-        by_mode = isinstance(said, CountByMode | RateByMode)
-        yield name, number, location.at(of.provider.rate_mode) if by_mode else location
 
 
 MAX_LANES = 10_000
@@ -459,13 +399,18 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
         where = location.at("model").item(index)
         per_instance = read_amounts(where.at("per_instance"), model_table.per_instance, mode)
         per_lane = read_amounts(where.at("per_lane"), model_table.per_lane, mode)
-        times = Multiplier(1, book.sources.file_name)
+        n = 1
         if model_table.multiply_by_prompt_types:
-            check_multiplies(where, (per_key_model, per_instance, per_lane))
-            times = Multiplier(book.prompt_types, book.sources.file_name)
-        of_key = times.applied(location.at("per_key_model"), per_key_model)
-        of_instance = times.applied(where.at("per_instance"), per_instance)
-        of_lane = times.applied(where.at("per_lane"), per_lane)
+            n = book.prompt_types
+            if not any("workers" in one for one in (per_key_model, per_instance, per_lane)):
+                where.at("multiply_by_prompt_types").refuse(
+                    "= true multiplies nothing: there are no workers in per_instance, per_lane or "
+                    "the provider's per_key_model"
+                )
+        file_name = book.sources.file_name
+        of_key = multiplied(location.at("per_key_model"), per_key_model, n, file_name)
+        of_instance = multiplied(where.at("per_instance"), per_instance, n, file_name)
+        of_lane = multiplied(where.at("per_lane"), per_lane, n, file_name)
         names_of = _names_of(provider.name, keys, one_key)
         key_model = {
             name: joined_name([f"{provider.name}/{one}/{families[index]}" for one in names])

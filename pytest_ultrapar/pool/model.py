@@ -17,6 +17,7 @@ from pytest_ultrapar.pool.settings import RateMode
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
+LatencyKind = Literal["fixed", "log-normal", "knee"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
 
 
@@ -148,7 +149,7 @@ class Latency:
         knee: Requests that an instance works on at once, >= 1; None but for `knee`.
     """
 
-    kind: Literal["fixed", "log-normal", "knee"] = "fixed"
+    kind: LatencyKind = "fixed"
     median_s: float = 0.1
     sigma: float = 0.0
     knee: int | None = None
@@ -211,6 +212,7 @@ class Model:
 
 
 PRICE_FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
+PRICES = (*PRICE_FIELDS, "price_per_mtok_cached", "price_per_mtok_cache_write")
 
 
 @dataclass(frozen=True, slots=True)

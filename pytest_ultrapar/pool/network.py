@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import Location, shown, shown_text
-from pytest_ultrapar.pool.file import InstanceTable
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.secret import Secret, refuse_of_others
 from pytest_ultrapar.publish import open_file
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.environment import Sources
     from pytest_ultrapar.pool.file import ProviderTable
-    from pytest_ultrapar.pool.model import Pool, Provider
+    from pytest_ultrapar.pool.model import Model, Pool, Provider
 
 
 _EXAMPLE = 'such as "https://api.example.com/v1"'
@@ -111,19 +111,9 @@ def server_of(url: str) -> str:
 
 
 def address_of(url: str) -> str:
-    """A checked URL in one spelling: that of `server_of`, with scheme and path.
-
-    In the path, dot segments are resolved, empty segments are left out, and what need not be
-    escaped is not.
-    """
+    """A checked URL in one spelling: that of `server_of`, with scheme and path."""
     parts = urlsplit(url)
-    path: list[str] = []
-    for segment in map(unquote, parts.path.split("/")):
-        if segment == "..":
-            del path[-1:]
-        elif segment not in {"", "."}:
-            path.append(quote(segment, safe=""))
-    return f"{parts.scheme}://{server_of(url)}/{'/'.join(path)}"
+    return f"{parts.scheme}://{server_of(url)}/{parts.path.strip('/')}"
 
 
 def _is_local(host: str) -> bool:
@@ -140,7 +130,7 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 PROXY_VARIABLES = ("https_proxy", "HTTPS_PROXY")
 NO_PROXY_VARIABLES = ("no_proxy", "NO_PROXY")
-_PROXY_EXAMPLE = "such as http://proxy.example.com:3128"
+_PROXY = re.compile(r"http://[^\s/?#\\]+/?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,23 +168,16 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
     text = text.strip()
     if may_hold_secret and "://" not in text:
         text = f"http://{text}"
-    if not text.isprintable() or any(char in " \\" for char in text):
-        location.refuse(
-            f"must be a proxy's URL {_PROXY_EXAMPLE} (it holds blanks or control characters)"
-        )
     try:
         parts = urlsplit(text)
-        _ = parts.port  # raises ValueError when out of range
-    except ValueError:
-        location.refuse(f"must be a proxy's URL {_PROXY_EXAMPLE} (its host or port is malformed)")
-    if parts.scheme != "http":
+        is_one = bool(parts.hostname) and parts.port != 0 and text.isprintable()
+    except ValueError:  # a port that is none, brackets that do not match
+        is_one = False
+    if not is_one or not _PROXY.fullmatch(text):
         location.refuse(
-            f"must begin with http:// {_PROXY_EXAMPLE} (other kinds of proxies are not known)"
+            "must be a proxy's URL such as http://proxy.example.com:3128: http://, a host, perhaps"
+            " a port, and nothing else"
         )
-    if not parts.hostname:
-        location.refuse(f"must be a proxy's URL {_PROXY_EXAMPLE} (it names no host)")
-    if parts.path not in {"", "/"} or "?" in text or "#" in text:
-        location.refuse(f"must end with host and port {_PROXY_EXAMPLE}")
     user_info, has_user, host = parts.netloc.rpartition("@")
     if has_user and not may_hold_secret:
         location.refuse(
@@ -305,7 +288,8 @@ def tls_context(trust: Trust, default: Callable[[], ssl.SSLContext]) -> ssl.SSLC
     else:
         context = ssl.create_default_context(cafile=trust.ca_file)
     if trust.client_cert is not None:
-        context.load_cert_chain(trust.client_cert, trust.client_key, password=_refuse_password)
+        # With an empty password OpenSSL does not ask for one on the terminal.
+        context.load_cert_chain(trust.client_cert, trust.client_key, password="")
     return context
 
 
@@ -318,7 +302,7 @@ def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
     """
     checked = {DEFAULT_TRUST}
     for location, provider in _providers(pool):
-        for url in _addresses(provider):
+        for url in _addresses(provider.base_url, provider.models):
             trust = route_to(provider.network, url, environ, location).trust
             if trust not in checked:
                 _check(trust, provider.network, location)
@@ -359,9 +343,9 @@ def _providers(pool: Pool) -> Iterator[tuple[Location, Provider]]:
             yield place_of(pool, index), provider
 
 
-def _addresses(provider: Provider) -> Iterator[str]:
-    yield provider.base_url
-    for model in provider.models:
+def _addresses(base_url: str, models: Sequence[Model]) -> Iterator[str]:
+    yield base_url
+    for model in models:
         for instance in model.instances:
             yield instance.base_url
             yield instance.metrics_url or ""
@@ -392,46 +376,27 @@ def _proxy(
 
 
 def _check(trust: Trust, network: Network, location: Location) -> None:
-    """Try each file by itself, to name the one that is wrong."""
+    """Try the files, to name the one that is wrong."""
     import ssl  # noqa: PLC0415 - needed for https only
 
-    if trust.ca_file is not None:
-        where = location.at("ca_file")
-        if network.ca_file is None:
-            where = Location("environment", CA_VARIABLE)
-        _check_readable(where, trust.ca_file)
-        try:
-            ssl.create_default_context(cafile=trust.ca_file)
-        except ssl.SSLError:
-            _refuse_file(where, trust.ca_file, "holds no certificate in PEM form")
-    if trust.client_cert is None:
-        return
-    where = location.at("client_cert")
-    _check_readable(where, trust.client_cert)
-    if trust.client_key is not None:
-        where = location.at("client_key")
-        _check_readable(where, trust.client_key)
+    of_ca = location.at("ca_file")
+    if network.ca_file is None:
+        of_ca = Location("environment", CA_VARIABLE)
+    places = (of_ca, location.at("client_cert"), location.at("client_key"))
+    for where, path in zip(places, trust, strict=True):
+        if path is not None:
+            _check_readable(where, path)
     try:
-        tls_context(trust._replace(ca_file=None), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    except _EncryptedKeyError:
-        key_file = trust.client_key or trust.client_cert
-        _refuse_file(where, key_file, "is encrypted; a key without a password is needed")
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            _refuse_file(where, trust.client_key or "", "does not belong to client_cert")
-        both = "no certificate with its key in PEM form"
-        if trust.client_key is None:
-            both += "; name the key's file in client_key if it is another one"
-        location.at("client_cert").refuse(f"and client_key hold {both}")
-
-
-class _EncryptedKeyError(ValueError):
-    """A key asks for a password."""
-
-
-def _refuse_password() -> NoReturn:
-    # Without it OpenSSL would ask on the terminal.
-    raise _EncryptedKeyError
+        tls_context(Trust(trust.ca_file), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    except ssl.SSLError:
+        _refuse_file(of_ca, trust.ca_file or "", "holds no certificate in PEM form")
+    try:
+        tls_context(trust, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    except ssl.SSLError:
+        location.at("client_cert").refuse(
+            "and client_key hold no certificate with its key in PEM form; a key that is encrypted "
+            "or belongs to another certificate cannot be used"
+        )
 
 
 def _check_readable(location: Location, path: str) -> None:
@@ -446,11 +411,12 @@ def _refuse_file(location: Location, path: str, what: str) -> NoReturn:
     location.refuse(f"names a file that {what}: {shown_text(path)}")
 
 
-_FILES = ("ca_file", "client_cert", "client_key")
-_FIELDS = (*_FILES, "proxy", "proxy_env", "trust_env")
+_FIELDS = ("ca_file", "client_cert", "client_key", "proxy", "proxy_env", "trust_env")
 
 
-def build_network(location: Location, table: ProviderTable, sources: Sources) -> Network:
+def build_network(
+    location: Location, table: ProviderTable, models: Sequence[Model], sources: Sources
+) -> Network:
     """A provider's network settings, noted in `sources` without any secret.
 
     Paths become absolute; relative ones are relative to the pool file.
@@ -464,7 +430,7 @@ def build_network(location: Location, table: ProviderTable, sources: Sources) ->
         return Network()
     if table.api == SIMULATED:
         location.at(given[0]).refuse('is not for api = "simulated"; leave it out')
-    if not any(url.startswith("https:") for url in _network_addresses(table)):
+    if not any(url.startswith("https:") for url in _addresses(table.base_url or "", models)):
         location.at(given[0]).refuse(
             "is for https:// addresses, and this provider has none: http:// goes to this machine"
             " only, and directly"
@@ -505,16 +471,6 @@ def _note_environment(name: str, network: Network, sources: Sources) -> None:
             where = Location("environment", variable)
             proxy = parse_proxy(where, environ[variable], may_hold_secret=True)
             sources.note(f"{name} proxy", proxy.url, f"environment {variable}")
-
-
-def _network_addresses(table: ProviderTable) -> Iterator[str]:
-    yield table.base_url or ""
-    yield table.metrics_url or ""
-    for model in table.model:
-        for instance in model.instances or ():
-            if isinstance(instance, InstanceTable):
-                yield instance.base_url or ""
-                yield instance.metrics_url or ""
 
 
 def _path(location: Location, given: str | None) -> str | None:

@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import PRICES
 from pytest_ultrapar.pool.money import GENAI_PRICES, ModelPrice, Tier
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def with_book_prices(pool: Pool) -> Pool:
-    """The pool with the prices of the book that it names; a price of the pool's own wins.
+    """The pool with the prices of the book that it names, for models that have none of their own.
 
     Raises:
         ConfigError: The book is not installed.
@@ -41,8 +42,9 @@ def with_book_prices(pool: Pool) -> Pool:
     found = []
     for provider in pool.providers:
         for model in provider.models:
+            has_own = any(getattr(model, field) is not None for field in PRICES)
             own = known.get((provider.name, model.name))
-            found.append(own or _price(book, provider, model, origin))
+            found.append(own if has_own else _price(book, provider, model, origin))
     return replace(pool, prices=tuple(one for one in found if one is not None))
 
 
@@ -64,28 +66,15 @@ def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPri
     if len(found) != 1 or not (tiers := found.pop()):
         return None
     first, *others = tiers
-    own = (
-        model.price_per_mtok_in,
-        model.price_per_mtok_out,
-        model.price_per_mtok_cached,
-        model.price_per_mtok_cache_write,
-    )
-    if any(one is not None for one in own):
-        # One half of a price from here and one from there: that of the pool is for any length.
-        others, origin = [], f"{provider.name}/{model.name} of the pool, else {origin}"
-    said = (
+    return ModelPrice(
+        provider.name,
+        model.name,
         first.per_mtok_in,
         first.per_mtok_out,
         first.per_mtok_cached,
         first.per_mtok_cache_write,
-    )
-    per_in, per_out, cached, written = (
-        listed if one is None else one for one, listed in zip(own, said, strict=True)
-    )
-    assert per_in is not None
-    assert per_out is not None
-    return ModelPrice(
-        provider.name, model.name, per_in, per_out, cached, written, tuple(others), origin=origin
+        tuple(others),
+        origin=origin,
     )
 
 

@@ -5,22 +5,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import (
-    DEADLINE_S,
-    LATENCY_S,
-    MAX_TOKENS,
-    PRICE,
-    SEED,
-    SIGMA,
-    SKILL,
-    WORKERS,
-    Bounds,
-)
 from pytest_ultrapar.pool.environment import check_ports, parse_ports
 from pytest_ultrapar.pool.fields import (
     Location,
@@ -42,9 +31,11 @@ from pytest_ultrapar.pool.file import (
 from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import (
     ADDRESS,
+    PRICES,
     Instance,
     Key,
     Latency,
+    LatencyKind,
     Model,
     PersonaName,
     Provider,
@@ -77,21 +68,16 @@ def build_parameters(
     says that it is sent under its own name after all.
 
     Raises:
-        ConfigError: A name is none or the client's own, a value is neither a name nor true or
-            false, or two parameters would be sent under one name.
+        ConfigError: A name is none or the client's own, or a value is neither a name nor true or
+            false.
     """
     given = _read(provider_place.at("parameters"), provider.parameters or {})
     given |= _read(location.at("parameters"), table.parameters or {})
-    sent: dict[str, str | None] = {}
-    taken: dict[str, str] = {}
-    where = (location if table.parameters else provider_place).at("parameters")
-    for name, word in given.items():
-        if word is True:
-            continue
-        sent[name] = None if word is False else str(word)
-        if isinstance(word, str) and taken.setdefault(word, name) != name:
-            where.at(name).refuse(f"is sent as {shown(word)}, which {taken[word]} is sent as, too")
-    return sent
+    return {
+        name: None if word is False else str(word)
+        for name, word in given.items()
+        if word is not True
+    }
 
 
 def _read(location: Location, table: dict[str, object]) -> dict[str, str | bool]:
@@ -120,14 +106,10 @@ def _check_target(location: Location, name: str, word: str) -> None:
         location.refuse(f"cannot be sent as {shown(word)}, which is the client's own")
     if name == _STREAM_OPTIONS:
         location.refuse("cannot be renamed, only be false (not sent)")
-    if word == name:
-        location.refuse("names itself; write true, or leave it out")
 
 
 PERSONAS: tuple[PersonaName, ...] = ("echo", "obedient", "repairing", "sloppy")
-_KIND_FIXED = "fixed"
-_KIND_LOG_NORMAL = "log-normal"
-_KIND_KNEE = "knee"
+_LATENCIES: tuple[LatencyKind, ...] = get_args(LatencyKind)
 
 
 def build_simulation(
@@ -139,16 +121,14 @@ def build_simulation(
         ConfigError: An unknown persona or kind of latency, or a number out of its bounds.
     """
     standard = Simulation()
-    latency = standard.latency
-    if provider.latency is not None:
-        latency = build_latency(provider_place.at("latency"), provider.latency)
-    if table.latency is not None:
-        latency = build_latency(location.at("latency"), table.latency)
-    persona, skill = standard.persona, standard.skill
+    persona, skill, latency = standard.persona, standard.skill, standard.latency
+    for place, said in ((provider_place, provider.latency), (location, table.latency)):
+        if said is not None:
+            latency = build_latency(place.at("latency"), said)
     if table.persona is not None:
         persona = check_word(location.at("persona"), table.persona, PERSONAS)
     if table.skill is not None:
-        skill = float(SKILL.check(location.at("skill"), table.skill))
+        skill = table.skill
     return Simulation(persona, skill, latency)
 
 
@@ -159,23 +139,17 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
         ConfigError: An unknown kind, a number out of its bounds, or a `sigma` or `knee` missing or
             too many.
     """
-    kind = check_word(location.at("kind"), table.kind, (_KIND_FIXED, _KIND_LOG_NORMAL, _KIND_KNEE))
-    median_s = float(LATENCY_S.check(location.at("median_s"), table.median_s))
-    where, knee = location.at("sigma"), location.at("knee")
-    if kind == _KIND_KNEE:
-        if table.knee is None:
-            knee.refuse(f'is missing: kind = "{_KIND_KNEE}" needs it')
-        sigma = float(SIGMA.check(where, table.sigma or 0))
-        return Latency("knee", median_s, sigma, WORKERS.check(knee, table.knee))
-    if table.knee is not None:
-        knee.refuse(f'is for kind = "{_KIND_KNEE}" only (got kind = "{kind}")')
-    if kind == _KIND_FIXED:
-        if table.sigma:
-            where.refuse(f'is for kind = "{_KIND_LOG_NORMAL}"; a fixed latency does not vary')
-        return Latency("fixed", median_s)
-    if table.sigma is None:
-        where.refuse(f'is missing: kind = "{_KIND_LOG_NORMAL}" needs it')
-    return Latency("log-normal", median_s, float(SIGMA.check(where, table.sigma)))
+    kind = check_word(location.at("kind"), table.kind, _LATENCIES)
+    for field, needing, kinds in (
+        ("sigma", "log-normal", ("log-normal", "knee")),
+        ("knee", "knee", ("knee",)),
+    ):
+        given = getattr(table, field)
+        if given is None and kind == needing:
+            location.at(field).refuse(f'is missing: kind = "{needing}" needs it')
+        if given and kind not in kinds:
+            location.at(field).refuse(f'is for kind = {one_of(kinds)} only (got kind = "{kind}")')
+    return Latency(kind, table.median_s, table.sigma or 0.0, table.knee)
 
 
 def mean_s(latency: Latency) -> float:
@@ -192,15 +166,8 @@ def refuse_simulation(location: Location, table: ModelTable | ProviderTable, api
     Raises:
         ConfigError: Such a field is there.
     """
-    if isinstance(table, ProviderTable):
-        given: dict[str, object] = {
-            "latency": table.latency,
-            "simulation_seed": table.simulation_seed,
-        }
-    else:
-        given = {"persona": table.persona, "skill": table.skill, "latency": table.latency}
-    for field, value in given.items():
-        if value is not None:
+    for field in ("persona", "skill", "latency", "simulation_seed"):
+        if getattr(table, field, None) is not None:
             location.at(field).refuse(f'is for api = "simulated" only (got api = "{api}")')
 
 
@@ -378,18 +345,9 @@ def build_model(
         # Ports of one host stand for one server, however many there are.
         urls = (base_url,) if ports is not None else (one.base_url for one in instances)
         sources.note(f"{label} {ADDRESS}", ", ".join(sorted({address_of(url) for url in urls})))
-    hint_s = _number(location.at("latency_hint_s"), table.latency_hint_s, DEADLINE_S)
-    price_in = _number(location.at("price_per_mtok_in"), table.price_per_mtok_in, PRICE)
-    price_out = _number(location.at("price_per_mtok_out"), table.price_per_mtok_out, PRICE)
-    cached = _number(location.at("price_per_mtok_cached"), table.price_per_mtok_cached, PRICE)
-    written = _number(
-        location.at("price_per_mtok_cache_write"), table.price_per_mtok_cache_write, PRICE
-    )
-    sources.note(f"{label} latency_hint_s", hint_s)
-    sources.note(f"{label} price_per_mtok_in", price_in)
-    sources.note(f"{label} price_per_mtok_out", price_out)
-    sources.note(f"{label} price_per_mtok_cached", cached)
-    sources.note(f"{label} price_per_mtok_cache_write", written)
+    hint_s = table.latency_hint_s
+    for field in ("latency_hint_s", *PRICES):
+        sources.note(f"{label} {field}", getattr(table, field))
     simulation = Simulation()
     if provider.api == SIMULATED:
         simulation = build_simulation(location, table, provider_place, provider)
@@ -399,11 +357,7 @@ def build_model(
         refuse_simulation(location, table, provider.api)
     stream = table.stream if table.stream is not None else provider.stream
     sources.note(f"{label} stream", stream)
-    max_tokens = None
-    for place, given in ((location, table.max_tokens), (provider_place, provider.max_tokens)):
-        if given is not None:
-            MAX_TOKENS.check(place.at("max_tokens"), given)
-            max_tokens = max_tokens or given
+    max_tokens = table.max_tokens or provider.max_tokens
     sources.note(f"{label} max_tokens", max_tokens)
     parameters = build_parameters(location, table, provider_place, provider)
     for name, sent_as in parameters.items():
@@ -412,19 +366,12 @@ def build_model(
         name=table.name,
         instances=instances,
         latency_hint_s=hint_s,
-        price_per_mtok_in=price_in,
-        price_per_mtok_out=price_out,
-        price_per_mtok_cached=cached,
-        price_per_mtok_cache_write=written,
+        **{field: getattr(table, field) for field in PRICES},
         simulation=simulation,
         stream=stream or False,
         max_tokens=max_tokens,
         parameters=parameters,
     )
-
-
-def _number(location: Location, value: float | None, bounds: Bounds) -> float | None:
-    return None if value is None else float(bounds.check(location, value))
 
 
 def _note_simulation(
@@ -464,12 +411,8 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     if api != SIMULATED:
         refuse_simulation(location, table, api)
     keys = build_keys(location.at("keys"), table.keys, api, base_url)
-    timeout_s, timeout_origin = DEFAULT_TIMEOUT_S, "default"
-    if table.timeout_s is not None:
-        timeout_s = float(DEADLINE_S.check(location.at("timeout_s"), table.timeout_s))
-        timeout_origin = sources.file_name
-    sources.note(f"{name} timeout_s", timeout_s, timeout_origin)
-    seed = SEED.check(location.at("simulation_seed"), table.simulation_seed or 0)
+    timeout_s = table.timeout_s or DEFAULT_TIMEOUT_S
+    sources.note(f"{name} timeout_s", timeout_s, None if table.timeout_s else "default")
     sources.note(f"{name} simulation_seed", table.simulation_seed)
     if not table.model:
         location.at("model").refuse("is empty: a provider needs at least one [[provider.model]]")
@@ -478,9 +421,17 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     )
     check_different((location.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
     _check_instances(location.at("model"), models, keys)
-    network = build_network(location, table, sources)
+    network = build_network(location, table, models, sources)
     provider = Provider(
-        name, api, base_url, keys, models, timeout_s, api_version, seed, network=network
+        name,
+        api,
+        base_url,
+        keys,
+        models,
+        timeout_s,
+        api_version,
+        table.simulation_seed or 0,
+        network=network,
     )
     if api != SIMULATED:
         _check_variables(location, provider)

@@ -43,7 +43,23 @@ RATE_MODES: tuple[RateMode, ...] = get_args(RateMode)
 EPISODE_TIMEOUT_S = 900.0
 
 
-class Repeats:
+class _Written:
+    """What a user writes in some form, its `setting`: two are equal that are written alike."""
+
+    __slots__ = ()
+    setting: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.setting == other.setting
+
+    def __hash__(self) -> int:
+        return hash(self.setting)
+
+    def __str__(self) -> str:
+        return str(self.setting)
+
+
+class Repeats(_Written):
     """Repetitions of each cell.
 
     Attributes:
@@ -58,22 +74,13 @@ class Repeats:
         self.n = n
         self.n_first = n_first
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Repeats) and self.setting == other.setting
-
-    def __hash__(self) -> int:
-        return hash(self.setting)
-
-    def __str__(self) -> str:
-        return str(self.setting)
-
     @property
     def setting(self) -> int | str:
         """As the user writes it: 20, or `20x3`."""
         return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
 
 
-class Shard:
+class Shard(_Written):
     """One part of `n` that the cases and limits of a run are cut into.
 
     Attributes:
@@ -86,15 +93,6 @@ class Shard:
     def __init__(self, k: int = 0, n: int = 0) -> None:
         self.k = k
         self.n = n
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Shard) and self.setting == other.setting
-
-    def __hash__(self) -> int:
-        return hash(self.setting)
-
-    def __str__(self) -> str:
-        return self.setting
 
     @property
     def is_auto(self) -> bool:
@@ -112,7 +110,7 @@ class Shard:
         return f"shard-{self.k}-of-{self.n}"
 
 
-class WhichLog:
+class WhichLog(_Written):
     """Which workers write a debug log.
 
     Attributes:
@@ -130,9 +128,6 @@ class WhichLog:
         self.is_on = is_on
         self.number = number
         self.location = location
-
-    def __str__(self) -> str:
-        return str(self.setting)
 
     @property
     def setting(self) -> int | str:

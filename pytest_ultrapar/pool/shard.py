@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import shown
@@ -19,7 +19,7 @@ from pytest_ultrapar.pool.money import amount_of, budget_units, money
 from pytest_ultrapar.pool.settings import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pytest_ultrapar.pool.model import Limit, Pool
 
@@ -33,31 +33,12 @@ _DIGITS = 9
 # -- which shard this is ---------------------------------------------------------------------------
 
 
-class _System(NamedTuple):
-    """How a system that starts N jobs tells each of them which it is."""
-
-    name: str
-    number: str
-    total: str
-    first: int
-
-
 _SYSTEMS = (
-    _System("GitLab", "CI_NODE_INDEX", "CI_NODE_TOTAL", 1),
-    _System("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL", 0),
+    ("GitLab", "CI_NODE_INDEX", "CI_NODE_TOTAL"),
+    ("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
+    ("Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
 )
-_TASK, _LEAST, _MOST, _COUNT = (
-    f"SLURM_ARRAY_TASK_{word}" for word in ("ID", "MIN", "MAX", "COUNT")
-)
-
-
-class _Said(NamedTuple):
-    """What a system says."""
-
-    name: str
-    variables: str
-    k: int
-    n: int
+"""Those that start N jobs and tell each of them which it is, with the two variables."""
 
 
 def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tuple[Shard, str]:
@@ -74,47 +55,30 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
     """
     if not shard.is_auto:
         return shard, origin
-    found = [*_nodes(environ), *_tasks(environ, origin)]
+    found = [one for one in _SYSTEMS if environ.get(one[1], "").strip()]
     if not found and environ.get("CI_NODE_TOTAL", "").strip() == "1":
         # A job of GitLab that is not parallel has no index.
-        found = [_Said("GitLab", "CI_NODE_TOTAL", 1, 1)]
-    if not found:
-        looked = ", ".join(f"{one.number} and {one.total} ({one.name})" for one in _SYSTEMS)
-        msg = (
-            f"{origin}: nothing says which shard this is: looked for {looked}, and {_TASK}, "
-            f"{_LEAST}, {_MOST} and {_COUNT} (Slurm); where another system starts the shards, give "
-            "K/N, such as 2/4"
-        )
+        return Shard(1, 1), f"{origin}, CI_NODE_TOTAL"
+    said = [f"{name} ({number} and {total})" for name, number, total in found or _SYSTEMS]
+    if len(found) != 1:
+        what = f"{' and '.join(said)} both say" if found else "nothing says"
+        looked = "" if found else f": looked for {', '.join(said)}"
+        msg = f"{origin}: {what} which shard this is{looked}; give K/N, such as 2/4"
         raise ConfigError(msg)
-    said = found[0]
-    if len(found) > 1:
-        both = " and ".join(f"{one.name} ({one.variables})" for one in found)
-        msg = f"{origin}: {both} both say which shard this is; give K/N, such as 2/4"
+    ((name, number, total),) = found
+    k, n = _whole(environ, number), _whole(environ, total)
+    if name == "CircleCI":
+        k += 1
+    if name == "Slurm":
+        least, most = (_whole(environ, f"SLURM_ARRAY_TASK_{word}") for word in ("MIN", "MAX"))
+        k += 1 - least
+        if most - least + 1 != n:
+            msg = f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
+            raise ConfigError(msg)
+    if not 1 <= k <= n:
+        msg = f"{origin}: {number} and {total} of {name} say {k} of {n}; give K/N"
         raise ConfigError(msg)
-    if not 1 <= said.k <= said.n:
-        msg = f"{origin}: {said.variables} of {said.name} say {said.k} of {said.n}; give K/N"
-        raise ConfigError(msg)
-    return Shard(said.k, said.n), f"{origin}, {said.variables}"
-
-
-def _nodes(environ: Mapping[str, str]) -> Iterator[_Said]:
-    for one in _SYSTEMS:
-        if environ.get(one.number, "").strip():
-            k, n = _whole(environ, one.number) - one.first + 1, _whole(environ, one.total)
-            yield _Said(one.name, f"{one.number} and {one.total}", k, n)
-
-
-def _tasks(environ: Mapping[str, str], origin: str) -> Iterator[_Said]:
-    if not environ.get(_TASK, "").strip():
-        return
-    task, least, most, n = (_whole(environ, name) for name in (_TASK, _LEAST, _MOST, _COUNT))
-    if most - least + 1 != n:
-        msg = (
-            f"{origin}: Slurm's array has {n} tasks from {least} to {most}, and its step must be "
-            f"1: --array={least}-{least + n - 1}"
-        )
-        raise ConfigError(msg)
-    yield _Said("Slurm", _TASK, task - least + 1, n)
+    return Shard(k, n), f"{origin}, {number} and {total}"
 
 
 def _whole(environ: Mapping[str, str], name: str) -> int:

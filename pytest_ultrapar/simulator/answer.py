@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -49,7 +49,6 @@ async def respond(send: Send, status: int, body: bytes, headers: Sequence[Header
     await send({"type": "http.response.body", "body": body})
 
 
-_Sent = TypeVar("_Sent", bound="Whole | Pieces")
 Ending = Literal["complete", "silence", "close"]
 
 
@@ -129,13 +128,6 @@ class Pieces(msgspec.Struct, frozen=True):
 Answer = Whole | Pieces
 NEVER = Pieces(None, (), ((float("inf"), b""),))
 """No answer at all."""
-
-
-def with_headers(answer: _Sent, headers: tuple[Header, ...]) -> _Sent:
-    """The same answer with more headers."""
-    if not headers:
-        return answer
-    return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
 
 
 def broken_off(answer: Answer, ending: Ending) -> Pieces:

@@ -22,7 +22,6 @@ from pytest_ultrapar.simulator.answer import (
     Whole,
     read_body,
     respond,
-    with_headers,
 )
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.completion import complete
@@ -193,65 +192,59 @@ class Composed(msgspec.Struct, frozen=True):
     latency_s: float
     usage: Usage
 
-    @property
-    def n_tokens(self) -> int:
-        """Of prompt and completion."""
-        return self.usage.n_in + self.usage.n_out
+
+def drawn(lane: ServedLane, request: Request) -> Draw:
+    """The chance of a request, on any lane of its model."""
+    return Draw(request.messages, model=lane.model, seed=lane.seed, request_seed=request.seed)
 
 
-class ServedRequest(msgspec.Struct, frozen=True):
-    """A request on its lane, with what reads and writes for it."""
+def compose(
+    lane: ServedLane, request: Request, resource: Resource, effect: Effect | None
+) -> Composed | ApiError:
+    """What the lane's persona answers, as the request wants it sent; 500 if the persona fails.
 
-    lane: ServedLane
-    request: Request
-    resource: Resource
-
-    def draw(self) -> Draw:
-        """Its chance, on any lane of its model."""
-        lane, request = self.lane, self.request
-        return Draw(request.messages, model=lane.model, seed=lane.seed, request_seed=request.seed)
-
-    def compose(self, effect: Effect | None) -> Composed | ApiError:
-        """What the lane's persona answers, as the request wants it sent; 500 if the persona fails.
-
-        Args:
-            effect: What a fault makes of it.
-        """
-        try:
-            return self._composed(effect)
-        except Exception:  # noqa: BLE001 - one broken persona must not take the server along
-            traceback.print_exc(file=sys.stderr)
-            return ApiError.of_status(500, "The persona failed; the server's stderr says how")
-
-    def _composed(self, effect: Effect | None) -> Composed | ApiError:
-        lane, request, draw = self.lane, self.request, self.draw()
+    Args:
+        lane: Who answers.
+        request: What is asked.
+        resource: Writes the answer.
+        effect: What a fault makes of it.
+    """
+    draw = drawn(lane, request)
+    try:
         completion = complete(lane, request, draw)
         if isinstance(completion, ApiError):
             return completion
         answer: Answer
         if request.stream:
-            answer = Pieces(200, STREAM_HEADERS, self.resource.pieces(request, completion))
+            answer = Pieces(200, STREAM_HEADERS, resource.pieces(request, completion))
         else:
-            answer = Whole(self.resource.whole(request, completion))
+            answer = Whole(resource.whole(request, completion))
         latency_s = draw.latency_s(lane.simulation.latency)
         if effect is not None:
             answer, latency_s = effect.of_answer(answer, latency_s)
         return Composed(answer, latency_s, completion.usage)
+    except Exception:  # noqa: BLE001 - one broken persona must not take the server along
+        traceback.print_exc(file=sys.stderr)
+        return ApiError.of_status(500, "The persona failed; the server's stderr says how")
 
-    def admit(self, now_s: float, effect: Effect | None) -> Composed | Whole:
-        """The answer if it has a seat now, or why it has none."""
-        path = self.lane.path
-        early = self.compose(effect) if path.counts_tokens else None
-        if isinstance(early, ApiError):
-            return self.resource.refusal(early)
-        exceeded = path.admit(now_s, 0 if early is None else early.n_tokens)
-        if exceeded is not None:
-            return self.resource.refusal(ApiError.over_limit(exceeded))
-        composed = early or self.compose(effect)
+
+def admit(
+    lane: ServedLane, request: Request, resource: Resource, effect: Effect | None, now_s: float
+) -> Composed | ApiError:
+    """The answer if it has a seat now, or why it has none."""
+    path = lane.path
+    n_tokens, composed = 0, None
+    if path.counts_tokens:
+        composed = compose(lane, request, resource, effect)
         if isinstance(composed, ApiError):
-            path.free()
-            return self.resource.refusal(composed)
-        return composed
+            return composed
+        n_tokens = composed.usage.n_in + composed.usage.n_out
+    if (exceeded := path.admit(now_s, n_tokens)) is not None:
+        return ApiError.over_limit(exceeded)
+    composed = composed or compose(lane, request, resource, effect)
+    if isinstance(composed, ApiError):
+        path.free()
+    return composed
 
 
 LARGEST_BODY_BYTES = 1024 * 1024
@@ -338,21 +331,18 @@ class Simulator:
         if lane is None:
             return key_names, resource.refusal(_no_model(request.api_name))
         faults, names, effect = self._faults, lane.names, None
-        asked = ServedRequest(lane, request, resource)
-        fault = faults.decide(lane, now_s, lambda: asked.draw().name)
+        fault = faults.decide(lane, now_s, lambda: drawn(lane, request).name)
         if fault is not None:
             names = with_fault(names, fault.label)
             effect = fault.effect.on(resource)
         if isinstance(effect, Error) and not effect.after_s:
             return names, effect.answer()
-        composed = asked.admit(now_s, effect)
-        headers = faults.headers(lane, now_s, resource)
-        if isinstance(composed, Whole):
+        composed = admit(lane, request, resource, effect, now_s)
+        if isinstance(composed, ApiError):
             # What a limit refused is not the fault's doing.
-            return lane.names, with_headers(composed, headers)
+            return lane.names, resource.refusal(composed)
         names = with_tokens(names, composed.usage)
-        answer = with_headers(composed.answer, headers)
-        return names, Admitted(lane, names, answer, composed.latency_s)
+        return names, Admitted(lane, names, composed.answer, composed.latency_s)
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:

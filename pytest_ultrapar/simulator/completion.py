@@ -43,8 +43,8 @@ def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion | Api
         replies = [_words(lane, request, rng, f"call_{draw.name}") for _ in range(request.n)]
     except ValueError as error:
         return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
-    if request.stop or request.max_tokens is not None:
-        replies = [_cut_off(_stopped(reply, request.stop), request.max_tokens) for reply in replies]
+    if request.max_tokens is not None:
+        replies = [_cut_off(reply, request.max_tokens) for reply in replies]
     return Completion(draw.name, replies, count_usage(replies, messages))
 
 
@@ -55,8 +55,7 @@ def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str)
         ValueError: The request's schema has no value here.
     """
     if (tool := request.forced_tool) is not None:
-        schema: object = msgspec.json.decode(tool.parameters) if tool.parameters else None
-        arguments = _value(schema, request) if schema else "{}"
+        arguments = _value(tool.parameters, request) if tool.parameters else "{}"
         return PersonaReply("", [ToolCall(call_id, tool.name, arguments)], "tool_calls")
     if request.schema is not None:
         return PersonaReply(_value(request.schema, request))
@@ -75,18 +74,9 @@ def _value(schema: object, request: Request) -> str:
         raise ValueError(msg) from error
 
 
-def _stopped(reply: PersonaReply, stop: Sequence[str]) -> PersonaReply:
-    """The reply up to the first of the texts that are to stop it."""
-    found = [(at, text) for text in stop if (at := reply.content.find(text)) >= 0]
-    if not found:
-        return reply
-    at, text = min(found)
-    return PersonaReply(reply.content[:at], None, "stop", text)
-
-
-def _cut_off(reply: PersonaReply, max_tokens: int | None) -> PersonaReply:
+def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
     """The reply as far as its bound allows: its text, then the arguments of its calls."""
-    if max_tokens is None or count_usage([reply], ()).n_out <= max_tokens:
+    if count_usage([reply], ()).n_out <= max_tokens:
         return reply
     left = max_tokens * _CHARACTERS
     kept = reply.content[:left]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,11 +24,11 @@ class OfferedFunction(msgspec.Struct):
     """A function that a request offers, as far as a call of it needs to know.
 
     Attributes:
-        parameters: A JSON schema; empty where there is none.
+        parameters: A JSON schema; None where there is none.
     """
 
     name: str
-    parameters: msgspec.Raw = msgspec.Raw()
+    parameters: Any = None
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -44,7 +44,6 @@ class Request(msgspec.Struct, frozen=True):
         schema: The JSON schema under which the text must be valid; None: any text will do.
         n: Answers wanted.
         max_tokens: Of each answer, where the request says so.
-        stop: Texts before which an answer ends.
     """
 
     api_name: str
@@ -56,7 +55,6 @@ class Request(msgspec.Struct, frozen=True):
     schema: dict[str, object] | bool | None = None
     n: int = 1
     max_tokens: int | None = None
-    stop: Sequence[str] = ()
 
 
 class Usage(msgspec.Struct):

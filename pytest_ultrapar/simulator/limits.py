@@ -58,11 +58,6 @@ class Window:
         self._arrivals.append((self._read(now_s), n))
         self._n += n
 
-    def left(self, now_s: float) -> float:
-        """Units that have a place now, the tolerance left out."""
-        self.wait_s(now_s)
-        return max(0, math.floor(self.rate) - self._n)
-
     def _read(self, now_s: float) -> float:
         """The time by the clock of this window."""
         return now_s
@@ -115,21 +110,6 @@ class Exceeded:
     bound: str
     allowed: float
     retry_after_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What a limit still has, per minute.
-
-    Attributes:
-        limit: All that it has.
-        left: Of these, now.
-        reset_s: Seconds until all of it is there again.
-    """
-
-    limit: float
-    left: float
-    reset_s: float
 
 
 class Gate:
@@ -257,34 +237,21 @@ def amounts_at(
     return amounts
 
 
-def next_change_s(steps: Sequence[Capacity], elapsed_s: float) -> float:
-    """Seconds after the script's beginning when an entry begins or ends next; infinity for never.
-
-    Before the first request the elapsed time stands at 0, so what begins at 0 has begun.
-    """
-    edges = [edge for step in steps for edge in (step.span.from_s, step.span.end_s)]
-    return min((edge for edge in edges if edge > elapsed_s), default=math.inf)
-
-
 class MovingGate(Gate):
     """A gate that looks at the time before it judges."""
 
-    __slots__ = ("_base", "_changes_s", "_steps", "_timeline")
+    __slots__ = ("_base", "_steps", "_timeline")
 
     def __init__(self, limit: Limit, steps: Sequence[Capacity], timeline: Timeline) -> None:
         super().__init__(limit)
         self._base = amounts_of(limit)
         self._steps = tuple(steps)
         self._timeline = timeline
-        self._changes_s = 0.0
         self.counts_tokens |= any(_counts_tokens(step.amounts) for step in self._steps)
 
     def decide(self, now_s: float) -> Exceeded | None:
         """Why one more request has no place here now; None when it has one."""
-        elapsed_s = self._timeline.elapsed_s(now_s)
-        if elapsed_s >= self._changes_s:
-            self.hold(amounts_at(self._base, self._steps, elapsed_s))
-            self._changes_s = next_change_s(self._steps, elapsed_s)
+        self.hold(amounts_at(self._base, self._steps, self._timeline.elapsed_s(now_s)))
         return super().decide(now_s)
 
 

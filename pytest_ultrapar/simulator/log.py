@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.publish import cannot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -144,9 +144,6 @@ class LogFile:
             return
         rest = memoryview(b"".join(self._lines))
         self._lines.clear()
-        try:
+        with cannot(f"write the server's log {self._path}"):
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
-        except OSError as error:
-            msg = f"cannot write the server's log {self._path}: {error.strerror}"
-            raise ResultsError(msg) from None

@@ -48,13 +48,11 @@ class PersonaReply:
     Attributes:
         tool_calls: Native function calls, or None for an answer in text alone.
         finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`.
-        stopped_by: The text before which it was stopped, where the request named it.
     """
 
     content: str
     tool_calls: Sequence[ToolCall] | None = None
     finish_reason: str = "stop"
-    stopped_by: str | None = None
 
 
 class Persona(Protocol):

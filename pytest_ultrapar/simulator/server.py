@@ -172,7 +172,7 @@ def _listen(port: int) -> socket.socket:
 def _open_log(settings: Settings, now_s: float) -> LogFile:
     path = settings.log_path or os.devnull
     try:
-        return LogFile(Path(path), settings.limits, now_s)
+        return LogFile(Path(path), settings.pool.limits.values(), now_s)
     except OSError as error:
         msg = f"cannot write the server's log {path}: {error.strerror}"
         raise ConfigError(msg) from None

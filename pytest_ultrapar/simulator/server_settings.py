@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.pool.model import Lane, Limit, Pool, Provider
+from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.simulator.faults.script import FaultScript
 
 if TYPE_CHECKING:
@@ -18,21 +18,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All that a server needs; goes through a pipe, since arguments and environments can be read.
 
     Attributes:
-        providers: Who is served, in parts of a pool: what a controller makes of the rest is no
-            business of a server's.
-        lanes: The lanes of these providers.
-        limits: The limits on the paths of these lanes.
-        pool_path: Where the pool was read.
+        pool: Who is served, and the limits that callers are judged by.
         tokens: (provider, key, token); keys that are not here have their default token.
         log_path: Where the server's own log goes; None for none.
         port: On 127.0.0.1; 0 takes any free one.
         faults: What goes wrong, and when.
     """
 
-    providers: tuple[Provider, ...]
-    lanes: tuple[Lane, ...]
-    limits: tuple[Limit, ...]
-    pool_path: str
+    pool: Pool
     tokens: tuple[tuple[str, str, str], ...] = ()
     log_path: str | None = None
     port: int = 0
@@ -50,10 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Settings:
         """The settings that serve all providers of a pool, with the limits that these hold."""
         return cls(
-            providers=pool.providers,
-            lanes=pool.lanes,
-            limits=tuple((pool.held or pool.limits).values()),
-            pool_path=pool.path,
+            # What a controller makes of the rest is no business of a server's.
+            pool=Pool(pool.path, "", pool.providers, pool.lanes, pool.held or pool.limits),
             tokens=tuple((*place, token) for place, token in tokens.items()),
             log_path=None if log_path is None else str(log_path),
             port=port,
@@ -61,18 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def __repr__(self) -> str:
-        return f"Settings({self.pool_path!r}, port={self.port}, log_path={self.log_path!r})"
-
-    @property
-    def pool(self) -> Pool:
-        """The pool as far as it is served."""
-        return Pool(
-            path=self.pool_path,
-            digest="",
-            providers=self.providers,
-            lanes=self.lanes,
-            limits={limit.name: limit for limit in self.limits},
-        )
+        return f"Settings({self.pool.path!r}, port={self.port}, log_path={self.log_path!r})"
 
     @property
     def token_of(self) -> dict[tuple[str, str], str]:

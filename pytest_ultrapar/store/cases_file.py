@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import (
     NOT_THAT_JSON,
+    cannot,
     digest_of,
     is_changed,
     open_file,
@@ -50,7 +52,7 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
     """
     content = _encode(cases)
     temporary = directory / f".{CASES_NAME}.{os.getpid()}.tmp"
-    try:
+    with cannot(f"write {directory / CASES_NAME}"):
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
@@ -67,43 +69,27 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
             return False
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        msg = f"cannot write {directory / CASES_NAME}: {error.strerror}"
-        raise ResultsError(msg) from error
     return True
 
 
 def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
-    if [case.nodeid for case in then] == [case.nodeid for case in now]:
-        if [case.params for case in then] == [case.params for case in now]:
-            was, is_now = (", ".join(dict.fromkeys(c.suite for c in each)) for each in (then, now))
-            if was != is_now:
-                return f"the suite was {was} and is {is_now} now: its folder was renamed"
-            return "the run seed is not the same (--ultrapar-seed)"
-        return "the parameters of the cases are not the same, though their names are"
-    said = [
-        *_only_in("cases", [case.nodeid for case in then], [case.nodeid for case in now], shown=1),
-        *_only_in("models", [case.model for case in then], [case.model for case in now], shown=5),
-    ]
-    if not said:
-        return "the order of the planned cases is not the same"
-    return (
-        f"the planned cases are not the same ({len(then)} then, {len(now)} now; {'; '.join(said)}):"
-        " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same"
-        " directory or with the same --rootdir"
-    )
-
-
-def _only_in(what: str, then: Sequence[str], now: Sequence[str], *, shown: int) -> Iterator[str]:
-    """What is on one side alone, in the order of that side."""
-    for when, own, other in (("then", then, now), ("now", now, then)):
-        there = frozenset(other)
-        alone = [name for name in dict.fromkeys(own) if name not in there]
+    before, after = ({case.nodeid: None for case in each} for each in (then, now))
+    said = ""
+    for when, own, other in (("then", before, after), ("now", after, before)):
+        alone = [name for name in own if name not in other]
         if alone:
-            names = ", ".join(_shortened(name) for name in alone[:shown])
-            n_more = len(alone) - shown
-            more = f" and {n_more:,} more" if n_more > 0 else ""
-            yield f"{what} only {when}: {names}{more}"
+            more = f" and {len(alone) - 1:,} more" if len(alone) > 1 else ""
+            said += f"; cases only {when}: {_shortened(alone[0])}{more}"
+    if not said:
+        return (
+            "the planned cases are not the same, though their names are: their order, their "
+            "parameters, the run seed (--ultrapar-seed) or the suite's folder was another"
+        )
+    return (
+        f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): name the "
+        "same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same directory"
+        " or with the same --rootdir"
+    )
 
 
 def _shortened(name: str) -> str:
@@ -119,16 +105,15 @@ def _encode(cases: Sequence[Case]) -> bytes:
 
 def _not_storable(cases: Sequence[Case]) -> str:
     """Which test has text that UTF-8 lacks, and where."""
-    rule = "holds half a surrogate pair, which no file of results can hold; use whole characters"
     for case in cases:
-        where = without_surrogates(case.nodeid)
-        texts = {f"parameter {name!r}": value for name, value in case.params.items()}
-        for what, text in {**texts, "its mark's reason": case.skipped}.items():
-            if isinstance(text, str) and text != (shown := without_surrogates(text)):
-                return f"{where}: {without_surrogates(what)} ('{_shortened(shown)}') {rule}"
-        if where != case.nodeid:
-            return f"{where}: its name {rule}"
-    return f"a test of the suite {rule}"
+        texts = [case.nodeid, case.skipped, *case.params, *case.params.values()]
+        for text in (one for one in texts if isinstance(one, str)):
+            if text != (shown := without_surrogates(text)):
+                return (
+                    f"{without_surrogates(case.nodeid)}: '{_shortened(shown)}' holds half a "
+                    "surrogate pair, which no file of results can hold; use whole characters"
+                )
+    return "a test of the suite holds half a surrogate pair; use whole characters"
 
 
 class ComingCases:
@@ -147,10 +132,8 @@ class ComingCases:
         self._new: list[Case] = []
         self._is_synced = True
         flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-        try:
+        with cannot(f"write {self._path}"):
             self._fd = os.open(self._path, flags, 0o600)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def add(self, case: Case) -> None:
         """Have a case written by the next `write`, which has to come before its first record."""
@@ -167,10 +150,8 @@ class ComingCases:
             return
         self._is_synced = False
         text = b"".join(frame(msgspec.json.encode(case)) for case in new)
-        try:
+        with cannot(f"write {self._path}"):
             n_written = os.write(self._fd, text)
-        except OSError as error:
-            raise self._failed(error) from error
         if n_written != len(text):
             msg = f"cannot write {self._path}: is the disk full?"
             raise ResultsError(msg)
@@ -185,10 +166,8 @@ class ComingCases:
             return
         # Before it: what is written meanwhile may be on the disk or not.
         self._is_synced = True
-        try:
+        with cannot(f"write {self._path}"):
             os.fdatasync(self._fd)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def finish(self) -> list[Case]:
         """Put all of them into one file as a plan is; returns them.
@@ -207,9 +186,6 @@ class ComingCases:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def _failed(self, error: OSError) -> ResultsError:
-        return ResultsError(f"cannot write {self._path}: {error.strerror}")
 
 
 def read_cases(directory: Path) -> list[Case]:
@@ -246,13 +222,10 @@ def iter_claimed(directory: Path) -> Iterator[Case]:
 def _claimed(directory: Path) -> frozenset[str] | None:
     """Ids of the cases that this host claimed; None where it shares the run with nobody."""
     path = directory / CLAIMED_NAME
-    try:
+    with cannot(f"read {path}"):
+        if not path.exists():
+            return None
         words = read_file(path).decode("ascii", "replace").split()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
     found: set[str] = set()
     for word in words:
         if word.startswith(GIVEN_UP):
@@ -269,22 +242,29 @@ def read_plan(directory: Path) -> list[Case]:
         ResultsError: There is no such file, or it holds something else.
     """
     path = directory / CASES_NAME
-    try:
-        try:
-            content = read_file(path)
-            _refuse_another(directory, hashlib.sha256(content).hexdigest())
-            return msgspec.json.decode(content, type=list[Case])
-        except FileNotFoundError:
-            coming = directory / COMING_NAME
-            if not coming.exists():
-                raise
-            path = coming
+    coming = directory / COMING_NAME
+    if not path.exists() and coming.exists():
+        path = coming
+    with _planned_cases(path):
+        content = read_file(path)
+        if path is coming:
             # A last line that is torn is of a process that died, before any record of that case.
-            whole, feed, _ = read_file(coming).rpartition(b"\n")
+            whole, feed, _ = content.rpartition(b"\n")
             return _come(coming, whole + feed)
-    except OSError as error:
-        msg = f"cannot read the planned cases in {path}: {error.strerror}"
-        raise ResultsError(msg) from error
+        _refuse_another(directory, hashlib.sha256(content).hexdigest())
+        return msgspec.json.decode(content, type=list[Case])
+
+
+@contextmanager
+def _planned_cases(path: Path) -> Iterator[None]:
+    """Say what is wrong with the file of planned cases.
+
+    Raises:
+        ResultsError: It cannot be read, or holds something else.
+    """
+    try:
+        with cannot(f"read the planned cases in {path}"):
+            yield
     except NOT_THAT_JSON as error:
         msg = f"{path} does not hold the planned cases of a run: {error}"
         raise ResultsError(msg) from error
@@ -316,13 +296,8 @@ def cases_digest(directory: Path) -> str:
         ResultsError: It cannot be read.
     """
     path = directory / CASES_NAME
-    try:
-        return digest_of(path)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        msg = f"cannot read the planned cases in {path}: {error.strerror}"
-        raise ResultsError(msg) from error
+    with cannot(f"read the planned cases in {path}"):
+        return digest_of(path) if path.exists() else ""
 
 
 class _Named(msgspec.Struct):
@@ -368,26 +343,19 @@ def iter_plan(directory: Path) -> Iterator[Case]:
         return
     decode = msgspec.json.Decoder(list[Case]).decode
     digest = hashlib.sha256()
-    try:
-        with open_file(path) as file:
-            left = b""
-            while block := file.read(_BLOCK):
-                digest.update(block)
-                whole, between, rest = (left + block).rpartition(_BETWEEN)
-                if between:
-                    yield from decode(whole + b"}]")
-                    left = b'[{"index":' + rest
-                else:
-                    left = rest
-            last = decode(left)
-            _refuse_another(directory, digest.hexdigest())
-            yield from last
-    except OSError as error:
-        msg = f"cannot read the planned cases in {path}: {error.strerror}"
-        raise ResultsError(msg) from error
-    except NOT_THAT_JSON as error:
-        msg = f"{path} does not hold the planned cases of a run: {error}"
-        raise ResultsError(msg) from error
+    with _planned_cases(path), open_file(path) as file:
+        left = b""
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            whole, between, rest = (left + block).rpartition(_BETWEEN)
+            if between:
+                yield from decode(whole + b"}]")
+                left = b'[{"index":' + rest
+            else:
+                left = rest
+        last = decode(left)
+        _refuse_another(directory, digest.hexdigest())
+        yield from last
 
 
 def suite_digest(cases: Iterable[Case]) -> str:
@@ -465,12 +433,9 @@ def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
     if taken:
         write_whole(path, msgspec.json.encode(taken))
         return
-    try:
+    with cannot(f"write {path}"):
         # A session that never got as far as its first episode may have left one.
         path.unlink(missing_ok=True)
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror}"
-        raise ResultsError(msg) from error
 
 
 def read_shared(directory: Path) -> list[Shared]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import read_file
+from pytest_ultrapar.publish import cannot, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,13 +97,8 @@ def read_stamps(directory: Path) -> list[Stamp]:
         ResultsError: The file cannot be read.
     """
     path = directory / CLOCKS_NAME
-    try:
-        lines = read_file(path).splitlines()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
+    with cannot(f"read {path}"):
+        lines = read_file(path).splitlines() if path.exists() else []
     found = []
     decode = msgspec.json.Decoder(Stamp).decode
     for line in lines:

@@ -20,23 +20,20 @@ import os
 import re
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.publish import open_file
+from pytest_ultrapar.publish import cannot, open_file
 from pytest_ultrapar.records import (
     NO_VALUE,
-    EngineSpent,
     EpisodeEnded,
-    EpisodeStarted,
     Exchange,
     Grade,
     JournalRecord,
-    TurnMessage,
 )
 from pytest_ultrapar.store.run_lock import read_holder
 
@@ -275,11 +272,8 @@ class JournalReader:
             ResultsError: There is no such segment, or no whole record at that place.
         """
         where = f"{position.segment} at byte {position.offset}"
-        try:
+        with cannot(f"read the journal record in {where}"):
             line = os.pread(self._fd(position.segment), position.length, position.offset)
-        except OSError as error:
-            msg = f"cannot read the journal record in {where}: {error.strerror}"
-            raise ResultsError(msg) from error
         payload = unframe(line)
         if payload is None:
             msg = f"the journal record in {where} is damaged"
@@ -399,11 +393,8 @@ def segments(directory: Path) -> list[Path]:
     Raises:
         ResultsError: There is no such directory, or it cannot be read.
     """
-    try:
+    with cannot(f"read the journal {directory}"):
         return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
-    except OSError as error:
-        msg = f"cannot read the journal {directory}: {error.strerror}"
-        raise ResultsError(msg) from error
 
 
 def segment_size(path: Path) -> int:
@@ -412,11 +403,8 @@ def segment_size(path: Path) -> int:
     Raises:
         ResultsError: It is not there any more, or cannot be asked.
     """
-    try:
+    with cannot(f"read {path}"):
         return path.lstat().st_size
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
 
 
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
@@ -501,52 +489,28 @@ def _header(payload: bytes) -> bytes:
     return b"%08x %08x " % (len(payload), crc32(payload))
 
 
+_TEXTS = frozenset({"kind", "detail", "error", "messages", "scores", "stdout", "log"})
+
+
 def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRecord:
     """The record with `change` applied to every text that a model, a suite or an exception wrote.
 
     Ids, times, endings, outcomes and the lanes of attempts stay as they are.
     """
-    match record:
-        case EpisodeStarted() | EngineSpent():
-            return record
-        case EpisodeEnded():
-            return msgspec.structs.replace(
-                record,
-                value=_map_json(record.value, change) if record.value else NO_VALUE,
-                kind=_map_optional(record.kind, change),
-                detail=_map_optional(record.detail, change),
-                messages=[_map_message(message, change) for message in record.messages],
-                exchanges=_map_exchanges(record.exchanges, change),
-                stdout=change(record.stdout),
-                log=change(record.log),
-            )
-        case Grade():
-            return msgspec.structs.replace(
-                record,
-                kind=_map_optional(record.kind, change),
-                error=_map_optional(record.error, change),
-                scores={change(name): score for name, score in record.scores.items()},
-            )
-        case _:
-            assert_never(record)
+    changed: dict[str, Any] = {}
+    for field in msgspec.structs.fields(record):
+        if field.name in _TEXTS:
+            plain = msgspec.to_builtins(getattr(record, field.name))
+            changed[field.name] = msgspec.convert(_map_strings(plain, change), field.type)
+    if isinstance(record, EpisodeEnded):
+        changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
+        changed["exchanges"] = _map_exchanges(record.exchanges, change)
+    return msgspec.structs.replace(record, **changed)
 
 
 def without_surrogates(text: str) -> str:
     r"""`text` with lone surrogates, which UTF-8 cannot hold, shown as `\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _map_optional(text: str | None, change: Callable[[str], str]) -> str | None:
-    return None if text is None else change(text)
-
-
-def _map_message(message: TurnMessage, change: Callable[[str], str]) -> TurnMessage:
-    return msgspec.structs.replace(
-        message,
-        role=change(message.role),
-        content=change(message.content),
-        tool_calls=_map_optional(message.tool_calls, change),
-    )
 
 
 def _map_exchanges(exchanges: Sequence[Exchange], change: Callable[[str], str]) -> list[Exchange]:

@@ -22,6 +22,7 @@ from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
 from pytest_ultrapar.publish import (
     NOT_THAT_JSON,
+    cannot,
     is_changed,
     read_file,
     with_checksum,
@@ -269,11 +270,8 @@ def read_manifest(directory: Path) -> Manifest:
         ResultsError: There is none, it was changed, or it is of another version or another run.
     """
     path = directory / FILE_NAME
-    try:
+    with cannot(f"read {path}"):
         text = read_file(path)
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
     try:
         # First: a newer one may lack what this one needs.
         schema = msgspec.json.decode(text, type=_Version).schema
@@ -315,39 +313,33 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     format. Limits, keys, instances, policy and the number of workers may differ: no case depends on
     them. Nor is another address refused: a server of one's own moves between two sessions.
     """
-    differences = []
-    if old.seed != new.seed:
-        differences.append(f"the run seed was {old.seed} and is {new.seed} now")
-    differences += _cases_differ(old, new)
-    for name in sorted({*old.data, *new.data}):
-        then, now = old.data.get(name, "none"), new.data.get(name, "none")
-        if then != now:
-            differences.append(f"the {name} was {then} and is {now} now")
+    differences = [*_cases_differ(old, new)]
     if set(old.models) != set(new.models):
         gone = ", ".join(sorted(set(old.models) - set(new.models))) or "none"
         added = ", ".join(sorted(set(new.models) - set(old.models))) or "none"
         differences.append(f"the pool's models are not the same (gone: {gone}; new: {added})")
     if old.simulated == new.simulated:
         differences += answers_differ(old.answered_by, new.answered_by)
-    before, after = (answer_settings(one.effective, one.pool_lanes) for one in (old, new))
-    differences += settings_differ(before, after)
     differences += roles_differ(old.effective, new.effective)
-    if old.mode != new.mode:
-        differences.append(f"the mode was {old.mode} and is {new.mode} now")
-    if old.prices and new.prices and old.currency != new.currency:
-        differences.append(f"prices were in {old.currency} and are in {new.currency} now")
-    if old.replayed != new.replayed:
-        then, now = (one.replayed or "the pool's lanes" for one in (old, new))
-        differences.append(f"answers came from {then} and would come from {now} now")
-    if old.storage_format != new.storage_format:
-        then, now = old.storage_format, new.storage_format
-        differences.append(f"the tables were {then} and would be {now} now")
-    if old.simulated != new.simulated:
-        kind = {True: "simulated", False: "real"}
-        differences.append(
-            f"the answers were {kind[old.simulated]} and would be {kind[new.simulated]} now"
-        )
-    return differences
+    then, now = _facts(old), _facts(new)
+    for name in old.data.keys() | new.data.keys():
+        then[name], now[name] = old.data.get(name, "none"), new.data.get(name, "none")
+    if not (old.prices and new.prices):
+        del then["currency of prices"]
+    return differences + settings_differ(then, now)
+
+
+def _facts(manifest: Manifest) -> dict[str, str]:
+    """What all rows of a run have in common, each by its name for people."""
+    return {
+        "run seed": str(manifest.seed),
+        "mode": manifest.mode,
+        "format of tables": manifest.storage_format,
+        "kind of answers": "simulated" if manifest.simulated else "real",
+        "run whose answers are given": manifest.replayed or "none",
+        "currency of prices": manifest.currency,
+        **answer_settings(manifest.effective, manifest.pool_lanes),
+    }
 
 
 def _cases_differ(old: Manifest, new: Manifest) -> Iterator[str]:

@@ -109,15 +109,50 @@ class Rows:
         self.n = n
 
 
-class ParquetTable:
+class Table:
+    """A table on its way to disk: rows go to a temporary file, which `publish` puts in place.
+
+    Attributes:
+        path: Where the table will stand.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._n_rows = 0
+        self._temporary = temporary_for(path)
+        self._temporary.touch(mode=0o600)
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Close the temporary file and read it back.
+
+        Raises:
+            ResultsError: It does not hold what was written.
+        """
+        raise NotImplementedError
+
+    def publish(self) -> None:
+        """Let the finished file take the place of an earlier one; whole or not at all."""
+        publish(self._temporary, self.path)
+
+    def discard(self) -> None:
+        """Remove the temporary file; harmless after `publish`."""
+        self._close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class ParquetTable(Table):
     """A table as `<name>.parquet`; each `write` makes one row group."""
 
     def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
-        self.path = directory / f"{name}.parquet"
-        self._n_rows = 0
+        super().__init__(directory / f"{name}.parquet")
         self._schema = schema
-        self._temporary = temporary_for(self.path)
-        self._temporary.touch(mode=0o600)
         self._writer = pq.ParquetWriter(
             self._temporary, schema, compression="zstd", write_page_checksum=True
         )
@@ -134,17 +169,11 @@ class ParquetTable:
         Raises:
             ResultsError: Rows, schema or a page's checksum are not those written.
         """
-        self._writer.close()
+        self._close()
         verify(self._temporary, self._schema, self._n_rows)
 
-    def publish(self) -> None:
-        """Let the finished file take the place of an earlier one."""
-        publish(self._temporary, self.path)
-
-    def discard(self) -> None:
-        """Remove the temporary file; harmless after `publish`."""
+    def _close(self) -> None:
         self._writer.close()
-        self._temporary.unlink(missing_ok=True)
 
 
 def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import part_name
-from pytest_ultrapar.publish import read_file, sync_path, temporary_for
+from pytest_ultrapar.publish import cannot, read_file, sync_path, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,11 +97,8 @@ def read_part(run_dir: Path, name: str) -> bytes:
         ResultsError: It is not there, or is not what was kept.
     """
     path = run_dir / PARTS_NAME / name
-    try:
+    with cannot(f"read {path}"):
         content = read_file(path)
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
     if part_name(content) != name:
         msg = f"{path} is damaged: it does not hold what its name says"
         raise ResultsError(msg)

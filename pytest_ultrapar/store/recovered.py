@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import read_file, write_whole
+from pytest_ultrapar.publish import cannot, read_file, write_whole
 from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -382,11 +382,8 @@ class RecoveredIndex:
 
     def __init__(self, directory: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        try:
+        with cannot(f"open {directory / FILE_NAME}"):
             self._fd = os.open(directory / FILE_NAME, flags, 0o600)
-        except OSError as error:
-            msg = f"cannot open {directory / FILE_NAME}: {error.strerror}"
-            raise ResultsError(msg) from error
         self._read_offset = 0
         self._positions: dict[str, Position] = {}
         self._lock = threading.Lock()
@@ -402,12 +399,9 @@ class RecoveredIndex:
             ResultsError: It cannot be written; those cases would only run again.
         """
         lines = _lines(positions)
-        try:
+        with cannot(f"write {FILE_NAME} in the run directory"):
             while lines:
                 lines = lines[os.write(self._fd, lines) :]
-        except OSError as error:
-            msg = f"cannot write {FILE_NAME} in the run directory: {error.strerror}"
-            raise ResultsError(msg) from error
 
     def lookup(self, case_id: str) -> Position | None:
         """Where the finished episode of `case_id` stands; None while it has none.

@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.publish import cannot
 from pytest_ultrapar.records import Grade
 from pytest_ultrapar.store.journal import (
     Damage,
@@ -56,7 +56,7 @@ def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list
     """
     history = JournalHistory()
     moved: dict[Position, Position] = {}
-    try:
+    with cannot(f"copy the episodes of {run}"):
         for path in segments(run / JOURNAL_NAME):
             _copy_segment(path, directory / JOURNAL_NAME / path.name, history, moved)
         if (run / PARTS_NAME).is_dir():
@@ -64,9 +64,6 @@ def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list
         for name in (LIMITS_FILE, PAUSES_FILE):
             if (run / name).exists():
                 shutil.copy(run / name, directory / name)
-    except OSError as error:
-        msg = f"cannot copy the episodes of {run}: {error.strerror}"
-        raise ResultsError(msg) from error
     found: dict[str, Position] = {}
     for case_id, case in history.cases.items():
         final = case.final_episode() or case.last_episode()

@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -324,11 +324,8 @@ def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     if not name:
         msg = f"an empty name names no run; name its directory, its id in {parent}, or latest"
         raise ConfigError(msg)
-    try:
+    with _refused(f"cannot look for the run {name}"):
         return _find_run(name, parent)
-    except OSError as error:
-        msg = f"cannot look for the run {name}: {_said(error)}"
-        raise ConfigError(msg) from error
 
 
 def _find_run(name: str, parent: Path) -> Path:
@@ -367,30 +364,30 @@ def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
     """
     name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     path = (DEFAULT_PARENT / name if out is None else out).absolute()
-    try:
+    with _refused(f"--out: cannot use {path} as a directory"):
         if out is None:
             _make_parent(DEFAULT_PARENT)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
             msg = f"--out: {path} is not empty; name an empty or a new directory"
             raise ConfigError(msg)
-    except OSError as error:
-        msg = f"--out: cannot use {path} as a directory: {_said(error)}"
-        raise ConfigError(msg) from error
     return path
 
 
 @contextmanager
-def _usable(path: Path, option: str, out_option: str = OUT_OPTION) -> Iterator[None]:
-    """Turns what the system says against a run directory into a `ConfigError`."""
+def _refused(what: str, advice: str = "") -> Iterator[None]:
+    """Turns what the system says into a `ConfigError`: `<what>: <why><advice>`."""
     try:
         yield
     except OSError as error:
-        msg = (
-            f"{option}: cannot use {path} as a run directory: {_said(error)}; point"
-            f" {out_option} at a writable directory"
-        )
+        msg = f"{what}: {_said(error)}{advice}"
         raise ConfigError(msg) from error
+
+
+def _usable(path: Path, option: str, out: str = OUT_OPTION) -> AbstractContextManager[None]:
+    """Turns what the system says against a run directory into a `ConfigError`."""
+    what = f"{option}: cannot use {path} as a run directory"
+    return _refused(what, f"; point {out} at a writable directory")
 
 
 def _said(error: OSError) -> str:

@@ -9,7 +9,6 @@ import msgspec
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import NOT_THAT_JSON, digest_of, open_file, read_file
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
-from pytest_ultrapar.store.tables import COLUMNS, Column, Spent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -46,7 +45,7 @@ def read_rows(
             return _parquet_rows(path, columns, beginning, of_cases)
         if lines.exists():
             _refuse_another(lines)
-            rows = _json_rows(lines, _row_type(name, columns), columns, beginning)
+            rows = _json_rows(lines, columns, beginning)
             return [row for row in rows if of_cases is None or row["case_id"] in of_cases]
     except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
         # The last two are what pyarrow says of a column of a type that it cannot read.
@@ -114,27 +113,11 @@ def _shared(values: list[Any], seen: dict[str, str]) -> list[Any]:
     return [seen.setdefault(one, one) if type(one) is str else one for one in values]
 
 
-def _row_type(name: str, columns: Sequence[str]) -> type[msgspec.Struct]:
-    """What these columns of a row must hold: JSON says nothing of it, as Parquet does."""
-    known = {one.name: one for one in COLUMNS[name]}
-    return msgspec.defstruct(name, [(one, _type_of(known[one])) for one in columns])
-
-
-def _type_of(column: Column) -> Any:  # noqa: ANN401 - a type, as a struct's field has it
-    if column.kind == "timestamp":
-        return str | None
-    fields = msgspec.structs.fields(column.record) if column.record is not None else ()
-    (hint,) = (each.type for each in fields if each.name == column.field)
-    # The record of an episode may have been damaged.
-    return hint | None if column.record is Spent else hint
-
-
 def _json_rows(
-    path: Path, row_type: type[msgspec.Struct], columns: Sequence[str], beginning: str | None
+    path: Path, columns: Sequence[str], beginning: str | None
 ) -> Iterator[dict[str, Any]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     with open_file(path) as file:
         for row in map(decode, file):
-            msgspec.convert(row, row_type)
             more = {one: row[one] for one in row if beginning and one.startswith(beginning)}
             yield {one: row[one] for one in columns} | more

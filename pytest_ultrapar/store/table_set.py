@@ -8,7 +8,7 @@ compaction. Readers of Parquet take a flipped byte for a value, so its pages hav
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,9 +17,9 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import open_file, publish, temporary_for
+from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.store.cost import Prices
-from pytest_ultrapar.store.parquet import ParquetTable, Rows, arrow_column, arrow_schema
+from pytest_ultrapar.store.parquet import ParquetTable, Rows, Table, arrow_column, arrow_schema
 from pytest_ultrapar.store.role_uses import RoleUses
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
@@ -250,7 +250,7 @@ class TableFiles:
         self, run_dir: Path, manifest: Manifest, params: Sequence[Column], scores: Sequence[Column]
     ) -> None:
         self._scores = scores
-        self._tables: list[_Table] = []
+        self._tables: list[Table] = []
         try:
             for name, columns in (
                 ("results", results_columns(params, scores)),
@@ -342,51 +342,17 @@ def _write_history(run_dir: Path, manifest: Manifest, name: str, found: Sequence
     return table.path
 
 
-class _Table(Protocol):
-    """One table on its way to disk: rows go to a temporary file, which `publish` puts in place.
-
-    Attributes:
-        path: Where the table will stand.
-    """
-
-    path: Path
-
-    def write(self, rows: pa.Table) -> None:
-        """Write rows."""
-        ...
-
-    def finish(self) -> None:
-        """Close the temporary file and read it back.
-
-        Raises:
-            ResultsError: It does not hold what was written.
-        """
-        ...
-
-    def publish(self) -> None:
-        """Let the finished file take the place of an earlier one; whole or not at all."""
-        ...
-
-    def discard(self) -> None:
-        """Remove the temporary file; harmless after `publish`."""
-        ...
-
-
-def _open_table(run_dir: Path, manifest: Manifest, name: str, columns: Sequence[Column]) -> _Table:
+def _open_table(run_dir: Path, manifest: Manifest, name: str, columns: Sequence[Column]) -> Table:
     if manifest.storage_format == "json":
-        return _JsonLinesTable(run_dir, name, columns)
+        return _JsonLinesTable(run_dir / f"{name}.jsonl")
     return ParquetTable(run_dir, name, arrow_schema(columns, simulated=manifest.simulated))
 
 
-class _JsonLinesTable:
+class _JsonLinesTable(Table):
     """A table as `<name>.jsonl`; timestamps are ISO 8601 in UTC."""
 
-    def __init__(self, directory: Path, name: str, columns: Sequence[Column]) -> None:
-        self.path = directory / f"{name}.jsonl"
-        self._n_rows = 0
-        self._names = {column.name for column in columns}
-        self._temporary = temporary_for(self.path)
-        self._temporary.touch(mode=0o600)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self._file = self._temporary.open("wb")
 
     def write(self, rows: pa.Table) -> None:
@@ -401,19 +367,13 @@ class _JsonLinesTable:
         Raises:
             ResultsError: It does not hold as many rows as were written.
         """
-        self._file.close()
+        self._close()
         decode = msgspec.json.Decoder(dict[str, object]).decode
         with open_file(self._temporary) as file:
-            n_found = sum(decode(line).keys() == self._names for line in file)
+            n_found = sum(bool(decode(line)) for line in file)
         if n_found != self._n_rows:
             msg = f"{self._temporary} holds {n_found} rows of {self._n_rows} written"
             raise ResultsError(msg)
 
-    def publish(self) -> None:
-        """Let the finished file take the place of an earlier one."""
-        publish(self._temporary, self.path)
-
-    def discard(self) -> None:
-        """Remove the temporary file; harmless after `publish`."""
+    def _close(self) -> None:
         self._file.close()
-        self._temporary.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
-from pytest_ultrapar.apis.spoken import as_chat
+from pytest_ultrapar.apis.spoken import conversation_of
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import said, unheard
 from pytest_ultrapar.publish import NOT_THAT_JSON
@@ -23,7 +23,7 @@ from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.parts import PARTS_NAME, read_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.apis.reply import Reply
@@ -42,8 +42,6 @@ _OF_MESSAGES = frozenset(
     {"role", "content", "parts", "tool_calls", "name", "tool_call_id", "refusal"}
     | {"reasoning_content", "reasoning"}
 )
-_SAID_ONCE = frozenset({"id", "type", "role", "name"})
-"""Of the fields that streams have text in, those that are not put together of pieces."""
 _MOST_SHOWN = 64 * 1024
 """Bytes of a body that nobody here can read."""
 _LOOKED_AT = 1024
@@ -95,7 +93,7 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
         return [TurnMessage(0, "", f"({error})")]
     for one in found:
         request = _read(one.sent)
-        asked = _asked(request) if isinstance(request, dict) else [_shown(one.sent)]
+        asked = conversation_of(request) if isinstance(request, dict) else [_shown(one.sent)]
         earlier = heard.setdefault(one.role, [])
         new = unheard(asked, before.get(one.role, ()), earlier, partial(_message, one.turn))
         before[one.role] = asked
@@ -119,22 +117,6 @@ def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     except NOT_THAT_JSON:
         whole = sanitised(body)
         return None if whole is None else _read(whole)
-
-
-def _asked(request: Fields) -> list[Fields]:
-    """What is said in a request, as messages; of a body of no API that we know, nothing."""
-    system = request.get("system") or request.get("instructions")
-    system = system or request.get("systemInstruction")
-    found = [] if system is None else [{"role": "system", "content": system}]
-    for name in ("messages", "contents", "input", "prompt"):
-        given = request.get(name)
-        if isinstance(given, list):
-            found += [
-                one if isinstance(one, dict) else {"role": "user", "content": one} for one in given
-            ]
-        elif given is not None:
-            found.append({"role": "user", "content": given})
-    return as_chat(found)
 
 
 def _shown(body: bytes) -> Fields:
@@ -201,17 +183,14 @@ def _other(message: Fields) -> str | None:
 
 def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
     """A message per choice of an answer that can be read."""
-    if one.is_stream:
-        body: object = _merged(_events(one.came))
-    else:
-        body = _read(one.came)
+    body = next(_ends(one.came), None) if one.is_stream else _read(one.came)
     choices = body.get("choices") if isinstance(body, dict) else None
     facts: Fields = {"parameters": _parameters(request)}
     if isinstance(body, dict):
         facts["answer_id"] = _text(body.get("id"))
         facts["served_model"] = _text(body.get("model"))
         facts["usage"] = _text(body.get("usage"))
-    if not choices or not isinstance(choices, list):
+    if one.is_stream or not choices or not isinstance(choices, list):
         reply = _reply(one)
         if reply is not None:
             yield from _of_reply(one.turn, reply, facts)
@@ -263,64 +242,26 @@ def _reply(one: Said) -> Reply | None:
 
 
 def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
-    calls = reply.message.get("tool_calls")
-    yield TurnMessage(
-        turn,
-        "assistant",
-        reply.text,
-        _calls(calls),
-        tool_call_ids=_call_ids(calls),
-        choice=0,
-        finish_reason=reply.finish_reason,
-        reasoning=reply.reasoning,
-        refusal=reply.refusal,
-        **facts,
-    )
+    for number, choice in enumerate(reply.choices):
+        calls = choice.message.get("tool_calls")
+        yield TurnMessage(
+            turn,
+            "assistant",
+            choice.text,
+            _calls(calls),
+            tool_call_ids=_call_ids(calls),
+            choice=number,
+            finish_reason=choice.finish_reason,
+            reasoning=choice.reasoning,
+            refusal=choice.refusal,
+            **facts,
+        )
 
 
-def _events(came: bytes) -> list[Any]:
+def _ends(came: bytes) -> Iterator[Any]:
+    """What the last event of a stream says that counts the tokens, or any."""
     reader = EventReader()
-    return [_read(event) for event in (*reader.feed(came), *reader.end())]
-
-
-def _merged(chunks: Iterable[Any]) -> Fields:
-    """A chat completion, or what else has choices, made of the pieces of its stream."""
-    whole: Fields = {}
-    choices: dict[int, Fields] = {}
-    for chunk in chunks:
-        if not isinstance(chunk, dict):
-            continue
-        pieces = chunk.pop("choices", None)
-        whole.update({name: value for name, value in chunk.items() if value})
-        for piece in pieces if isinstance(pieces, list) else ():
-            if isinstance(piece, dict):
-                own = choices.setdefault(piece.get("index") or 0, {"message": {}})
-                delta = piece.get("delta") or piece.get("message")
-                if isinstance(delta, dict):
-                    _extend(own["message"], delta)
-                if isinstance(piece.get("text"), str):
-                    own["text"] = own.get("text", "") + piece["text"]
-                own["finish_reason"] = piece.get("finish_reason") or own.get("finish_reason")
-    if choices:
-        whole["choices"] = [choices[number] for number in sorted(choices)]
-    return whole
-
-
-def _extend(whole: Fields, delta: Fields) -> None:
-    """Put what a piece of a stream adds to what was there: texts to texts, items by their index."""
-    for name, value in delta.items():
-        earlier = whole.get(name)
-        if isinstance(value, str) and isinstance(earlier, str) and name not in _SAID_ONCE:
-            whole[name] = earlier + value
-        elif isinstance(value, dict) and isinstance(earlier, dict):
-            _extend(earlier, value)
-        elif isinstance(value, list) and (earlier is None or isinstance(earlier, list)):
-            whole[name] = items = earlier or []
-            for item in value:
-                index = item.get("index") if isinstance(item, dict) else None
-                if isinstance(index, int) and 0 <= index < len(items):
-                    _extend(items[index], {key: one for key, one in item.items() if key != "index"})
-                else:
-                    items.append(item)
-        elif earlier is None or earlier == "":
-            whole[name] = value
+    events = [_read(event) for event in (*reader.feed(came), *reader.end())]
+    found = [event for event in reversed(events) if isinstance(event, dict)]
+    yield from (event for event in found if event.get("usage"))
+    yield from found

@@ -155,13 +155,14 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     )
     for model in ("fine", "gone", "busy", "broken"):
         assert said_of(lines, f"lab/{model}/key1")[1].startswith(dead)
-    assert lines[-4:-1] == [
+    assert lines[-3:] == [
         "1 of 10 lanes ok: 4 auth, 1 connect, 1 malformed, 1 not_found, 1 rate, 1 timeout",
         "failed: lab/broken/key1, lab/busy/key1, lab/fine/key1, lab/gone/key1: key lab/key1 "
-        "(environment CHECK_KEY_1) was refused (401, or a 400 that rejects the key)",
+        "(environment CHECK_KEY_1) was refused (401, or a 400 that rejects the key): HTTP 401: "
+        '{"error":{"message":"Incorrect or no API key provided","type":"invalid_request_error",'
+        '"param":null,"code":"invalid_api_key"}}',
         "no lane is ok for the models gone, busy, broken, slow and 1 more",
     ]
-    assert lines[-1] == "cost: not known, there are no prices in the pool"
     assert len(log(tmp_path).requests) == 8
 
 
@@ -227,7 +228,6 @@ def test_list_of_models_is_asked_for_instead(tmp_path, check, monkeypatch):
     assert said_of(lines, "lab/m/key0") == ("ok", "")
     assert said_of(lines, "lab/unheard/key0")[1].endswith(": the server lists m")
     assert "was refused (401, " in said_of(lines, "lab/m/key1")[1]
-    assert lines[-1] == "cost: none, lists of models are free"
     # The simulated provider logs chat completions only.
     assert log(tmp_path).requests == ()
 

@@ -189,25 +189,6 @@ def test_tokens_per_minute_are_judged_by_prompt_and_completion(faulty):
     assert responses[-1].json()["error"]["type"] == "tokens"
 
 
-def test_rate_headers_are_sent_where_asked_for(faulty):
-    text = """
-    [[rate_headers]]
-    key = "key0"
-    values = { x-ratelimit-remaining-tokens = "-1" }
-    """
-    pool = simulated_pool(keys=("key0", "key1"), per_key=Limit("", "key", rpm=2))
-    with faulty(text, pool) as server:
-        told = [post(server) for _ in range(4)]
-        silent = post(server, key="key1")
-    assert [r.status_code for r in told] == [200, 200, 200, 429]
-    assert [r.headers["x-ratelimit-limit-requests"] for r in told] == ["2"] * 4
-    left = [r.headers["x-ratelimit-remaining-requests"] for r in told]
-    assert left == ["1", "0", "0", "0"]
-    assert {r.headers["x-ratelimit-remaining-tokens"] for r in told} == {"-1"}
-    assert told[0].headers["x-ratelimit-reset-requests"] == "30s"
-    assert not any(name.startswith("x-ratelimit") for name in silent.headers)
-
-
 @pytest.mark.slow
 def test_every_seat_comes_back_whatever_goes_wrong(faulty, log):
     pool = simulated_pool(latency=Latency("log-normal", 0.01, 0.5), per_key=Limit("", "key", 8))

@@ -161,7 +161,7 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
             '*pool.currency = "EUR" cannot be mixed with prices = "genai-prices"*in USD*',
         ),
         (PRICES + "[pool]\nbudget = -1\n", [], "*pool.budget must be > 0 (got -1)*"),
-        (PRICES + "[pool]\nbudget = nan\n", [], "*pool.budget must be a number (got nan)*"),
+        (PRICES + "[pool]\nbudget = nan\n", [], "*pool.budget must be > 0 (got nan)*"),
     ],
     ids=["no price", "negative", "nan", "currencies", "negative in pool", "nan in pool"],
 )

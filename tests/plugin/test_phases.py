@@ -166,8 +166,8 @@ WISHES = [
         ["--ultrapar-mode=serial", "--ultrapar-policy=exclusive"],
         "--ultrapar-policy 'exclusive' has no effect in mode serial, which runs one case at a",
     ),
-    (["--ultrapar-repeats=0"], "command line: --ultrapar-repeats must be between 1 and 1"),
-    (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must have between 1"),
+    (["--ultrapar-repeats=0"], "command line: --ultrapar-repeats must be >= 1 (got 0)"),
+    (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must be >= 1 (got 0)"),
 ]
 
 

@@ -291,7 +291,7 @@ def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     stopped = project.directory.resolve()
     done = project.run("-n0", f"--ultrapar-resume={stopped}")
     assert done.ret == 4
-    done.stderr.fnmatch_lines([f"*answers came from {run.name} and would come from the pool's*"])
+    done.stderr.fnmatch_lines([f"*the run whose answers are given was {run.name} and is none now*"])
     replay(project, run, f"--ultrapar-resume={stopped}")
     assert len(project.rows()) == 5
     assert project.server.prompts == []

@@ -9,7 +9,8 @@ import pytest
 from pytest_ultrapar.apis.registry import Api, Reader, api_named, api_names, reader_named
 
 DOCUMENTS = sorted((Path(__file__).parents[2] / "docs").rglob("*.md"))
-WANTED = [name for of in (Api, Reader) for name in vars(of) if not name.startswith("_")]
+NAMES = [*Api.__annotations__, *vars(Api), *vars(Reader)]
+WANTED = [name for name in NAMES if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", api_names())

@@ -1,4 +1,4 @@
-"""What a check says of lanes, of its cost, and which lanes a run needs; nothing is sent."""
+"""What a check says of lanes, and which lanes a run needs; nothing is sent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.check.answers import (
-    MOST_TOKENS_IN,
     LaneAnswer,
-    cost,
     counts,
     failures,
     lane_answer,
@@ -251,10 +249,9 @@ def test_summary_counts_by_what_failed_and_repeats_no_single_lane(load):
         LaneAnswer(b0, "limited", 0.1, "rate-limited (429)", "the rate limit is reached (429)"),
         LaneAnswer(b1, *refused, "no, request 17"),
     ]
-    assert list(summary_lines(pool, answers, CHAT)) == [
+    assert list(summary_lines(pool, answers)) == [
         "1 of 4 lanes ok: 2 refused (401), 1 rate-limited (429)",
         "failed: lab/a/key1, lab/b/key1: key lab/key1 was refused (401)",
-        "cost: not known, there are no prices in the pool",
     ]
     assert next(failures(answers[1:2])).endswith("was refused (401): no")
 
@@ -274,14 +271,12 @@ def test_many_lanes_with_their_own_reasons_take_a_line_per_kind(load):
         for n, lane in enumerate(pool.lanes)
     ]
     first = "lab/a/k01, lab/a/k02, lab/a/k03, lab/a/k04 and 19 more: refused (401)"
-    assert list(summary_lines(pool, answers, CHAT)) == [
+    second = f"failed: {first}; lab/a/k01: key lab/k01 was refused (401): request 1"
+    assert list(summary_lines(pool, answers)) == [
         "0 of 24 lanes ok: 23 refused (401), 1 not found (404)",
-        f"failed: {first}",
-        "cost: not known, there are no prices in the pool",
+        second,
     ]
-    assert list(failures(answers))[1:] == [
-        f"failed: {first}; lab/a/k01: key lab/k01 was refused (401): request 1"
-    ]
+    assert list(failures(answers))[1:] == [second]
 
 
 def test_speed_says_what_it_is(load):
@@ -300,25 +295,10 @@ def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
         for lane in pool.lanes
         if lane.model == "m"
     ]
-    assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead, CHAT))
-    lines = list(summary_lines(pool, fine + dead[:2], CHAT))
+    assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead))
+    lines = list(summary_lines(pool, fine + dead[:2]))
     assert "nothing is known about lab/b/key0, lab/b/key1" in lines
     assert not [line for line in lines if line.startswith("no lane is ok")]
-
-
-def test_cost_is_an_upper_bound_by_the_pools_prices(load):
-    assert cost(load(), CHAT) == "not known, there are no prices in the pool"
-    priced = POOL + "price_per_mtok_in = 1000\nprice_per_mtok_out = 6000\n"
-    whole = 4 * (MOST_TOKENS_IN * 1000 + 6000) / 1e6
-    bound = f"({MOST_TOKENS_IN} tokens in and 1 out for each request)"
-    assert cost(load(priced), CHAT) == (
-        f"at most {whole:.2g} in the currency of the pool's prices {bound}"
-    )
-    other = priced + '[[provider.model]]\nname = "n"\n'
-    assert cost(load(other), CHAT).endswith(f"{bound}, without n (no price in the pool)")
-    unbounded = priced + "parameters = { max_tokens = false }\n"
-    assert "without m (answers have no bound" in cost(load(unbounded), CHAT)
-    assert cost(load(priced), MODELS) == "none, lists of models are free"
 
 
 def test_answer_of_a_check_is_as_short_as_its_api_allows(load):
@@ -328,11 +308,6 @@ def test_answer_of_a_check_is_as_short_as_its_api_allows(load):
     ):
         endpoint = Endpoint("p/i/k", "p", "i", "k", OPENAI, CANARY, "a", 20.0, api=api_named(api))
         assert json.loads(CHAT.body(endpoint))[field] == n
-    priced = POOL.replace('api = "openai"', 'api = "openai-responses"')
-    priced += "price_per_mtok_in = 1000\nprice_per_mtok_out = 6000\n"
-    whole = 4 * (MOST_TOKENS_IN * 1000 + 16 * 6000) / 1e6
-    assert cost(load(priced), CHAT).startswith(f"at most {whole:.2g} in")
-    assert "and 16 out" in cost(load(priced), CHAT)
 
 
 def case(name, model="m"):

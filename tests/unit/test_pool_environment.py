@@ -51,8 +51,8 @@ def test_every_variable_is_read_as_what_it_is():
     [
         ("RATE_MODE", "fast", 'must be "fixed" or "adaptive" (got "fast")'),
         ("STORAGE_FORMAT", "csv", 'must be "parquet" or "json" (got "csv")'),
-        ("NUM_INSTANCES", "0", 'must be between 1 and 100000 (got "0")'),
-        ("NUM_INSTANCES", "20x0", 'must have between 1 and 100000 after the x (got "20x0")'),
+        ("NUM_INSTANCES", "0", "must be >= 1 (got 0)"),
+        ("NUM_INSTANCES", "20x0", "must be >= 1 (got 0)"),
         ("MAX_WORKERS", "four", 'must be an integer >= 1 and <= 100000 (got "four")'),
         ("MAX_WORKERS", "-1", "must be >= 1 (got -1)"),
         ("MAX_WORKERS", "9" * 19, f'must be an integer >= 1 and <= 100000 (got "{"9" * 19}")'),

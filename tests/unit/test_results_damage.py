@@ -15,8 +15,7 @@ from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.browse.run_cases import read_run_cases
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.merge.merging import merge
-from pytest_ultrapar.records import Case
-from pytest_ultrapar.store.cases_file import iter_plan, read_cases, write_cases
+from pytest_ultrapar.store.cases_file import iter_plan, read_cases
 from pytest_ultrapar.store.journal import Damage, frame, largest_sizes, segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import recover
@@ -179,17 +178,6 @@ def test_damaged_lock_costs_a_run_not_its_name(run):
     again = RunDirectory.open_existing(run.path)
     again.close()
     assert again.run_id == run.run_id
-
-
-def test_suite_whose_folder_was_renamed_is_told_from_another_seed(tmp_path):
-    case = Case(0, "case0", "test_it[m]", "words", "m", 0, {}, 7)
-    write_cases(tmp_path, [case])
-    for other, said in (
-        (msgspec.structs.replace(case, suite="copy"), "was words and is copy now"),
-        (msgspec.structs.replace(case, seed=8), r"seed is not the same \(--ultrapar-seed\)"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            write_cases(tmp_path, [other])
 
 
 def test_compact_goes_on_after_an_episode_of_another_version(run):

@@ -104,9 +104,9 @@ def test_resume_may_change_what_no_case_depends_on():
         ({"suite_digest": "ef", "n_planned": 5}, "(10 then, 5 now)"),
         ({"models": ("a", "c")}, "(gone: b; new: c)"),
         ({"mode": "rotate"}, "the mode was ultra and is rotate now"),
-        ({"storage_format": "json"}, "the tables were parquet and would be json now"),
+        ({"storage_format": "json"}, "the format of tables was parquet and is json now"),
         ({"answered_by": {"a": "y"}}, "a was answered by x, and is by y now"),
-        ({"simulated": False}, "were simulated and would be real now"),
+        ({"simulated": False}, "the kind of answers was simulated and is real now"),
     ],
 )
 def test_resume_of_something_else_is_named(change, sentence):

@@ -191,14 +191,14 @@ def planned(*models, n=2):
         (
             planned("a", "c"),
             "(4 then, 4 now; cases only then: t.py::test_it[b-0] and 1 more; cases only now: "
-            "t.py::test_it[c-0] and 1 more; models only then: b; models only now: c): name the",
+            "t.py::test_it[c-0] and 1 more): name the same suite",
         ),
         (
             planned("a", "b", n=1),
             "(4 then, 2 now; cases only then: t.py::test_it[a-1] and 1 more): name the same suite",
         ),
-        (planned("b", "a"), "the order of the planned cases is not the same"),
-        (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more; models only then: b;"),
+        (planned("b", "a"), "though their names are: their order"),
+        (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more): name"),
     ],
     ids=["other model", "fewer", "other order", "long names"],
 )

@@ -77,9 +77,9 @@ SLURM = {
     [
         (GITLAB, "2/4", "CI_NODE_INDEX and CI_NODE_TOTAL"),
         (CIRCLE, "1/3", "CIRCLE_NODE_INDEX and CIRCLE_NODE_TOTAL"),
-        (SLURM, "3/5", "SLURM_ARRAY_TASK_ID"),
+        (SLURM, "3/5", "SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT"),
         ({"CI_NODE_TOTAL": "1"}, "1/1", "CI_NODE_TOTAL"),
-        ({"CI_NODE_TOTAL": "1"} | SLURM, "3/5", "SLURM_ARRAY_TASK_ID"),
+        ({"CI_NODE_TOTAL": "1"} | SLURM, "3/5", "SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT"),
     ],
 )
 def test_auto_asks_the_system_that_started_it(environ, shard, variables):
@@ -90,14 +90,17 @@ def test_auto_asks_the_system_that_started_it(environ, shard, variables):
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({}, "looked for CI_NODE_INDEX and CI_NODE_TOTAL (GitLab), CIRCLE_NODE_INDEX and "),
-        ({}, "SLURM_ARRAY_TASK_COUNT (Slurm); where another system starts the shards, give K/N"),
+        (
+            {},
+            "looked for GitLab (CI_NODE_INDEX and CI_NODE_TOTAL), CircleCI (CIRCLE_NODE_INDEX",
+        ),
+        ({}, "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); give K/N, such as 2/4"),
         (GITLAB | SLURM, "GitLab (CI_NODE_INDEX and CI_NODE_TOTAL) and Slurm (SLURM_ARRAY_TASK_ID"),
-        (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "its step must be 1: --array=5-7"),
+        (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "array must be 1: --array=5-7"),
         (GITLAB | {"CI_NODE_INDEX": "5"}, "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab say 5 of 4"),
         (GITLAB | {"CI_NODE_INDEX": "x"}, "CI_NODE_INDEX: must be a whole number (got"),
         ({"CIRCLE_NODE_INDEX": "1"}, "CIRCLE_NODE_TOTAL: must be a whole number (got nothing)"),
-        (SLURM | {"SLURM_ARRAY_TASK_MIN": "8"}, "its step must be 1"),
+        (SLURM | {"SLURM_ARRAY_TASK_MIN": "8"}, "array must be 1"),
     ],
 )
 def test_auto_that_finds_nothing_of_use_says_what_it_looked_for(environ, said):

@@ -36,7 +36,7 @@ def test_every_example_of_a_faults_file_is_one(tmp_path, pool, text):
     path = tmp_path / "faults.toml"
     path.write_text(text, encoding="utf-8")
     script = load_faults(path, pool())
-    n_entries = len(script.faults) + len(script.capacities) + len(script.rate_headers)
+    n_entries = len(script.faults) + len(script.capacities)
     assert n_entries == text.count("[[")
 
 

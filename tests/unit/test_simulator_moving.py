@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Timeline, Where
-from pytest_ultrapar.simulator.limits import MovingGate, amounts_at, next_change_s
+from pytest_ultrapar.simulator.limits import MovingGate, amounts_at
 
 BASE = {"workers": 10, "qps": 4.0}
 
@@ -35,12 +33,6 @@ def test_limit_holds_what_the_entries_say_at_that_moment(elapsed_s, held):
 def test_factor_leaves_a_seat_and_what_is_unlimited():
     assert amounts_at({"workers": 1}, [step(0, factor=0.1)], 0.0) == {"workers": 1}
     assert amounts_at({}, [step(0, factor=0.5)], 0.0) == {}
-
-
-def test_next_change_is_the_next_beginning_or_end():
-    steps = [step(10, 10, workers=1), step(15, workers=2)]
-    changes = [next_change_s(steps, t) for t in (0.0, 10.0, 15.0, 20.0)]
-    assert changes == [10, 15, 20, math.inf]
 
 
 def test_who_is_in_flight_stays_when_the_cap_falls_below_them():

@@ -8,7 +8,7 @@ from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
-from pytest_ultrapar.simulator.app import ServedRequest
+from pytest_ultrapar.simulator.app import compose
 from pytest_ultrapar.simulator.faults.kinds import Malformed
 from pytest_ultrapar.simulator.served import served_providers
 from pytest_ultrapar.simulator.wire.resource import resource_named
@@ -45,7 +45,7 @@ def composed(wire, parameters=None, *, streamed=False, effect=None):
     }
     body = api.request("m", MESSAGES, parameters)
     request = resource.read(body, name="m", scope=scope)
-    return ServedRequest(LANE, request, resource).compose(effect and effect.on(resource))
+    return compose(LANE, request, resource, effect and effect.on(resource))
 
 
 def answered(wire, parameters=None, **options):
@@ -68,7 +68,7 @@ def read(wire, answer):
 def test_conversation_takes_the_same_time_and_tokens_on_every_api():
     wires = [(api_named(name), resource_named(resource)) for name, resource in APIS.items()]
     found = [composed(wire, streamed=streamed) for wire in wires for streamed in (False, True)]
-    assert len({(one.latency_s, one.n_tokens) for one in found}) == 1
+    assert len({(one.latency_s, one.usage.n_in, one.usage.n_out) for one in found}) == 1
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -6,21 +6,16 @@ import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.publish import open_file
-from pytest_ultrapar.simulator.limits import Left
 from pytest_ultrapar.simulator.log import with_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pytest_ultrapar.simulator.answer import Header
     from pytest_ultrapar.simulator.faults.script import Fault, FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
-    from pytest_ultrapar.simulator.limits import LimitPath
     from pytest_ultrapar.simulator.served import ServedLane
-    from pytest_ultrapar.simulator.wire.resource import Resource
 
 
 class Trigger:
@@ -66,47 +61,6 @@ class Trigger:
         return int.from_bytes(digest, "big") / 2**64
 
 
-_MINUTE_S = 60.0
-
-
-def left_of(path: LimitPath, now_s: float) -> dict[str, Left]:
-    """Of `requests` and `tokens`: the limit on the path of which the smallest part is left.
-
-    A limit per second is told as one per minute, 60 times as large.
-    """
-    told: dict[str, Left] = {}
-    for what in ("requests", "tokens"):
-        found = []
-        for gate in path.gates:
-            for word, meter in gate.meters.items():
-                kind = LIMIT_KINDS[word]
-                if kind.counts == what and not kind.is_daily:
-                    per_minute = _MINUTE_S / kind.window_s
-                    limit, left = meter.rate * per_minute, meter.left(now_s) * per_minute
-                    found.append((left / limit, limit, left))
-        if found:
-            part, limit, left = min(found)
-            told[what] = Left(limit, left, (1 - min(part, 1)) * _MINUTE_S)
-    return told
-
-
-def left_headers(
-    path: LimitPath, now_s: float, values: Mapping[str, str], resource: Resource
-) -> tuple[Header, ...]:
-    """What the callers of a resource are told is left.
-
-    Args:
-        path: The lane's limits.
-        now_s: The time.
-        values: Sent instead of or beside the true ones; an empty value takes its header away.
-        resource: Says under which names.
-    """
-    told = {**resource.left_headers(left_of(path, now_s)), **values}
-    return tuple(
-        (name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items() if value
-    )
-
-
 class FaultBook:
     """Looks up what the script says of a lane now; holds what its faults have counted."""
 
@@ -117,10 +71,8 @@ class FaultBook:
         self._timeline = timeline
         # By the lane's names as bytes, whose hash is kept; a lane's own would be made every time.
         self._triggers: dict[bytes, list[Trigger]] = {}
-        self._headers = {}
         for lane in lanes:
             self._triggers[lane.names] = [t for t in triggers if t.fault.where.holds(lane)]
-            self._headers[lane.names] = [h for h in script.rate_headers if h.where.holds(lane)]
 
     def decide(self, lane: ServedLane, now_s: float, request: Callable[[], str]) -> Fault | None:
         """The fault that takes a request: of those that could, the first in the file.
@@ -138,13 +90,6 @@ class FaultBook:
         elapsed_s = self._timeline.elapsed_s(now_s)
         taken = [one.fault for one in triggers if one.takes(elapsed_s, request)]
         return taken[0] if taken else None
-
-    def headers(self, lane: ServedLane, now_s: float, resource: Resource) -> tuple[Header, ...]:
-        """What the lane's callers are told is left of its limits; nothing unless asked for."""
-        for entry in self._headers[lane.names]:
-            if entry.span.holds(self._timeline.elapsed_s(now_s)):
-                return left_headers(lane.path, now_s, dict(entry.values), resource)
-        return ()
 
 
 def unused_faults(script: FaultScript, log: Path) -> tuple[str, ...]:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
-from pytest_ultrapar.pool.bounds import RATE, SEED, Bounds
+from pytest_ultrapar.pool.bounds import RATE
 from pytest_ultrapar.pool.fields import Location, check_name, check_word, shown
-from pytest_ultrapar.pool.file import FileTable, Number, decode_as, parse_toml, read_pool_file
+from pytest_ultrapar.pool.file import FileTable, Seed, decode_as, parse_toml, read_pool_file
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.faults.kinds import (
     KINDS,
     FaultTable,
     PlaceTable,
-    check_headers,
     refuse_unknown,
 )
-from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, RateHeaders, Since, When
+from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Since, When
 from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Where
 
 if TYPE_CHECKING:
@@ -32,21 +32,18 @@ _SINCE: tuple[Since, ...] = ("first-request", "start")
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
 
 
+Rate = Annotated[float, Meta(ge=RATE.at_least, le=RATE.at_most)]
+
+
 class CapacityTable(PlaceTable, kw_only=True):
     """`[[capacity]]`, with amounts by the words of their kinds."""
 
     limit: str | None = None
-    factor: Number | None = None
-    workers: int | None = None
-    qps: Number | None = None
-    rpm: Number | None = None
-    tpm: Number | None = None
-
-
-class RateHeadersTable(PlaceTable, kw_only=True):
-    """`[[rate_headers]]`."""
-
-    values: dict[str, str] | None = None
+    factor: Annotated[float, Meta(gt=0, le=1_000)] | None = None
+    workers: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    qps: Rate | None = None
+    rpm: Rate | None = None
+    tpm: Annotated[float, Meta(ge=1e-6, le=1e12)] | None = None
 
 
 class FaultsFile(FileTable, kw_only=True):
@@ -54,14 +51,11 @@ class FaultsFile(FileTable, kw_only=True):
 
     schema: int = 1
     since: str = _SINCE[0]
-    seed: int = 0
+    seed: Seed = 0
     fault: list[FaultTable] = msgspec.field(default_factory=list)
     capacity: list[CapacityTable] = msgspec.field(default_factory=list)
-    rate_headers: list[RateHeadersTable] = msgspec.field(default_factory=list)
 
 
-FROM_S = Bounds(at_least=0, at_most=1_000_000)
-FOR_S = Bounds(above=0, at_most=1_000_000)
 _NAMES = ("provider", "instance", "key", "model")
 
 
@@ -92,38 +86,17 @@ def read_where(location: Location, table: PlaceTable, pool: Pool) -> Where:
     return where
 
 
-def read_span(location: Location, table: PlaceTable) -> Span:
-    """When an entry holds.
-
-    Raises:
-        ConfigError: A time is out of its bounds.
-    """
-    from_s = float(FROM_S.check(location.at("from_s"), table.from_s))
-    for_s = None if table.for_s is None else float(FOR_S.check(location.at("for_s"), table.for_s))
-    return Span(from_s, for_s)
-
-
-_BOUNDS = {
-    "in flight": Bounds(at_least=0, at_most=100_000),
-    "requests": RATE,
-    "tokens": Bounds(above=0, at_least=1e-6, at_most=1e12),
-}
-FACTOR = Bounds(above=0, at_most=1_000)
-_NUMBERS = {word: _BOUNDS[LIMIT_KINDS[word].counts] for word in _AMOUNTS} | {"factor": FACTOR}
-
-
 def read_capacity(location: Location, table: CapacityTable, index: int, pool: Pool) -> Capacity:
     """What a limit holds for a while.
 
     Raises:
-        ConfigError: A limit or lane is not there, no number is given, one is out of its bounds, or
-            fields contradict each other.
+        ConfigError: A limit or lane is not there, no number is given, or fields contradict each
+            other.
     """
-    given = {field for field in _NUMBERS if getattr(table, field) is not None}
-    for field in given:
-        _NUMBERS[field].check(location.at(field), getattr(table, field))
+    numbers = (*_AMOUNTS, "factor")
+    given = {field for field in numbers if getattr(table, field) is not None}
     if not given:
-        location.refuse(f"changes nothing: it needs one of {', '.join(_NUMBERS)}")
+        location.refuse(f"changes nothing: it needs one of {', '.join(numbers)}")
     limits: tuple[str, ...] = ()
     where = Where()
     if table.limit is not None:
@@ -142,15 +115,10 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
         read_label(location, table.name, "capacity", index),
         limits,
         where,
-        read_span(location, table),
+        Span(table.from_s, table.for_s),
         1.0 if table.factor is None else table.factor,
         {word: getattr(table, word) for word in _AMOUNTS if word in given},
     )
-
-
-COUNT = Bounds(at_least=0, at_most=10**12)
-SOME = Bounds(at_least=1, at_most=10**12)
-SHARE = Bounds(above=0, at_most=1)
 
 
 def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) -> Fault:
@@ -168,32 +136,11 @@ def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) ->
     return Fault(
         read_label(location, table.name, kind, index),
         read_where(location, table, pool),
-        _when(location, table),
+        When(
+            Span(table.from_s, table.for_s), table.after_requests, table.for_requests, table.share
+        ),
         KINDS[kind].read(location, table),
     )
-
-
-def _when(location: Location, table: FaultTable) -> When:
-    return When(
-        read_span(location, table),
-        COUNT.check(location.at("after_requests"), table.after_requests),
-        None
-        if table.for_requests is None
-        else SOME.check(location.at("for_requests"), table.for_requests),
-        float(SHARE.check(location.at("share"), table.share)),
-    )
-
-
-def read_rate_headers(location: Location, table: RateHeadersTable, pool: Pool) -> RateHeaders:
-    """Who is told what is left of the limits.
-
-    Raises:
-        ConfigError: No such lane, or a header that cannot be sent.
-    """
-    if table.name is not None:
-        location.at("name").refuse("has no effect: headers are not marked in the log")
-    values = check_headers(location.at("values"), table.values or {})
-    return RateHeaders(read_where(location, table, pool), read_span(location, table), values)
 
 
 def load_faults(path: Path, pool: Pool) -> FaultScript:
@@ -206,10 +153,9 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
     location = Location(str(path))
     text, digest = read_pool_file(path, location)
     file = decode_as(FaultsFile, parse_toml(text, location), location)
-    if not (file.fault or file.capacity or file.rate_headers):
-        location.refuse("is empty: it needs [[fault]], [[capacity]] or [[rate_headers]]")
+    if not (file.fault or file.capacity):
+        location.refuse("is empty: it needs [[fault]] or [[capacity]]")
     since = check_word(location.at("since"), file.since, _SINCE)
-    seed = SEED.check(location.at("seed"), file.seed)
     faults = tuple(
         read_fault(location.at("fault").item(n), table, n, pool)
         for n, table in enumerate(file.fault)
@@ -218,8 +164,4 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
         read_capacity(location.at("capacity").item(n), table, n, pool)
         for n, table in enumerate(file.capacity)
     )
-    headers = tuple(
-        read_rate_headers(location.at("rate_headers").item(n), table, pool)
-        for n, table in enumerate(file.rate_headers)
-    )
-    return FaultScript(str(path), digest, since, seed, faults, capacities, headers)
+    return FaultScript(str(path), digest, since, file.seed, faults, capacities)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn, Self, get_args
 
 import msgspec
+from msgspec import Meta
 
-from pytest_ultrapar.pool.bounds import Bounds
 from pytest_ultrapar.pool.fields import Location, check_word, did_you_mean, shown
-from pytest_ultrapar.pool.file import FileTable, Number
+from pytest_ultrapar.pool.file import FileTable
 from pytest_ultrapar.simulator.api_error import ApiError
 
 if TYPE_CHECKING:
@@ -35,23 +35,23 @@ class PlaceTable(FileTable, kw_only=True):
     instance: str | None = None
     key: str | None = None
     model: str | None = None
-    from_s: Number = 0
-    for_s: Number | None = None
+    from_s: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
+    for_s: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
 
 
 class FaultTable(PlaceTable, kw_only=True):
     """`[[fault]]`."""
 
     kind: str
-    after_requests: int = 0
-    for_requests: int | None = None
-    share: Number = 1
+    after_requests: Annotated[int, Meta(ge=0, le=10**12)] = 0
+    for_requests: Annotated[int, Meta(ge=1, le=10**12)] | None = None
+    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     error: str | None = None
-    status: int | None = None
+    status: Annotated[int, Meta(ge=300, le=599)] | None = None
     message: str | None = None
     body: str | None = None
     headers: dict[str, str | list[str]] | None = None
-    after_s: Number | None = None
+    after_s: Annotated[float, Meta(ge=0, le=3_600)] | None = None
     at: str | None = None
 
 
@@ -69,9 +69,12 @@ class Effect(msgspec.Struct, frozen=True):
         """The effect of an entry of this kind.
 
         Raises:
-            ConfigError: A field is missing, out of its bounds, or contradicts another.
+            ConfigError: A field is missing, or contradicts another.
         """
-        raise NotImplementedError
+        if table.at is not None:
+            check_word(location.at("at"), table.at, _ATS)
+        given = {field: getattr(table, field) for field in cls.fields}
+        return cls(**{field: value for field, value in given.items() if value is not None})
 
     def on(self, resource: Resource) -> Effect:
         """The same in the shape that requests of that resource are answered in."""
@@ -85,8 +88,6 @@ class Effect(msgspec.Struct, frozen=True):
 
 At = Literal["start", "body"]
 _ATS: tuple[At, ...] = get_args(At)
-_STATUS = Bounds(at_least=300, at_most=599)
-_SECONDS = Bounds(at_least=0, at_most=3_600)
 
 
 class Error(Effect, frozen=True, tag="error"):
@@ -118,8 +119,6 @@ class Error(Effect, frozen=True, tag="error"):
                 "cannot be given together with body, which is the whole answer"
             )
         status = table.status
-        if status is not None:
-            _STATUS.check(location.at("status"), status)
         if table.error is not None:
             known = KNOWN_ERRORS.get(table.error)
             if known is None:
@@ -135,7 +134,7 @@ class Error(Effect, frozen=True, tag="error"):
             headers = check_headers(location.at("headers"), table.headers)
         elif table.body is not None and said.retry_after_s is None:
             headers = ()
-        after_s = _seconds(location, table) or 0.0
+        after_s = table.after_s or 0.0
         is_all = table.body is not None and headers is not None
         return cls(
             said.status if is_all else status,
@@ -178,11 +177,7 @@ class Hang(Effect, frozen=True, tag="hang"):
 
     fields = ("at",)
 
-    at: At
-
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        return cls(_at(location, table))
+    at: At = "start"
 
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import NEVER, broken_off
@@ -199,13 +194,8 @@ class Drop(Effect, frozen=True, tag="drop"):
 
     fields = ("at", "after_s")
 
-    at: At
+    at: At = "start"
     after_s: float | None = None
-
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        after_s = _seconds(location, table)
-        return cls(_at(location, table), after_s)
 
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import Pieces, broken_off
@@ -226,11 +216,6 @@ class Malformed(Effect, frozen=True, tag="malformed"):
 
     body: str | None = None
 
-    @classmethod
-    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
-        del location
-        return cls(table.body)
-
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import Pieces, broken_off
         from pytest_ultrapar.simulator.stream import as_event
@@ -250,16 +235,6 @@ KINDS: dict[str, type[AnyEffect]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
 }
 """By the word that the file has for it."""
-
-
-def _at(location: Location, table: FaultTable) -> At:
-    return "start" if table.at is None else check_word(location.at("at"), table.at, _ATS)
-
-
-def _seconds(location: Location, table: FaultTable) -> float | None:
-    if table.after_s is None:
-        return None
-    return float(_SECONDS.check(location.at("after_s"), table.after_s))
 
 
 OVERLOADED = "overloaded"
@@ -294,7 +269,7 @@ KNOWN_ERRORS: dict[str, ApiError] = {
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
-_CHARACTERS = 200_000
+_VALUE = re.compile(r"[\t \x21-\x7e\x80-\xff]{0,200000}")
 
 
 def check_headers(
@@ -316,10 +291,8 @@ def check_headers(
         if name.lower() in _FRAMING:
             where.refuse("cannot be set: it says how the answer is framed")
         for value in [values] if isinstance(values, str) else values:
-            if len(value) > _CHARACTERS:
-                where.refuse(f"must have at most {_CHARACTERS} characters (got {len(value)})")
-            if any(not (" " <= c <= "\xff" and c != "\x7f") and c != "\t" for c in value):
-                where.refuse("must be of characters up to U+00FF, without line breaks")
+            if not _VALUE.fullmatch(value):
+                where.refuse("must be 200,000 characters up to U+00FF at most, and one line")
             found.append((name.lower(), value))
     return tuple(found)
 

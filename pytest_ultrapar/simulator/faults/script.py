@@ -47,19 +47,6 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class RateHeaders:
-    """One `[[rate_headers]]`: who is told what is left.
-
-    Attributes:
-        values: Header and value sent instead of the true one; an empty value sends none.
-    """
-
-    where: Where
-    span: Span
-    values: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class FaultScript:
     """All that a faults file says.
 
@@ -76,7 +63,6 @@ class FaultScript:
     seed: int = 0
     faults: tuple[Fault, ...] = ()
     capacities: tuple[Capacity, ...] = ()
-    rate_headers: tuple[RateHeaders, ...] = ()
 
     def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
         """The same script with some faults before its own."""

@@ -89,7 +89,6 @@ class _WireRequest(msgspec.Struct):
     n: openai.Count | None = None
     max_tokens: openai.MaxTokens | None = None
     max_completion_tokens: openai.MaxTokens | None = None
-    stop: str | list[str] | None = None
     logprobs: bool | None = None
 
 
@@ -138,7 +137,6 @@ class Chat(openai.OpenAi):
             schema,
             wire.n or 1,
             wire.max_tokens if bound is None else bound,
-            () if wire.stop is None else openai.stops(wire.stop),
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:

@@ -5,58 +5,34 @@ Source: Gemini's API reference and the types of its official Python client `goog
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.apis.refusal import gemini_error
 from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request, arguments_of
-from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import TEXT_PIECES, as_event, cut, spread
+from pytest_ultrapar.simulator.wire.conversation import messages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
-    from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
 
 
-class _Call(msgspec.Struct):
-    name: str
-    args: msgspec.Raw = msgspec.Raw()
-    id: str = ""
-
-
-class _Result(msgspec.Struct):
-    name: str
-    response: msgspec.Raw = msgspec.Raw()
-    id: str = ""
-
-
-class _Part(msgspec.Struct, rename="camel"):
-    text: str = ""
-    thought: bool = False
-    inline_data: msgspec.Raw = msgspec.Raw()
-    file_data: msgspec.Raw = msgspec.Raw()
-    function_call: _Call | None = None
-    function_response: _Result | None = None
-
-
 class _Content(msgspec.Struct):
-    parts: list[_Part] | None = None
-    role: str | None = None
+    parts: list[dict[str, Any]] | None = None
+    role: Literal["user", "model", "function"] | None = None
 
 
 class _Declaration(msgspec.Struct, rename="camel"):
     name: str
-    parameters: msgspec.Raw = msgspec.Raw()
-    parameters_json_schema: msgspec.Raw = msgspec.Raw()
+    parameters: Any = None
+    parameters_json_schema: Any = None
 
 
 class _Tool(msgspec.Struct, rename="camel"):
@@ -75,7 +51,6 @@ class _ToolConfig(msgspec.Struct, rename="camel"):
 class _Config(msgspec.Struct, rename="camel"):
     candidate_count: Annotated[int, msgspec.Meta(ge=1, le=1)] | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    stop_sequences: list[str] | None = None
     seed: int | None = None
     response_mime_type: str | None = None
     response_schema: dict[str, object] | None = None
@@ -84,33 +59,21 @@ class _Config(msgspec.Struct, rename="camel"):
 
 
 class _WireRequest(msgspec.Struct, rename="camel"):
-    contents: list[_Content] | _Content
+    contents: list[_Content]
     system_instruction: _Content | None = None
     tools: list[_Tool] | None = None
     tool_config: _ToolConfig | None = None
     generation_config: _Config | None = None
 
 
-_decoder = msgspec.json.Decoder(_WireRequest)
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.encode
 _FINISH_REASONS = {
     "stop": "STOP",
     "length": "MAX_TOKENS",
     "tool_calls": "STOP",
 }
-_ROLES = {None: "user", "user": "user", "model": "assistant", "function": "user"}
 _STREAM = ":streamGenerateContent"
-_STATUSES = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
 
 
 class GenerateContent:
@@ -124,39 +87,23 @@ class GenerateContent:
 
         When to come again stands in its details; there are no headers that say so.
         """
-        document: dict[str, object] = {
-            "code": error.status,
-            "message": error.message,
-            "status": _STATUSES.get(error.status, "UNKNOWN"),
-        }
+        more: dict[str, object] = {}
         if error.retry_after_s is not None:
             kind = "type.googleapis.com/google.rpc.RetryInfo"
-            document["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after_s:.9g}s"}]
-        return Whole(_encode({"error": document}), error.status)
-
-    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
-        """Nothing: it never says what is left."""
-        del left
-        return {}
+            more["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after_s:.9g}s"}]
+        return Whole(gemini_error(error.status, error.message, **more), error.status)
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one content, the system's instruction before it."""
         assert name is not None, "the model is in the path"
         try:
-            wire = _decoder.decode(body)
+            fields = _decode(body)
+            wire = msgspec.convert(fields, _WireRequest)
+            messages = messages_of(fields)
         except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for content: {error}")
-        contents = wire.contents if isinstance(wire.contents, list) else [wire.contents]
-        if not contents:
+        if not wire.contents:
             return ApiError.bad_request("contents is not specified")
-        messages: list[ChatMessage] = []
-        if wire.system_instruction is not None:
-            messages += _messages(wire.system_instruction, "system")
-        for content in contents:
-            if content.role not in _ROLES:
-                said = f"Please use a valid role: user, model. (got {content.role!r})"
-                return ApiError.bad_request(said)
-            messages += _messages(content, _ROLES[content.role])
         config = wire.generation_config or _Config()
         if config.response_logprobs:
             return ApiError.unsupported("responseLogprobs")
@@ -171,7 +118,6 @@ class GenerateContent:
             forced_tool=forced,
             schema=_schema(config),
             max_tokens=config.max_output_tokens,
-            stop=[text for text in config.stop_sequences or () if text],
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
@@ -192,28 +138,6 @@ class GenerateContent:
 
 
 RESOURCE = GenerateContent()
-
-
-def _messages(content: _Content, role: str) -> Iterator[ChatMessage]:
-    """What a content says: results of functions are messages of their own, before its text."""
-    parts = content.parts or []
-    for part in parts:
-        if (result := part.function_response) is not None:
-            text = bytes(result.response).decode()
-            call_id = result.id or None
-            yield ChatMessage("tool", text, name=result.name, tool_call_id=call_id)
-    own = [part for part in parts if part.function_response is None]
-    if own or not parts:
-        yield ChatMessage(
-            role,
-            "".join(part.text for part in own if not part.thought),
-            tool_calls=tuple(
-                ToolCall(call.id, call.name, bytes(call.args).decode())
-                for part in own
-                if (call := part.function_call) is not None
-            ),
-            attachments=digests(raw for p in own for raw in (p.inline_data, p.file_data)),
-        )
 
 
 def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:

@@ -6,50 +6,35 @@ Source: Anthropic's API reference and the types of its official Python client.
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.apis.refusal import anthropic_error
 from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import OfferedFunction, Request, arguments_of
-from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
+from pytest_ultrapar.simulator.wire.conversation import messages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
-    from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
 
 
-class _Block(msgspec.Struct):
-    """A block of content; what is of another kind, such as thinking, says nothing here."""
-
-    type: str
-    text: str = ""
-    source: msgspec.Raw = msgspec.Raw()
-    id: str = ""
-    name: str = ""
-    input: msgspec.Raw = msgspec.Raw()
-    tool_use_id: str = ""
-    content: str | list[_Block] | None = None
-
-
-class _WireMessage(msgspec.Struct):
-    role: str
-    content: str | list[_Block]
+class _Turn(msgspec.Struct):
+    role: Literal["user", "assistant"]
+    content: str | list[dict[str, Any]]
 
 
 class _Tool(msgspec.Struct):
     name: str
-    input_schema: msgspec.Raw = msgspec.Raw()
+    input_schema: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -68,37 +53,22 @@ class _OutputConfig(msgspec.Struct):
 
 class _WireRequest(msgspec.Struct):
     model: str
-    messages: list[_WireMessage]
+    messages: list[_Turn]
     max_tokens: Annotated[int, msgspec.Meta(ge=1)]
-    system: str | list[_Block] | None = None
     stream: bool | None = None
-    stop_sequences: list[str] | None = None
     tools: list[_Tool] | None = None
     tool_choice: _Choice | None = None
     output_config: _OutputConfig | None = None
     output_format: _Format | None = None
 
 
-_decoder = msgspec.json.Decoder(_WireRequest)
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.encode
 _STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
 }
-_ROLES = {"user", "assistant"}
-_KINDS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-_SERVERS_FAULT = 500
 
 
 class Messages:
@@ -109,23 +79,10 @@ class Messages:
 
     def refusal(self, error: ApiError) -> Whole:
         """The document `{"type": "error", "error": {"type", "message"}}`."""
-        usual = "api_error" if error.status >= _SERVERS_FAULT else "invalid_request_error"
-        said = {"type": _KINDS.get(error.status, usual), "message": error.message}
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if error.retry_after_s is not None:
             headers = ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
-        body = _encode({"type": "error", "error": said, "request_id": None})
-        return Whole(body, error.status, headers)
-
-    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
-        """`anthropic-ratelimit-requests-limit` and its like, with the time of the reset."""
-        told = {}
-        for what, one in left.items():
-            reset = datetime.now(UTC) + timedelta(seconds=one.reset_s)
-            told[f"anthropic-ratelimit-{what}-limit"] = f"{math.floor(one.limit)}"
-            told[f"anthropic-ratelimit-{what}-remaining"] = f"{math.floor(one.left)}"
-            told[f"anthropic-ratelimit-{what}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
-        return told
+        return Whole(anthropic_error(error.status, error.message), error.status, headers)
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
         """A request with at least one message, the system's prompt before it."""
@@ -133,16 +90,13 @@ class Messages:
         if not any(name == b"anthropic-version" for name, _ in scope["headers"]):
             return ApiError.bad_request("anthropic-version: header is required")
         try:
-            wire = _decoder.decode(body)
+            fields = _decode(body)
+            wire = msgspec.convert(fields, _WireRequest)
+            messages = messages_of(fields)
         except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for a message: {error}")
         if not wire.messages:
             return ApiError.bad_request("messages: at least one message is required")
-        for index, message in enumerate(wire.messages):
-            if message.role not in _ROLES:
-                allowed = "'user' and 'assistant' are allowed"
-                said = f"messages.{index}.role: {allowed} (got {message.role!r})"
-                return ApiError.bad_request(said)
         forced = _forced_tool(wire)
         if isinstance(forced, ApiError):
             return forced
@@ -152,9 +106,6 @@ class Messages:
         if wanted is not None and (wanted.type != "json_schema" or wanted.schema is None):
             said = "output_config.format: a `schema` is required, of type `json_schema`"
             return ApiError.bad_request(said)
-        messages = [said for message in wire.messages for said in _messages(message)]
-        if wire.system:
-            messages = [*_messages(_WireMessage("system", wire.system)), *messages]
         return Request(
             wire.model,
             messages,
@@ -162,7 +113,6 @@ class Messages:
             forced_tool=forced,
             schema=None if wanted is None else wanted.schema,
             max_tokens=wire.max_tokens,
-            stop=[text for text in wire.stop_sequences or () if text],
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
@@ -216,33 +166,6 @@ def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
     return ApiError.bad_request("tool_choice: it asks for a tool that `tools` does not have")
 
 
-def _messages(wire: _WireMessage) -> Iterator[ChatMessage]:
-    """What a message says: results of tools are messages of their own, before its text."""
-    blocks = [_Block("text", wire.content)] if isinstance(wire.content, str) else wire.content
-    for block in blocks:
-        if block.type == "tool_result":
-            text, attachments = _said(block.content)
-            yield ChatMessage("tool", text, tool_call_id=block.tool_use_id, attachments=attachments)
-    own = [block for block in blocks if block.type != "tool_result"]
-    if own or not blocks:
-        text, attachments = _said(own)
-        calls = tuple(
-            ToolCall(block.id, block.name, bytes(block.input).decode())
-            for block in own
-            if block.type == "tool_use"
-        )
-        yield ChatMessage(wire.role, text, tool_calls=calls, attachments=attachments)
-
-
-def _said(content: str | list[_Block] | None) -> tuple[str, tuple[str, ...]]:
-    """The text of some content, and what stands for its images and documents."""
-    if isinstance(content, str):
-        return content, ()
-    blocks = content or ()
-    text = "".join(block.text for block in blocks if block.type == "text")
-    return text, digests([block.source for block in blocks])
-
-
 def _message(
     request: Request,
     completion: Completion,
@@ -265,10 +188,7 @@ _NOT_ENDED: dict[str, object] = {"stop_reason": None, "stop_sequence": None}
 
 
 def _ending(reply: PersonaReply) -> dict[str, object]:
-    reason = _STOP_REASONS[reply.finish_reason]
-    if reply.stopped_by is not None:
-        reason = "stop_sequence"
-    return {"stop_reason": reason, "stop_sequence": reply.stopped_by}
+    return {"stop_reason": _STOP_REASONS[reply.finish_reason], "stop_sequence": None}
 
 
 def _usage(n_in: int, n_out: int) -> dict[str, object]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_ultrapar.simulator.answer import Scope, Whole
     from pytest_ultrapar.simulator.api_error import ApiError
     from pytest_ultrapar.simulator.exchange import Completion, Request
-    from pytest_ultrapar.simulator.limits import Left
     from pytest_ultrapar.simulator.stream import Piece
 
 ResourceName = Literal["chat", "responses", "messages", "generate_content"]
@@ -26,21 +23,11 @@ class Resource(Protocol):
         overloaded: The status with which it says that it has too much to do for anybody.
     """
 
-    @property
-    def key_header(self) -> bytes: ...  # noqa: D102
-    @property
-    def overloaded(self) -> int: ...  # noqa: D102
+    key_header: ClassVar[bytes]
+    overloaded: ClassVar[int]
 
     def refusal(self, error: ApiError) -> Whole:
         """The answer that says what is wrong."""
-        ...
-
-    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
-        """What it says of the limits with every answer; empty where it says nothing.
-
-        Args:
-            left: Of `requests` and `tokens`, those that a limit counts.
-        """
         ...
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:

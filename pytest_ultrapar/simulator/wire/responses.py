@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request
-from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
 from pytest_ultrapar.simulator.wire import openai
+from pytest_ultrapar.simulator.wire.conversation import messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,27 +22,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.answer import Scope
     from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.stream import Piece
-
-
-class _Part(msgspec.Struct):
-    text: str = ""
-    image_url: msgspec.Raw = msgspec.Raw()
-    file_data: msgspec.Raw = msgspec.Raw()
-    file_url: msgspec.Raw = msgspec.Raw()
-    file_id: msgspec.Raw = msgspec.Raw()
-    input_audio: msgspec.Raw = msgspec.Raw()
-
-
-class _Item(msgspec.Struct):
-    """An item of the input; what is of another kind, such as reasoning, says nothing here."""
-
-    type: str = "message"
-    role: str | None = None
-    content: str | list[_Part] | None = None
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
-    output: str | list[_Part] | None = None
 
 
 class _Format(msgspec.Struct):
@@ -58,7 +36,7 @@ class _Text(msgspec.Struct):
 class _Tool(msgspec.Struct):
     type: str
     name: str = ""
-    parameters: msgspec.Raw = msgspec.Raw()
+    parameters: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -68,7 +46,7 @@ class _Choice(msgspec.Struct):
 
 class _WireRequest(msgspec.Struct):
     model: str | None = None
-    input: str | list[_Item] = ""
+    input: str | list[dict[str, Any]] = ""
     instructions: str | None = None
     stream: bool | None = None
     text: _Text | None = None
@@ -76,14 +54,9 @@ class _WireRequest(msgspec.Struct):
     tool_choice: str | _Choice | None = None
     max_output_tokens: openai.MaxTokens | None = None
     include: list[str] | None = None
-    background: Any = None
-    conversation: Any = None
-    previous_response_id: Any = None
-    store: Any = None
-    top_logprobs: Any = None
 
 
-_decoder = msgspec.json.Decoder(_WireRequest)
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.encode
 _UNSUPPORTED = ("background", "conversation", "previous_response_id", "store", "top_logprobs")
 _INCOMPLETE = {"length": "max_output_tokens"}
@@ -97,18 +70,19 @@ class Responses(openai.OpenAi):
         """A request with its whole conversation."""
         del scope
         try:
-            wire = _decoder.decode(body)
+            fields = _decode(body)
+            wire = msgspec.convert(fields, _WireRequest)
+            messages = messages_of(fields)
         except UNREADABLE as error:
             return ApiError.bad_request(f"The body is no request for a response: {error}")
         for field in _UNSUPPORTED:
-            if getattr(wire, field):
+            if fields.get(field):
                 return ApiError.unsupported(field)
         if _LOGPROBS in (wire.include or ()):
             return ApiError.unsupported("include")
         api_name = name or wire.model
         if not api_name:
             return ApiError.bad_request("`model` is missing", param="model")
-        messages = list(_messages(wire))
         if not messages:
             return ApiError.bad_request("`input` is empty", param="input")
         forced = _forced_tool(wire)
@@ -156,36 +130,6 @@ class Responses(openai.OpenAi):
 
 
 RESOURCE = Responses()
-
-
-def _messages(wire: _WireRequest) -> Iterator[ChatMessage]:
-    """The instructions and the messages of the input."""
-    if wire.instructions:
-        yield ChatMessage("system", wire.instructions)
-    given = wire.input
-    for item in [_Item(role="user", content=given)] if isinstance(given, str) else given:
-        if item.type == "message":
-            if item.content or item.role:
-                text, attachments = _said(item.content)
-                yield ChatMessage(item.role or "user", text, attachments=attachments)
-        elif item.type == "function_call":
-            call = ToolCall(item.call_id, item.name, item.arguments)
-            yield ChatMessage("assistant", tool_calls=(call,))
-        elif item.type == "function_call_output":
-            text, attachments = _said(item.output)
-            yield ChatMessage("tool", text, tool_call_id=item.call_id, attachments=attachments)
-
-
-def _said(content: str | list[_Part] | None) -> tuple[str, tuple[str, ...]]:
-    if isinstance(content, str):
-        return content, ()
-    parts = content or ()
-    held = (
-        raw
-        for p in parts
-        for raw in (p.image_url, p.file_data, p.file_url, p.file_id, p.input_audio)
-    )
-    return "".join(part.text for part in parts), digests(held)
 
 
 def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
