@@ -12,7 +12,7 @@ from pytest_ultrapar.pages.figures import MOST_VALUES, labels
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pytest_ultrapar.analysis.measured_run import CaseRow
     from pytest_ultrapar.compare.pairing import Pairing
@@ -64,9 +64,9 @@ class ChangedDimension(msgspec.Struct, frozen=True):
     looks: list[list[Look | None]]
 
 
-def grid_of(pairings: Sequence[Pairing]) -> Grid:
-    """One grid for all pairs of runs, of the cases that they have in common."""
-    cases = {case.case_id: case for pairing in pairings for case in pairing.cases}.values()
+def grid_of(pairing: Pairing) -> Grid:
+    """The grid of the cases that two runs have in common."""
+    cases = pairing.cases
     found: dict[str, dict[str, Scalar]] = defaultdict(dict)
     for case in cases:
         for name, value in case.params.items():
