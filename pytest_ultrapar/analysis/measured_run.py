@@ -222,9 +222,7 @@ def _find_bench(name: str) -> Bench | None:
             continue
         directory = place / judged_run(runs).mode
         if not (directory / MANIFEST_NAME).is_file():
-            msg = (
-                f"{directory} is no longer a run directory; name {path} to judge the speed-up alone"
-            )
+            msg = f"{directory}, the run that stands for the bench, is no longer there"
             raise ConfigError(msg)
         return Bench(name, directory, not_measured(runs, where=place))
     return None
