@@ -15,6 +15,7 @@ from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
 from pytest_ultrapar.engine.admission import Admission
+from pytest_ultrapar.plan.load import LaneLoad
 from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
@@ -69,21 +70,6 @@ class Course:
     def n_steps(self) -> int:
         """Its requests."""
         return len(self.services_s) + len(self.beside)
-
-
-@dataclass(slots=True)
-class LaneLoad:
-    """What one lane answered.
-
-    Attributes:
-        requests: How many.
-        busy_s: Seconds of their services together.
-        tokens: That they took together, as far as known.
-    """
-
-    requests: int = 0
-    busy_s: float = 0.0
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Level
 
 if TYPE_CHECKING:
@@ -217,6 +216,21 @@ def _bounds(pool: Pool, lane: Lane) -> list[str]:
     return [one.name for one in limits if one.workers is not None]
 
 
+@dataclass(slots=True)
+class LaneLoad:
+    """What one lane answers.
+
+    Attributes:
+        requests: How many.
+        busy_s: Seconds of their services together.
+        tokens: That they take together, as far as known.
+    """
+
+    requests: float = 0
+    busy_s: float = 0.0
+    tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LimitLoad:
     """What falls on one number of one limit.
@@ -237,7 +251,7 @@ class LimitLoad:
     level: Level
     kind: str
     allows: float
-    requests: int
+    requests: float
     share: float
     alone_s: float
 
@@ -288,16 +302,18 @@ def limit_loads(
     return tuple(sorted(found, key=lambda one: (LIMIT_KINDS[one.kind].is_daily, -one.alone_s)))
 
 
-def longest(loads: Sequence[LimitLoad]) -> tuple[LimitLoad, ...]:
-    """The limits that need longest, to 1 %; of loads in the order of `limit_loads`."""
-    return tuple(one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=0.01))
+def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
+    """The limits that need longest, but for a part of it; of loads as `limit_loads` orders them."""
+    return tuple(
+        one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
+    )
 
 
-def binding(loads: Sequence[LimitLoad]) -> str:
+def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
     """The limit that needs longest, and how many need as long; `no limit` where none is loaded."""
     if not loads:
         return "no limit"
-    top, alike = loads[0], len(longest(loads)) - 1
+    top, alike = loads[0], len(longest(loads, within=within)) - 1
     return top.name + (f" and {alike} alike" if alike else "")
 
 
@@ -313,7 +329,7 @@ class KeyShare:
     """
 
     name: str
-    requests: int
+    requests: float
     share: float
     busy_s: float
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun, EpisodeLike, Expected
-    from pytest_ultrapar.plan.forecast import LaneLoad
+    from pytest_ultrapar.plan.load import LaneLoad
     from pytest_ultrapar.plan.waste import Service
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -143,7 +143,7 @@ def prices(
     of them need a price.
     """
     listed = {(one.provider, one.model): one for one in pool.prices}
-    requests: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    requests: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for lane in lanes:
         if lane.lane_id in loads:
             requests[lane.model][lane.provider] += loads[lane.lane_id].requests

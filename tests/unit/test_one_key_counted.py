@@ -9,8 +9,7 @@ from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.claims.key_keeping import locked_keys
 from pytest_ultrapar.coordinator.policies import find_policy
-from pytest_ultrapar.plan.forecast import LaneLoad
-from pytest_ultrapar.plan.load import key_load, key_shares
+from pytest_ultrapar.plan.load import LaneLoad, key_load, key_shares
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import key_lines
