@@ -18,9 +18,7 @@ from pytest_ultrapar.analysis.statistics import (
     MeanScore,
     RunStatistics,
     count_outcomes,
-    grouped,
     mean_scores,
-    where,
 )
 from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.publish import read_whole
@@ -33,10 +31,10 @@ from pytest_ultrapar.store.role_uses import RoleUse  # noqa: TC001 - as the last
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.analysis.statistics import CaseMeasure
+    from pytest_ultrapar.analysis.measures import Measures
     from pytest_ultrapar.records import Case, Grade
 
 
@@ -184,36 +182,35 @@ def read_summary(run_dir: Path) -> RunSummary | None:
     return read_whole(run_dir / SUMMARY_FILE, RunSummary, None, "is no summary of this version")
 
 
-def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
+def make_cells(measures: Measures) -> list[Cell]:
     """One cell for each combination of names that occurs, sorted by names."""
-    by_names = grouped(measures, lambda each: each.names)
     cells = []
-    for names, part in sorted(by_names.items()):
+    for names, part in sorted(measures.grouped(lambda kind: kind.names).items()):
         counts = count_outcomes(part)
-        graded = where(part, lambda each: each.outcome in GRADED)
+        graded = [*part.of(part.told(lambda kind: kind.outcome in GRADED)).repeated()]
         share = share_of(graded, [each.outcome == "solved" for each in graded])
         interval = (share.low, share.high) if share is not None else None
         cells.append(Cell(names, len(part), len(graded), counts, mean_scores(part), interval))
     return cells
 
 
-def make_cell_figures(measures: Sequence[CaseMeasure]) -> tuple[CellFigure, ...]:
+def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
     """What repetitions show of each model's cells, and of all; nothing where there are none.
 
     What all models' cells show has no interval: cells of different models may share tasks.
     """
-    figures = figures_of_cells(n_repetitions(measures))
-    by_model = grouped(measures if figures else (), lambda each: each.model)
+    figures = figures_of_cells(n_repetitions(measures.repeated()))
+    by_model = sorted(measures.grouped(lambda kind: kind.model).items())
     found = []
     for figure in figures:
-        found += [cell_figure(model, figure, own) for model, own in sorted(by_model.items())]
+        found += [cell_figure(model, figure, own) for model, own in by_model]
         if len(by_model) > 1:
             everything = cell_figure("", figure, measures)
             found.append(msgspec.structs.replace(everything, interval=None))
     return tuple(found)
 
 
-def cell_figure(model: str, figure: str, measures: Sequence[CaseMeasure]) -> CellFigure:
+def cell_figure(model: str, figure: str, measures: Measures) -> CellFigure:
     """A figure of some cells.
 
     Args:
@@ -221,9 +218,10 @@ def cell_figure(model: str, figure: str, measures: Sequence[CaseMeasure]) -> Cel
         figure: As of `cell_share`.
         measures: All repetitions of the cells that have a final grade.
     """
-    share = cell_share(figure, measures)
+    rows = [*measures.repeated()]
+    share = cell_share(figure, rows)
     if share is None:
-        return CellFigure(model, figure, 0, len({each.cell for each in measures}), None)
+        return CellFigure(model, figure, 0, len({each.cell for each in rows}), None)
     low, high = share.interval.known
     bounds = (low, high) if low is not None and high is not None else None
     return CellFigure(model, figure, share.n, share.n_left_out, share.value, bounds)

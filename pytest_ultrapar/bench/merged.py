@@ -12,18 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, is_of
+from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures, measure_case
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
-from pytest_ultrapar.analysis.statistics import (
-    CaseMeasure,
-    Part,
-    PartTime,
-    measure_case,
-    part_time,
-    speedup,
-    speedup_interval,
-)
+from pytest_ultrapar.analysis.statistics import Part, part_time, speedup, speedup_interval
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.publish import open_file, publish, read_file, temporary_for
@@ -135,7 +128,7 @@ class Speedup(NamedTuple):
 def full_speedup(
     serial: Mapping[str, CaseMeasure],
     other: Mapping[str, CaseMeasure],
-    chosen: Callable[[CaseMeasure], bool],
+    chosen: Callable[[Kind], bool],
 ) -> Speedup | None:
     """The speed-up of some cases; None when one of the runs completed none of them.
 
@@ -147,8 +140,7 @@ def full_speedup(
         other: Those of the other run.
         chosen: Which cases.
     """
-    slow = _shares(part_time(serial.values(), chosen))
-    fast = _shares(part_time(other.values(), chosen))
+    slow, fast = (_shares(own, chosen) for own in (serial, other))
     parts = [
         Part(
             _completed(serial.get(case_id)),
@@ -171,8 +163,16 @@ def full_speedup(
     )
 
 
-def _shares(took: PartTime | None) -> dict[str, float]:
-    return {each.case_id: share_s for each, share_s in took.shares} if took is not None else {}
+def _shares(run: Mapping[str, CaseMeasure], chosen: Callable[[Kind], bool]) -> dict[str, float]:
+    """By case id, its seconds of the makespan."""
+    took = part_time(Measures(run.values()), chosen)
+    if took is None:
+        return {}
+    case_ids = list(run)
+    return {
+        case_ids[number]: share_s
+        for number, share_s in zip(took.measures["number"], took.shares_s, strict=True)
+    }
 
 
 def _completed(measure: CaseMeasure | None) -> int:
