@@ -189,7 +189,7 @@ _WAITS = {
     "retry budget": "the retry budget",
 }
 """What the broker calls them, where that is no limit (`LaneStatus.waited_s`)."""
-_PARTS = {
+PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
     "backoff_s": "back-off",
@@ -284,7 +284,7 @@ def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
     # Empty seats of a lane that is removed, or may not use them, look like those of a client that
     # sends nothing there.
-    names = {**_PARTS, "client_s": idle}
+    names = {**PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [
         f"{names[name]} {duration(seconds)}"
