@@ -24,11 +24,11 @@ from pytest_ultrapar.plan.load import (
     KeyLoad,
     KeyShare,
     LimitLoad,
-    SeatShare,
+    ProviderSeats,
     key_shares,
     limit_loads,
     longest,
-    seat_shares,
+    provider_seats,
 )
 from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.plan.waste import seat_uses
@@ -344,7 +344,7 @@ class RunPlan:
         predictions: For each mode.
         cost: Of the models that have a price; None where none has or tokens are not known.
         unpriced: Models without a price and what the pool leaves out of it, where it has any price.
-        seats: Which models share seats, and how many.
+        seats: Requests in flight that each provider allows.
         currency: Of `cost`.
         budget: What the whole run may spend; None: nothing bounds it.
     """
@@ -361,7 +361,7 @@ class RunPlan:
     predictions: tuple[Prediction, ...]
     cost: Amount | None
     unpriced: Mapping[str, tuple[str, ...]]
-    seats: tuple[SeatShare, ...]
+    seats: tuple[ProviderSeats, ...]
     currency: str
     budget: float | None
 
@@ -419,7 +419,7 @@ def make_plan(
         predictions,
         cost(expected, earlier.episodes, price_of) if price_of else None,
         missing_prices(pool, services),
-        seat_shares(pool, lanes),
+        provider_seats(pool, lanes),
         pool.currency,
         pool.limits["pool"].budget if "pool" in pool.limits else None,
     )
