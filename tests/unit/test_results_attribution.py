@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.attribution import attribute
 from pytest_ultrapar.analysis.performance import demand, run_bound
-from pytest_ultrapar.plan.bound import certify
 from pytest_ultrapar.pool.model import Limit
 from tests.examples import examples
 from tests.pools import lane
+from tests.unit.certified_bound import certify
 from tests.unit.request_logs import episode, log_of, request
 
 
