@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.measures import Measures
-    from pytest_ultrapar.records import Case, Grade
+    from pytest_ultrapar.records import Case
 
 
 MOST_NOTES = 20
@@ -227,12 +227,6 @@ def cell_figure(model: str, figure: str, measures: Measures) -> CellFigure:
     return CellFigure(model, figure, share.n, share.n_left_out, share.value, bounds)
 
 
-def count_kinds(grades: Iterable[Grade]) -> dict[str, int]:
-    """How often each `outcome/kind` came, most frequent first."""
-    kinds = Counter(f"{grade.outcome}/{grade.kind}" for grade in grades if grade.kind)
-    return dict(kinds.most_common())
-
-
 class Ends:
     """How the cases of a run ended, summed up over slices of them.
 
@@ -251,9 +245,13 @@ class Ends:
         """Take some cases, in the order planned, with what was written of each."""
         known = [(case, histories.get(case.case_id, CaseHistory())) for case in cases]
         graded = [(case, found.grade) for case, found in known if found.grade is not None]
-        self.kinds.update(count_kinds(grade for _, grade in graded))
-        notes = sorted([*self.notes, *make_notes(graded)], key=_errors_first)
-        self.notes = notes[:MOST_NOTES]
+        self.kinds.update(f"{one.outcome}/{one.kind}" for _, one in graded if one.kind)
+        notes = [
+            CaseNote(case.nodeid, grade.outcome, grade.kind, grade.error)
+            for case, grade in graded
+            if grade.outcome in {"error", "infra"}
+        ]
+        self.notes = sorted([*self.notes, *notes], key=_errors_first)[:MOST_NOTES]
         for case, found in known:
             if found.grade is not None:
                 continue
@@ -264,17 +262,6 @@ class Ends:
                 self.n_ungraded += 1
             else:
                 self.n_interrupted += 1
-
-
-def make_notes(graded: Iterable[tuple[Case, Grade]]) -> list[CaseNote]:
-    """Notes on the first cases without a measurement, errors before infra."""
-    notes = [
-        CaseNote(case.nodeid, grade.outcome, grade.kind, grade.error)
-        for case, grade in graded
-        if grade.outcome in {"error", "infra"}
-    ]
-    notes.sort(key=_errors_first)
-    return notes[:MOST_NOTES]
 
 
 def _errors_first(note: CaseNote) -> bool:
