@@ -135,13 +135,13 @@ def test_what_pytest_refuses_is_said_in_its_words_and_nothing_is_sent(folder, ar
     [
         ("ultra", "file", "--ultrapar-baseline"),
         ("serial,ultra", "environment", "--junit-xml"),
-        ("ultra", "command line", "--lf"),
+        ("ultra", "command line", "--ultrapar-resume"),
     ],
 )
 def test_what_modes_must_not_have_is_refused_whoever_says_it(
     folder, monkeypatch, modes, where, option
 ):
-    words = {"--ultrapar-baseline": "=3", "--junit-xml": "=x", "--lf": ""}[option]
+    words = {"--ultrapar-baseline": "=3", "--junit-xml": "=x"}.get(option, "=latest")
     more = []
     if where == "file":
         folder.joinpath("pytest.ini").write_text(f"[pytest]\naddopts = {option}{words}\n")
