@@ -1,15 +1,12 @@
-"""One benchmark file and one table of the modes of a bench, with speed-ups that were measured."""
+"""One benchmark file of the modes of a bench, with speed-ups that were measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, is_of
 from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures, measure_case
@@ -17,16 +14,13 @@ from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
 from pytest_ultrapar.analysis.statistics import Part, part_time, speedup, speedup_interval
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
-from pytest_ultrapar.publish import open_file, publish, read_file, temporary_for
+from pytest_ultrapar.publish import read_file
 from pytest_ultrapar.records import Case, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalReader
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.parquet import arrow_schema, verify
 from pytest_ultrapar.store.recovered import read_history
-from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, parameter_columns, results_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -245,79 +239,4 @@ def _full(base: ModeRun, run: ModeRun, scope: Scope) -> Speedup | None:
         base.measures,
         run.measures,
         lambda each: is_of(scope, each.suite, each.model),
-    )
-
-
-FILE_NAME = "results.parquet"
-_SCORE = "score."
-
-
-def write_modes_table(directory: Path, runs: Sequence[ModeRun]) -> None:
-    """Write the rows of all runs, in their order, as one Parquet file; whole or not at all.
-
-    The columns are those of `results`; a score that a run has not is null in its rows.
-
-    Args:
-        directory: Where the file is to stand.
-        runs: At least one, of the same cases.
-
-    Raises:
-        ResultsError: A run's table cannot be read, the tables do not fit together, or the file
-            cannot be written.
-    """
-    simulated = "true" if any(run.manifest.simulated for run in runs) else "false"
-    tables = list(map(_read, runs))
-    try:
-        table = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        where = " and ".join(str(run.directory) for run in runs)
-        msg = f"cannot put the results of {where} together: {error}"
-        raise ResultsError(msg) from error
-    table = table.replace_schema_metadata({SIMULATED_KEY: simulated})
-    path = directory / FILE_NAME
-    temporary = temporary_for(path)
-    try:
-        temporary.touch(mode=0o600)
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-        verify(temporary, table.schema, table.num_rows)
-        publish(temporary, path)
-    except (OSError, pa.ArrowException) as error:
-        msg = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
-        raise ResultsError(msg) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read(run: ModeRun) -> pa.Table:
-    path, lines = run.directory / FILE_NAME, run.directory / "results.jsonl"
-    try:
-        if run.manifest.storage_format == "parquet":
-            open_file(path).close()
-            return pq.read_table(path, page_checksum_verification=True)
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        with open_file(lines) as file:
-            rows = list(map(decode, file))
-        return _typed(run, rows)
-    except (OSError, pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
-        msg = f"cannot read the results of {run.directory}: {error}"
-        raise ResultsError(msg) from error
-    except KeyError as error:
-        msg = f"cannot read the results of {run.directory}: {error} is missing in a row"
-        raise ResultsError(msg) from error
-
-
-def _typed(run: ModeRun, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows of JSON with the types that the same table has as Parquet."""
-    scores = [name for name in rows[0] if name.startswith(_SCORE)] if rows else []
-    columns = results_columns(
-        parameter_columns(run.cases.values()),
-        [Column(name, "double", nullable=True) for name in scores],
-    )
-    times = [column.name for column in columns if column.kind == "timestamp"]
-    for row in rows:
-        for name in times:
-            if row[name] is not None:
-                row[name] = datetime.fromisoformat(row[name])
-    return pa.Table.from_pylist(
-        rows, schema=arrow_schema(columns, simulated=run.manifest.simulated)
     )
