@@ -108,14 +108,12 @@ class Speedup(NamedTuple):
         factor: Cases per second over those of the serial run.
         interval: At least 95 %, as `speedup_interval` has it; None with fewer than 3 cases.
         serial_s: What the run's completed cases took one after the other.
-        n_both: Cases that both completed.
         n_serial: Cases that the serial run completed.
     """
 
     factor: float
     interval: tuple[float, float] | None
     serial_s: float
-    n_both: int
     n_serial: int
 
 
@@ -152,7 +150,6 @@ def full_speedup(
         factor,
         speedup_interval([parts]),
         n_fast * sum(part.slow_s for part in parts) / n_slow,
-        sum(part.n_slow * part.n_fast for part in parts),
         n_slow,
     )
 

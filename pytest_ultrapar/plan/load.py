@@ -293,36 +293,3 @@ def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
         return "no limit"
     top, alike = loads[0], len(longest(loads, within=within)) - 1
     return top.name + (f" and {alike} alike" if alike else "")
-
-
-@dataclass(frozen=True, slots=True)
-class KeyShare:
-    """What falls on one key, over all its models and instances.
-
-    Attributes:
-        name: `provider/key`, all its names where the pool lists it more than once.
-        requests: How many it is used for.
-        share: Of all requests of the run, 0 to 1.
-        busy_s: Seconds of their services together.
-    """
-
-    name: str
-    requests: float
-    share: float
-    busy_s: float
-
-
-def key_shares(lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) -> tuple[KeyShare, ...]:
-    """The load of each key, in the order of the pool file; keys without a request have zeros."""
-    whole = sum(load.requests for load in loads.values())
-    sums: dict[str, LaneLoad] = defaultdict(LaneLoad)
-    for lane in lanes:
-        key = sums[lane.key_name]
-        own = loads.get(lane.lane_id)
-        if own is not None:
-            key.requests += own.requests
-            key.busy_s += own.busy_s
-    return tuple(
-        KeyShare(name, load.requests, load.requests / whole if whole else 0.0, load.busy_s)
-        for name, load in sums.items()
-    )

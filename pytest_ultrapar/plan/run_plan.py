@@ -22,10 +22,8 @@ from pytest_ultrapar.plan.expectations import (
 from pytest_ultrapar.plan.forecast import Course, Forecast, Step, forecast
 from pytest_ultrapar.plan.load import (
     KeyLoad,
-    KeyShare,
     LimitLoad,
     ProviderSeats,
-    key_shares,
     limit_loads,
     longest,
     provider_seats,
@@ -306,14 +304,12 @@ class Prediction:
         forecast: None where it cannot run the cases.
         makespan_s: The forecast's, with the interval of what binds it.
         limits: Load of each limit, that which needs longest first.
-        keys: Load of each key, in the order of the pool file.
     """
 
     way: Way
     forecast: Forecast | None = None
     makespan_s: Amount | None = None
     limits: tuple[LimitLoad, ...] = ()
-    keys: tuple[KeyShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +489,7 @@ def _predict(
     loads = limit_loads(lanes, pool.limits, found.lanes)
     binding = () if serial else longest(loads)
     makespan_s = _as_known(found.makespan_s, expected, earlier.episodes, lanes, binding)
-    return Prediction(way, found, makespan_s, loads, key_shares(lanes, found.lanes))
+    return Prediction(way, found, makespan_s, loads)
 
 
 def _as_known(

@@ -108,7 +108,6 @@ def plan_lines(
     for part in (
         _sums(plan, width),
         seat_lines(plan.seats),
-        _keys(plan.chosen, width),
         _limits(plan.chosen, width),
         _processes(plan),
         _modes(plan, width),
@@ -209,17 +208,6 @@ def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:
         ),
         duration(own.service_s.value),
     ]
-
-
-def _keys(prediction: Prediction, width: int) -> Iterator[str]:
-    if not prediction.keys:
-        return
-    rows = [
-        [key.name, f"{key.requests:,}", percent(key.share), duration(key.busy_s)]
-        for key in prediction.keys
-    ]
-    header = [f"key, mode {prediction.way.mode}", "requests", "share", "service time"]
-    yield from text_table(header, rows, n_names=1, width=width)
 
 
 def _limits(prediction: Prediction, width: int) -> Iterator[str]:
