@@ -94,7 +94,16 @@ def test_plan_of_a_run_that_rates_bind(pool):
     serial, rotate, phase, _ = plan.predictions
     assert serial.forecast.makespan_s == pytest.approx(100.0, rel=0.01)
     assert rotate.forecast.makespan_s == pytest.approx(100.0, rel=0.01)
+    assert sent_on_keys(serial) == [400, 0]
+    assert sent_on_keys(rotate) == pytest.approx([200, 200], abs=2)
     assert phase.forecast is None
+
+
+def sent_on_keys(prediction):
+    lanes = prediction.forecast.lanes.items()
+    return [
+        sum(load.requests for lane, load in lanes if lane.endswith(key)) for key in ("key0", "key1")
+    ]
 
 
 @pytest.mark.parametrize("measured", ["m", "n"])
