@@ -232,7 +232,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     best, besides = beside_best(graded, questions, shown) if graded else ("", [])
     equals = as_good(graded, shown) if graded else []
     questions.clear()
-    values = dict(_values(results))
+    values = compared_values(map(_params, results))
     places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
     money_of = partial(money, currency=manifest.currency)
     dimensions = [_dimension(name, those, models, results, rows) for name, those in values.items()]
@@ -321,17 +321,23 @@ def _params(row: dict[str, Any]) -> Iterable[tuple[str, Scalar]]:
     )
 
 
-def _values(results: Sequence[dict[str, Any]]) -> Iterable[tuple[str, list[Scalar]]]:
-    """Parameters by which models can be compared, with their values in order; last all cases."""
-    found: dict[str, set[Scalar]] = defaultdict(set)
-    for row in results:
-        for name, value in _params(row):
-            found[name].add(value)
-    for name, values in found.items():
-        if 1 < len(values) <= MOST_VALUES:
-            # A column's values are of one type.
-            yield name, sorted(values, key=lambda value: (str(type(value)), value))
-    yield "", [""]
+def compared_values(params: Iterable[Iterable[tuple[str, Scalar]]]) -> dict[str, list[Scalar]]:
+    """Parameters by which models can be compared, with their values in order; last all cases.
+
+    Args:
+        params: Names and values of each case.
+    """
+    found: dict[str, dict[str, Scalar]] = defaultdict(dict)
+    for own in params:
+        for name, value in own:
+            found[name][str(value)] = value
+    values: dict[str, list[Scalar]] = {
+        # A column's values are of one type.
+        name: sorted(those.values(), key=lambda value: (str(type(value)), value))
+        for name, those in found.items()
+        if name and 1 < len(those) <= MOST_VALUES
+    }
+    return {**values, "": [""]}
 
 
 def labels(values: Iterable[Scalar]) -> list[str]:
