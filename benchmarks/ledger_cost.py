@@ -1,4 +1,4 @@
-"""What a renewal costs, and how good the division is: `python -m benchmarks.ledger_cost`.
+"""What a renewal costs: `python -m benchmarks.ledger_cost`.
 
 1,000 hosts share 20 keys of four rows, in virtual time. Calls are as in a run: each host once a
 second. Cost is the server's own count (`INFO commandstats`): neither network nor Python is in it.
@@ -98,7 +98,6 @@ class Crowd:
         )
         host["epoch"] = answer.epoch
         host["held"] = [share.grant for share in answer.shares]
-        host["targets"] = [share.target for share in answer.shares]
         return answer
 
     def second(self, *, change: float = 0, replaced: int = 0) -> None:
@@ -119,37 +118,6 @@ class Crowd:
             self.renew(host)
         self.now = begun + 1000
 
-    def unused(self) -> tuple[float, float]:
-        """Of keys that somebody wants more of: the part of its scarcest row that nobody has.
-
-        The mean, and that of the worst key.
-        """
-        free = []
-        for lane in self.lanes:
-            left = {
-                at: self.rows[at].amount - sum(host["held"][at] for host in self.hosts)
-                for at in lane
-            }
-            wanted = any(
-                all(
-                    left[at] >= host["units"][at]
-                    for at in lane
-                    if host["held"][at] < host["wants"][at]
-                )
-                and any(host["held"][at] < host["wants"][at] for at in lane)
-                for host in self.hosts
-            )
-            free.append(min(left[at] / self.rows[at].amount for at in lane) if wanted else 0.0)
-        return sum(free) / len(free), max(free)
-
-    def far(self) -> float:
-        """Mean part of the units that are not where they should be."""
-        off = total = 0
-        for at in range(len(self.rows)):
-            off += sum(abs(host["targets"][at] - host["held"][at]) for host in self.hosts)
-            total += self.rows[at].amount
-        return off / total
-
 
 def main() -> None:
     """Print one line for each story."""
@@ -163,16 +131,10 @@ def main() -> None:
 
         def told(story: str, seconds: int, **kind: int) -> None:
             client.config_resetstat()
-            worst = []
             for _ in range(seconds):
                 crowd.second(**kind)
-                worst.append(crowd.unused())
             taken = client.info("commandstats")["cmdstat_evalsha"]
-            print(
-                f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal, unused though wanted "
-                f"{', '.join(f'{100 * mean:.1f}/{100 * most:.1f}' for mean, most in worst)} %, "
-                f"not in place {100 * crowd.far():.2f} %"
-            )
+            print(f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal")
 
         told("all join", 8)
         told("nothing changes", 5)

@@ -29,7 +29,6 @@ READY_S = 60.0
 """A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
 STOP_S = 5.0
 _SHOWN_BYTES = 4096
-_READ_BYTES = 1 << 20
 
 
 class Child:
@@ -132,34 +131,10 @@ class Child:
         msg = f"{what}; it said {self.said() or 'nothing'}"
         raise UltraparError(msg)
 
-    def lines(self, every_s: float) -> Iterator[bytes]:
-        """The lines that it prints, until its end; after each `every_s` without any an empty one.
-
-        Args:
-            every_s: Seconds.
-        """
+    def lines(self) -> Iterator[bytes]:
+        """The lines that it prints, until its end."""
         assert self._process.stdout is not None
-        out, begun = self._process.stdout.fileno(), b""
-        while True:
-            if not select.select([out], [], [], every_s)[0]:
-                yield b""
-                continue
-            read = os.read(out, _READ_BYTES)
-            if not read:
-                break
-            *whole, begun = (begun + read).split(b"\n")
-            yield from whole
-        if begun:
-            yield begun
-
-    def cpu_ticks(self) -> int | None:
-        """What it has computed so far, in the kernel's ticks; None where no /proc tells."""
-        try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8")
-        except OSError:
-            return None
-        # The name, in parentheses, may hold anything; user and system time are fields 14 and 15.
-        return sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+        return (line.rstrip(b"\n") for line in self._process.stdout)
 
     def printed(self, stdin: bytes = b"") -> bytes:
         """All that it prints after the end of its input, which ends with `stdin`."""

@@ -17,7 +17,7 @@ Measures how close estimates come, on simulated providers: search, runs, forecas
 
 search plays adaptive mode against providers in virtual time; --runs is the number of seeds. runs
 compares whole runs in adaptive mode with fixed mode (some nine minutes a round). forecast compares
-the plans of eight pools with the runs that follow, once.
+the plans of four pools with the runs that follow, once.
 """
 
 

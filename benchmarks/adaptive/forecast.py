@@ -48,31 +48,14 @@ _ONE_KEY = 'keys = [{ name = "key0" }]\n'
 _KEYS = 'keys = [{ name = "key0" }, { name = "key1" }, { name = "key2" }]\n'
 _FIXED = 'latency = { kind = "fixed", median_s = 0.2 }\n'
 _SPREAD = 'latency = { kind = "log-normal", median_s = 0.15, sigma = 0.5 }\n'
-_TAIL = 'latency = { kind = "log-normal", median_s = 0.15, sigma = 1.0 }\n'
 _QWENS = tuple(f"qwen2.5-{size}-instruct" for size in ("72b", "32b", "14b", "7b", "3b"))
 
 SITUATIONS = (
-    Situation(
-        "seats",
-        _pool(_ONE_KEY + _FIXED + "per_key = { workers = 12 }", "echo"),
-        (ONE_TURN, "--overhead-cases=240"),
-    ),
     Situation(
         "qps, three keys",
         _pool(_KEYS + _FIXED + "per_key = { workers = 8, qps = 15 }", "echo"),
         (SIX_TURNS, "--overhead-cases=30"),
         n_processes=2,
-    ),
-    Situation(
-        "rpm",
-        _pool(_ONE_KEY + _SPREAD + "per_key = { workers = 20, rpm = 1500 }", "echo"),
-        (ONE_TURN, "--overhead-cases=100"),
-    ),
-    Situation(
-        "long tail",
-        _pool(_ONE_KEY + _TAIL + "per_key = { workers = 30 }", "echo"),
-        (SIX_TURNS, "--overhead-cases=90"),
-        earlier_mode="ultra",
     ),
     Situation(
         "uneven models",
@@ -100,13 +83,6 @@ SITUATIONS = (
         ),
         mode="phase",
         earlier_mode="phase",
-    ),
-    Situation(
-        "one after another",
-        _pool(_ONE_KEY + _SPREAD + "per_key = { workers = 5 }", "echo"),
-        (SIX_TURNS, "--overhead-cases=5"),
-        mode="serial",
-        earlier_mode="ultra",
     ),
     Situation(
         "all lanes in turn",
@@ -173,14 +149,9 @@ def compare(one: Situation, checkout: Checkout) -> dict[str, float]:
     }
 
 
-def forecast_title(_: Options) -> str:
-    """What is compared."""
-    return f"forecast: {len(SITUATIONS)} plans and the runs that followed"
-
-
 FORECAST = Measurement(
     forecast_round,
-    forecast_title,
+    f"forecast: {len(SITUATIONS)} plans and the runs that followed",
     (Goal("error", "median", at_most=0.10), Goal("error", "worst", at_most=0.20)),
     n_rounds=1,
     warm_up=False,

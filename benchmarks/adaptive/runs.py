@@ -42,14 +42,9 @@ def runs_round(options: Options) -> Rows:
     return rows
 
 
-def runs_title(_: Options) -> str:
-    """What is run."""
-    return "runs: -n 0; refused as the server's log has it"
-
-
 RUNS = Measurement(
     runs_round,
-    runs_title,
+    "runs: -n 0; refused as the server's log has it",
     tuple(Goal(f"{pool}, adaptive / fixed", "throughput", at_least=0.90) for pool in POOLS),
     warm_up=False,
 )

@@ -46,9 +46,8 @@ def search(scenario: Scenario, seed: int) -> dict[str, float]:
     return row if found.recovery_s is None else row | {"again_s": found.recovery_s}
 
 
-def search_title(_: Options) -> str:
-    """What is played."""
-    return f"search: {len(SCENARIOS)} providers in virtual time, {SPAN_S:g} s; a seed each round"
-
-
-SEARCH = Measurement(search_round, search_title, warm_up=False)
+SEARCH = Measurement(
+    search_round,
+    f"search: {len(SCENARIOS)} providers in virtual time, {SPAN_S:g} s; a seed each round",
+    warm_up=False,
+)

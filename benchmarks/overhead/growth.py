@@ -78,17 +78,13 @@ def _both(n: int, n_processes: int, options: Options) -> tuple[Cost, Cost | None
     return cost, options.checkout.run(argv, watched=True)
 
 
-def growth_title(_: Options) -> str:
-    """What is run."""
-    return (
-        "one-turn cases on 300 seats at 20 ms, and as many empty tests; CPU per case beyond "
-        f"a run of {FEW}; peaks of resident memory"
-    )
-
-
+_TITLE = (
+    "one-turn cases on 300 seats at 20 ms, and as many empty tests; CPU per case beyond "
+    f"a run of {FEW}; peaks of resident memory"
+)
 GROWTH = Measurement(
     partial(growth_round, SIZES, (0,)),
-    growth_title,
+    _TITLE,
     (
         Goal("-n 0", _ALL, at_most=1.10),
         *(Goal(f"n = {n:,}, -n 0, pytest", "more_bytes", at_most=2000.0) for n in SIZES),
@@ -97,7 +93,7 @@ GROWTH = Measurement(
 )
 MEMORY_OF_PROCESSES = Measurement(
     partial(growth_round, (MEMORY.n_cases,), MEMORY.n_processes),
-    growth_title,
+    _TITLE,
     tuple(
         Goal(f"n = {MEMORY.n_cases:,}, -n {process}", "more_mib", at_most=15.0)
         for process in ("0, pytest", "2, pytest", "2, gw0", "2, gw1", "2, broker")

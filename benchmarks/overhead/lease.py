@@ -1,4 +1,4 @@
-"""What a lease costs: in the process, and over the socket at a rate that fifteen workers offer."""
+"""What a lease costs over the socket, at a rate that fifteen workers offer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from benchmarks.overhead.command import ROOT
 from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.broker.client import BrokerClient, connect_broker
-from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
 
@@ -31,19 +29,15 @@ N_WORKERS = 15
 PER_S = 2000.0
 """Leases that all workers together ask for."""
 
-_N_LOCAL = 20_000
 _N_SOCKET = 10_000
 _WARM_UP = 1000
-_FEW_SLOTS = 15
-_N_WAITING = 300
 
 
 def lease_round(options: Options) -> Rows:
     """Measure on the root pool's lanes, without their rates: a rate makes leases wait by intent.
 
-    Of a lease (asked for, granted and returned) `local_us` is CPU in the process with seats free,
-    `waiting_us` the same while others wait, so that each return grants; over the socket it is
-    `socket_us` to the grant, and `broker_us` of CPU in the broker's process.
+    `socket_us` is from asking to the grant, `broker_us` the CPU of the broker's process for a lease
+    that is asked for, granted and returned.
 
     Two checkouts have two brokers, so each of them that are compared does this by its own command.
 
@@ -53,13 +47,8 @@ def lease_round(options: Options) -> Rows:
     if options.before:
         return _by_command(options)
     pool = _without_rates(load_pool(ROOT / "pool.toml", environ={}, overrides=Overrides()))
-    n_seats = pool.seats(pool.lanes)
-    assert n_seats is not None
     waits_us, broker_us, per_s = uvloop.run(_over_the_socket(pool, options.cases or _N_SOCKET))
-    n_local = options.cases or _N_LOCAL
     costs = {
-        "local_us": uvloop.run(_in_process(pool, n_local, n_slots=_FEW_SLOTS)),
-        "waiting_us": uvloop.run(_in_process(pool, n_local, n_slots=n_seats + _N_WAITING)),
         "socket_us": statistics.fmean(waits_us),
         "socket_p99_us": quantile(sorted(waits_us), 0.99),
         "broker_us": broker_us,
@@ -79,14 +68,6 @@ def _by_command(options: Options) -> Rows:
     return rows
 
 
-def lease_title(_: Options) -> str:
-    """What is asked for, of which lanes."""
-    return (
-        f"lease: {N_WORKERS} workers offer {PER_S:g} leases/s on the root pool's lanes without "
-        "rates"
-    )
-
-
 def _without_rates(pool: Pool) -> Pool:
     limits = {name: replace(limit, qps=None, rpm=None) for name, limit in pool.limits.items()}
     return replace(pool, limits=limits)
@@ -96,24 +77,6 @@ def _requests(pool: Pool) -> Iterator[LeaseRequest]:
     models = itertools.cycle(pool.models)
     for number in itertools.count(1):
         yield LeaseRequest(number, next(models), opens=True, case_id=str(number))
-
-
-async def _in_process(pool: Pool, n: int, *, n_slots: int) -> float:
-    broker = LocalBroker(BrokerSettings(pool), MonotonicClock(), asyncio.get_running_loop())
-    requests = itertools.islice(_requests(pool), n)
-
-    async def slot() -> None:
-        for request in requests:
-            lease = await broker.acquire(request)
-            await asyncio.sleep(0)
-            broker.release(lease, "ok")
-            broker.episode_ended(request.case_id, "")
-
-    started_s = time.process_time()
-    await asyncio.gather(*(slot() for _ in range(n_slots)))
-    took_s = time.process_time() - started_s
-    await broker.close()
-    return took_s / n * 1e6
 
 
 async def _over_the_socket(pool: Pool, n: int) -> tuple[list[float], float, float]:
@@ -175,10 +138,8 @@ def _cpu_ns(pid: int) -> int:
 
 LEASE = Measurement(
     lease_round,
-    lease_title,
+    f"lease: {N_WORKERS} workers offer {PER_S:g} leases/s on the root pool's lanes without rates",
     (
-        Goal("lease", "local_us", at_most=20.0),
-        Goal("lease", "waiting_us", at_most=20.0),
         Goal("lease", "socket_us", at_most=150.0),
         Goal("lease", "broker_us", at_most=60.0),
     ),

@@ -44,11 +44,8 @@ def matrix_round(options: Options) -> Rows:
     return rows
 
 
-def matrix_title(_: Options) -> str:
-    """What is run."""
-    return "matrix: cases of six turns on an uneven pool"
-
-
 MATRIX = Measurement(
-    matrix_round, matrix_title, (Goal(f"-n 4, {POLICIES[0]}", "efficiency", at_least=0.90),)
+    matrix_round,
+    "matrix: cases of six turns on an uneven pool",
+    (Goal(f"-n 4, {POLICIES[0]}", "efficiency", at_least=0.90),),
 )

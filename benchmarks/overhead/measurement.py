@@ -82,14 +82,14 @@ class Measurement:
 
     Attributes:
         one_round: Measures once; less if `options.before` says that only changes are asked for.
-        title: What is measured.
+        title: What is measured; from the options where it depends on them.
         goals: For the measurement's own number of cases; those without a figure are left out.
         n_rounds: How many unless the command line says it.
         warm_up: Whether a small round comes before the others.
     """
 
     one_round: Callable[[Options], Rows]
-    title: Callable[[Options], str]
+    title: str | Callable[[Options], str]
     goals: tuple[Goal, ...] = ()
     n_rounds: int = 5
     warm_up: bool = True
@@ -124,7 +124,8 @@ def measure(measurement: Measurement, options: Options) -> Found:
 
 def lines(measurement: Measurement, rounds: Sequence[Rows], options: Options) -> Iterator[str]:
     """What was measured, median and range of every figure, and the goals."""
-    yield f"{measurement.title(options)}; simulated; median [min-max] of {len(rounds)}"
+    title = measurement.title if isinstance(measurement.title, str) else measurement.title(options)
+    yield f"{title}; simulated; median [min-max] of {len(rounds)}"
     labels = list(dict.fromkeys(label for rows in rounds for label in rows))
     names = list(dict.fromkeys(name for rows in rounds for row in rows.values() for name in row))
     yield from markdown_table(

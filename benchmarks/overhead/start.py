@@ -38,11 +38,6 @@ def start_round(options: Options) -> Rows:
     return rows
 
 
-def start_title(_: Options) -> str:
-    """The whole commands."""
-    return "start: `pytest --collect-only` in an empty folder, and a run of one case"
-
-
 N_CASES = 12_200
 """The full plan: the eight open models, 20 repetitions."""
 N_FEW = 300
@@ -106,20 +101,15 @@ def _beside(options: Options, cases: Sequence[str], empty: Sequence[str]) -> dic
     }
 
 
-def collection_title(_: Options) -> str:
-    """What is collected."""
-    return "collection: whole commands, and as many empty tests without the plugin"
-
-
 START = Measurement(
     start_round,
-    start_title,
+    "start: `pytest --collect-only` in an empty folder, and a run of one case",
     (Goal("difference of neighbours", "more_ms", at_most=10.0),),
     n_rounds=20,
 )
 COLLECTION = Measurement(
     collection_round,
-    collection_title,
+    "collection: whole commands, and as many empty tests without the plugin",
     (
         Goal(BEYOND, "cpu_ratio", at_most=2.0),
         Goal(BEYOND, "kib", at_most=2.0),

@@ -14,14 +14,14 @@ from pytest_benchmark.utils import get_commit_info
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.analysis.run_speeds import part_speed
 from pytest_ultrapar.analysis.run_summary import cell_figure
-from pytest_ultrapar.analysis.statistics import RESOLUTION_S, RunStatistics, run_statistics, where
+from pytest_ultrapar.analysis.statistics import RESOLUTION_S, RunStatistics, run_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from pytest_ultrapar.analysis.measures import Kind, Measures
     from pytest_ultrapar.analysis.performance import Performance
-    from pytest_ultrapar.analysis.statistics import CaseMeasure
     from pytest_ultrapar.store.manifest import Manifest
 
 
@@ -57,7 +57,7 @@ def commit_info() -> dict[str, Any]:
 
 
 def benchmark_json(
-    measures: Sequence[CaseMeasure],
+    measures: Measures,
     manifest: Manifest,
     *,
     n_planned: Mapping[tuple[str, str], int],
@@ -99,14 +99,11 @@ def benchmark_json(
     entries: list[Entry] = []
     for suite in suites:
         for model in (None, *models):
-            own = where(measures, _chooser((suite, model)))
+            own = measures.of(measures.told(_chooser((suite, model))))
             more = _repetitions(own) | _cost(found[suite, model], manifest.currency)
             entries.extend(_entries(suite, mode, model, found[suite, model], more))
-        latencies_s = [
-            max(each.duration_s, RESOLUTION_S)
-            for each in measures
-            if each.timed and each.suite == suite
-        ]
+        own = measures.of(measures.timed & measures.told(_chooser((suite, None))))
+        latencies_s = [max(each_s, RESOLUTION_S) for each_s in own["duration_s"].tolist()]
         if latencies_s:
             extra = {"n": len(latencies_s)}
             entries.append(_entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra))
@@ -140,8 +137,8 @@ def is_of(scope: Scope, suite: str, model: str) -> bool:
     return scope[0] in {None, suite} and scope[1] in {None, model}
 
 
-def _chooser(scope: Scope) -> Callable[[CaseMeasure], bool]:
-    return lambda each: is_of(scope, each.suite, each.model)
+def _chooser(scope: Scope) -> Callable[[Kind], bool]:
+    return lambda kind: is_of(scope, kind.suite, kind.model)
 
 
 def _cost(statistics: RunStatistics, currency: str) -> dict[str, Any]:
@@ -179,9 +176,9 @@ def _entries(
         yield from _alone(suite, model, statistics)
 
 
-def _repetitions(measures: Sequence[CaseMeasure]) -> dict[str, Any]:
+def _repetitions(measures: Measures) -> dict[str, Any]:
     """`repetitions`, by figure; nothing where cells have none."""
-    n = n_repetitions(measures)
+    n = n_repetitions(measures.repeated())
     found = [cell_figure("", figure, measures) for figure in figures_of_cells(n)]
     shown = ("value", "interval", "n", "n_left_out")
     figures = {one.figure: {name: getattr(one, name) for name in shown} for one in found}

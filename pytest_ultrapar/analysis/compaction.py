@@ -18,7 +18,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json
 from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.measure_columns import MeasureColumns
+from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.repetitions import n_repetitions
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
@@ -30,9 +30,9 @@ from pytest_ultrapar.analysis.run_summary import (
     read_summary,
 )
 from pytest_ultrapar.analysis.statistics import (
+    keep_serial_times,
     run_statistics,
     whole_span,
-    with_serial_times,
     without_pace,
 )
 from pytest_ultrapar.errors import ResultsError
@@ -51,12 +51,11 @@ from pytest_ultrapar.store.table_set import write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
     from pytest_ultrapar.analysis.requests import RequestLog
-    from pytest_ultrapar.analysis.statistics import CaseMeasure
     from pytest_ultrapar.store.table_set import TableFiles
 
 
@@ -95,11 +94,12 @@ def compact(
         files = tables.opened(run_dir, score_columns(taken.score_names()))
         try:
             through = _go_through(taken, files, beside, written)
-            measures, ends = with_serial_times(through.measures), through.ends
+            measures, ends = through.measures, through.ends
+            keep_serial_times(measures)
             span = whole_span(measures)
             made, bound = performance(through.log, manifest, span, history.engines)
             # Of a million cases it is 100 MB that nothing below asks for.
-            through = through._replace(log=taken.new_log(), measures=[])
+            through = through._replace(log=taken.new_log())
             statistics = run_statistics(measures, n_planned=n_cases, mode=manifest.mode)
             benchmark = None
             if manifest.asked_by_others:
@@ -140,7 +140,7 @@ def compact(
         statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
-        n_repetitions=n_repetitions(measures) or 1,
+        n_repetitions=n_repetitions(measures.repeated()) or 1,
         repetitions=make_cell_figures(measures),
         resumed=manifest.resumed,
         regraded=manifest.regraded,
@@ -149,11 +149,7 @@ def compact(
         n_ambiguous=tables.replayed["ambiguous"],
         n_requests=tables.n_requests,
         n_maybe_billed=tables.n_maybe_billed,
-        n_without_request=sum(
-            measure.outcome in GRADED and not measure.n_attempts for measure in measures
-        )
-        if manifest.replayed is None
-        else 0,
+        n_without_request=_n_without_request(measures) if manifest.replayed is None else 0,
         kinds=dict(ends.kinds.most_common()),
         notes=ends.notes,
         never_ran=ends.never_ran,
@@ -173,6 +169,11 @@ def compact(
         summary = _keep_speed(summary, earlier)
     write_whole(run_dir / SUMMARY_FILE, with_checksum(msgspec.json.encode(summary) + b"\n"))
     return summary
+
+
+def _n_without_request(measures: Measures) -> int:
+    graded = measures.told(lambda kind: kind.outcome in GRADED)
+    return int((graded & (measures["n_attempts"] == 0)).sum())
 
 
 def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
@@ -201,7 +202,7 @@ class _Through(NamedTuple):
         writing: Of the last slice.
     """
 
-    measures: Sequence[CaseMeasure]
+    measures: Measures
     log: RequestLog
     ends: Ends
     writing: Future[None]
@@ -214,8 +215,7 @@ def _go_through(
     written: Callable[[int, int], None],
 ) -> _Through:
     """Write the rows of each slice, beside its figures; those of the last one go on."""
-    measures: list[CaseMeasure] | MeasureColumns = MeasureColumns() if taken.is_sliced else []
-    log, ends, n_done = taken.new_log(), Ends(), 0
+    measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
         rows = taken.rows(_saying(written, n_done, taken.n_cases))
         # Compressing, reading back and syncing leave the interpreter to the figures.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pytest_ultrapar.analysis.measures import measure_case
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
-from pytest_ultrapar.analysis.statistics import measure_case
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
 from pytest_ultrapar.store.cases_file import claimed_of, read_plan
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_ultrapar.analysis.measures import CaseMeasure
     from pytest_ultrapar.analysis.slices import Slices
-    from pytest_ultrapar.analysis.statistics import CaseMeasure
     from pytest_ultrapar.records import Case, JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
@@ -291,8 +291,6 @@ class Intake:
             cost=None if episode is None else self.tables.prices.of_all(episode.own_attempts),
             cell=self._cells[case_id],
         )
-        if self._slices is not None:
-            measure = self._slices.small(measure)
         kept = self._kept(case_id)
         rows = CaseRows(
             self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode),

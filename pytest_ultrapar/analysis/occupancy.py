@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pytest_ultrapar.analysis.requests import RequestColumns
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from pytest_ultrapar.analysis.requests import Request, RequestLog
+    from pytest_ultrapar.analysis.requests import RequestColumns, RequestLog
     from pytest_ultrapar.plan.bound import Resource
     from pytest_ultrapar.pool.model import Lane
 
@@ -68,7 +66,7 @@ class Occupancy:
         models: dict[str, _ModelBins] = {}
         for at, lane in enumerate(log.lanes):
             here = columns.measured & (columns.lane == at)
-            own = RequestColumns(*(column[here] for column in columns))
+            own = columns.of(here)
             self._services_s.append((own.ended_s - own.sent_s)[own.served].tolist())
             busy[at].add(own.sent_s, own.ended_s)
             held[at].add(own.granted_s, own.sent_s)
@@ -120,39 +118,36 @@ class Occupancy:
             parts: All limits; what came before its first request is told by how full they were.
         """
         last = self._last_requests()
-        if not last:
+        if last is None:
             return Reasons()
-        first = last[0]
-        waits = [
-            (one.granted_s - max(one.asked_s, self._start_s), one.rate_share)
-            for one in last
-            if one is not first or not self._restricted
-        ]
-        pauses = [(one.asked_s - one.before_s, one.again) for one in last[1:]]
+        waits_s = np.maximum(0.0, last.granted_s - np.maximum(last.asked_s, self._start_s))
+        if self._restricted:
+            waits_s[0] = 0.0
+        pauses_s, again = (last.asked_s - last.before_s)[1:], last.again[1:]
+        kept_s = max(0.0, float(last.granted_s[0]) - self._start_s) if self._restricted else 0.0
         own = Reasons(
-            rate_wait_s=sum(wait_s * share for wait_s, share in waits if wait_s > 0),
-            seat_wait_s=sum(wait_s * (1.0 - share) for wait_s, share in waits if wait_s > 0),
-            backoff_s=sum(pause_s for pause_s, again in pauses if again),
-            rules_s=max(0.0, first.granted_s - self._start_s) if self._restricted else 0.0,
-            client_s=sum(one.sent_s - one.granted_s for one in last)
-            + sum(pause_s for pause_s, again in pauses if not again),
+            rate_wait_s=float(waits_s @ last.rate_share),
+            seat_wait_s=float(waits_s @ (1.0 - last.rate_share)),
+            backoff_s=float(pauses_s[again].sum()),
+            rules_s=kept_s,
+            client_s=float((last.sent_s - last.granted_s).sum() + pauses_s[~again].sum()),
         )
         if self._restricted:
             return own
-        return Reasons(*map(sum, zip(own, self._before(first, parts), strict=True)))
+        return Reasons(*map(sum, zip(own, self._before(last, parts), strict=True)))
 
-    def _before(self, first: Request, parts: Iterable[Resource]) -> Reasons:
+    def _before(self, last: RequestColumns, parts: Iterable[Resource]) -> Reasons:
         """Why the first request of an episode was not asked for at the run's first send.
 
         It stood behind those of its model that waited then; where none did, and none of its limits
         was full, nobody kept the client from asking: workers were still starting.
         """
-        lane = self._log.lanes[first.lane]
+        lane, asked_s = self._log.lanes[last.lane[0]], float(last.asked_s[0])
         full = self._full([part for part in parts if part.limit in lane.limits])
         rate, seat, *_ = (each.tolist() for each in self._models[lane.model].seconds)
         rate_s = seat_s = client_s = startup_s = 0.0
         for at, is_full in enumerate(full):
-            now_s = min(self._width_s, first.asked_s - self._start_s - at * self._width_s)
+            now_s = min(self._width_s, asked_s - self._start_s - at * self._width_s)
             if now_s <= 0:
                 break
             waiting = rate[at] + seat[at]
@@ -168,17 +163,16 @@ class Occupancy:
             rate_wait_s=rate_s, seat_wait_s=seat_s, client_s=client_s, startup_s=startup_s
         )
 
-    def _last_requests(self) -> list[Request]:
-        found: list[Request] = []
-        episode: list[Request] = []
-        for request in self._log:
-            if request.first:
-                episode = []
-            if request.measured:
-                episode.append(request)
-                if not found or request.ended_s >= found[-1].ended_s:
-                    found = episode
-        return found
+    def _last_requests(self) -> RequestColumns | None:
+        """Those of the measured episode that ended last."""
+        columns = self._log.columns()
+        if not columns.measured.any():
+            return None
+        ended_s = np.where(columns.measured, columns.ended_s, -np.inf)
+        episode = np.cumsum(columns.first)
+        # Of some that end at once the last.
+        at = len(ended_s) - 1 - int(ended_s[::-1].argmax())
+        return columns.of(columns.measured & (episode == episode[at]))
 
     def _on(self, part: Resource) -> list[int]:
         """Indexes of the lanes of a limit."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -23,14 +21,7 @@ if TYPE_CHECKING:
 
 _MODULE = "pytest_ultrapar.analysis.beside"
 _BY_HAND = "python -m pytest_ultrapar.analysis.compact"
-_HERE = "; the tables are made in this process"
 _GO = b"go\n"
-_LOOK_S = 1.0
-SAY_S = 5.0
-"""A process that waits for a disk or for memory may be still for a while."""
-MOST_S = 30.0
-"""And then it is not going to move: it was stopped, as by SIGSTOP."""
-_LATE_S = 5.0
 
 
 class CompactionProcess:
@@ -87,12 +78,12 @@ class CompactionProcess:
     ) -> RunSummary:
         """Have the run compacted and wait for it.
 
-        Should the process be killed, or not move for `MOST_S`, the tables are made in this one.
+        Should the process be killed, the tables are made in this one.
 
         Args:
             written: Called now and then with how many cases are in the tables, and of how many.
             meanwhile: Called once, when the process is at work and there is nothing to do here.
-            said: Called with a sentence when the process does not move or is gone.
+            said: Called with a sentence when the process is gone.
 
         Raises:
             ResultsError: The tables could not be made; the journal is as it was, and the message
@@ -106,11 +97,7 @@ class CompactionProcess:
         try:
             child.tell(_GO)
             meanwhile()
-            line = self._summary_line(written, said)
-        except _StuckError:
-            said(f"process {self.pid} has still not moved and is killed{_HERE}")
-            self.stop()
-            return self._compact_here(written)
+            line = self._summary_line(written)
         except BaseException:
             self.stop()
             raise
@@ -126,68 +113,35 @@ class CompactionProcess:
         code = child.wait()
         self.stop()
         if code < 0:
-            said(f"process {child.pid}, which made the tables, ended by signal {-code}{_HERE}")
+            said(
+                f"process {child.pid}, which made the tables, ended by signal {-code}; "
+                "the tables are made in this process"
+            )
             return self._compact_here(written)
         raise self._failed(child.said() or f"python -m {_MODULE} ended with exit code {code}")
 
-    def _summary_line(
-        self, written: Callable[[int, int], None], said: Callable[[str], None]
-    ) -> bytes:
-        """The summary as the process prints it; empty where it ends without one.
-
-        Raises:
-            _StuckError: It does not move.
-        """
-        late = partial(said, _still(self.pid, "the tables", "this process makes them"))
-        for line in self._lines(late):
-            if line.startswith(b"["):
-                written(*msgspec.json.decode(line, type=tuple[int, int]))
-            elif line:
+    def _summary_line(self, written: Callable[[int, int], None]) -> bytes:
+        """The summary as the process prints it; empty where it ends without one."""
+        for line in self._child.lines():
+            if not line.startswith(b"["):
                 return line
+            written(*msgspec.json.decode(line, type=tuple[int, int]))
         return b""
 
-    def _lines(self, late: Callable[[], None]) -> Iterator[bytes]:
-        """The lines that the process prints until its end, and empty ones between them.
-
-        Args:
-            late: Called once when it has not moved for `SAY_S`.
-
-        Raises:
-            _StuckError: It has not moved for `MOST_S`.
-        """
-        stillness, last = Stillness(time.monotonic()), b""
-        for line in self._child.lines(_LOOK_S):
-            yield line
-            last = line or last
-            still_s, is_new = stillness.look((last, self._child.cpu_ticks()), time.monotonic())
-            if still_s >= MOST_S:
-                raise _StuckError
-            if is_new:
-                late()
-
-    def rest(self, said: Callable[[str], None] = lambda _sentence: None) -> str | None:
+    def rest(self) -> str | None:
         """Wait for what comes after the tables; a sentence that says why it failed, else None.
 
         Only after `compact`, and once.
-
-        Args:
-            said: Called with a sentence when the process does not move.
         """
         if self._is_here or not self._afterwards:
             return self._rest_here()
-        child = self._child
-        late = partial(said, _still(child.pid, "the page", "the run ends without one"))
         try:
-            for _ in self._lines(late):
-                pass
-            code = child.wait()
-        except _StuckError:
-            return f"process {child.pid} has not moved for {MOST_S:g} s"
+            code = self._child.wait()
         finally:
             self.stop()
         if code < 0:
-            return f"process {child.pid} ended by signal {-code}"
-        return (child.said() or f"exit code {code}").splitlines()[-1] if code else None
+            return f"process {self.pid} ended by signal {-code}"
+        return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
 
     def _rest_here(self) -> str | None:
         for name in self._afterwards:
@@ -223,49 +177,5 @@ class CompactionProcess:
         self._child.stop()
 
 
-def _still(pid: int, made: str, otherwise: str) -> str:
-    """What to say of a process that does not move, what it makes, and what happens without it."""
-    return (
-        f"waiting for process {pid}, which makes {made} and has not moved for {SAY_S:g} s: was it"
-        f" stopped? `kill -CONT {pid}` lets it go on; after {MOST_S:g} s {otherwise}"
-    )
-
-
 def _spawn(run_dir: Path, cwd: Path | None, afterwards: Sequence[str]) -> Child:
     return Child.start(_MODULE, str(run_dir.absolute()), *afterwards, cwd=cwd, own_session=False)
-
-
-class _StuckError(Exception):
-    """A process has not moved for `MOST_S`."""
-
-
-class Stillness:
-    """How long a process has given no sign; pure, the time is told.
-
-    Args:
-        now_s: Monotonic seconds.
-    """
-
-    def __init__(self, now_s: float) -> None:
-        self._sign: object = None
-        self._since_s = self._looked_s = now_s
-        self._is_said = False
-
-    def look(self, sign: object, now_s: float) -> tuple[float, bool]:
-        """Take in what is seen of the process now.
-
-        Args:
-            sign: Whatever changes while it works.
-            now_s: Monotonic seconds.
-
-        Returns:
-            For how many seconds it has not changed, and whether it is time to say so, once.
-        """
-        # Who looks late was stopped itself, as by Ctrl-Z, and so was the process.
-        if sign != self._sign or now_s - self._looked_s > _LATE_S:
-            self._sign, self._since_s, self._is_said = sign, now_s, False
-        self._looked_s = now_s
-        still_s = now_s - self._since_s
-        is_new = still_s >= SAY_S and not self._is_said
-        self._is_said |= is_new
-        return still_s, is_new

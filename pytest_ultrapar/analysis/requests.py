@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-class Request(NamedTuple):
-    """One request. All `*_s` are monotonic seconds of the host, in the order of the fields.
+class RequestColumns(NamedTuple):
+    """Requests as numpy arrays, in the order of their log.
+
+    All `*_s` are monotonic seconds of the host, in the order of the fields.
 
     Attributes:
         lane: Index of its lane in `RequestLog.lanes`.
@@ -45,24 +47,6 @@ class Request(NamedTuple):
         sent_at_s: When it was sent by the wall clock, seconds since the epoch.
     """
 
-    lane: int
-    measured: bool
-    first: bool
-    served: bool
-    again: bool
-    before_s: float
-    asked_s: float
-    granted_s: float
-    sent_s: float
-    ended_s: float
-    rate_share: float
-    tokens: int
-    sent_at_s: float
-
-
-class RequestColumns(NamedTuple):
-    """All requests of a log as numpy arrays, in its order; see `Request`."""
-
     lane: NDArray[np.int64]
     measured: NDArray[np.bool_]
     first: NDArray[np.bool_]
@@ -76,6 +60,11 @@ class RequestColumns(NamedTuple):
     rate_share: Floats
     tokens: NDArray[np.int64]
     sent_at_s: Floats
+
+    def of(self, chosen: NDArray[np.bool_]) -> RequestColumns:
+        """Some of them."""
+        columns: tuple[Any, ...] = self
+        return RequestColumns(*(column[chosen] for column in columns))
 
 
 class RequestLog:
@@ -109,37 +98,8 @@ class RequestLog:
     def __len__(self) -> int:
         return len(self._lane)
 
-    def __iter__(self) -> Iterator[Request]:
-        for (
-            lane,
-            marks,
-            tokens,
-            sent_at_s,
-            before_s,
-            asked_s,
-            granted_s,
-            sent_s,
-            ended_s,
-            share,
-        ) in zip(self._lane, self._marks, self._tokens, self._sent_at_s, *self._times, strict=True):
-            yield Request(
-                lane,
-                bool(marks & _MEASURED),
-                bool(marks & _FIRST),
-                bool(marks & _SERVED),
-                bool(marks & _AGAIN),
-                before_s,
-                asked_s,
-                granted_s,
-                sent_s,
-                ended_s,
-                share,
-                tokens,
-                sent_at_s,
-            )
-
     def columns(self) -> RequestColumns:
-        """All requests at once; 50,000 one by one take 0.1 s each time."""
+        """All requests."""
         import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
 
         marks = np.array(self._marks)

@@ -7,13 +7,11 @@ another one.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import MODES, Mode
 from pytest_ultrapar.publish import read_whole
 
@@ -27,8 +25,6 @@ _MOST_AT_ONCE = MODES[::-1]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Bound = Annotated[float, msgspec.Meta(ge=0)]
-_SAME = 0.01
-"""The share by which two figures that say the same may differ."""
 
 
 class PartSpeed(msgspec.Struct, frozen=True):
@@ -116,41 +112,10 @@ def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
     """The runs of a benchmark file; none where there is no file, or it is another program's.
 
     Raises:
-        ResultsError: It cannot be read, is not a benchmark file of this version, or has figures
-            that cannot be true.
+        ResultsError: It cannot be read, or is not a benchmark file of this version.
     """
     found = read_whole(path, _File, _File(), "is not a benchmark file of this version").ultrapar
-    if found is None:
-        return ()
-    wrong = _contradiction(found.runs)
-    if wrong:
-        msg = f"{path} holds figures that cannot be true: {wrong}"
-        raise ResultsError(msg)
-    return found.runs
-
-
-def _contradiction(runs: Sequence[RunSpeeds]) -> str:
-    """What two figures of a file say against each other, and where; empty if nothing does."""
-    modes = [run.mode for run in runs]
-    for at, run in enumerate(runs):
-        field = f"ultrapar.runs[{at}]"
-        if modes.index(run.mode) < at:
-            return f"{field}.mode: ultrapar.runs lists mode {run.mode!r} twice"
-        known: set[tuple[str | None, str | None]] = set()
-        for number, part in enumerate(run.parts):
-            place = f"{field}.parts[{number}]"
-            if (part.suite, part.model) in known:
-                return f"{place} is of suite {part.suite!r} and model {part.model!r} again"
-            known.add((part.suite, part.model))
-            if not math.isclose(part.speedup, part.serial_s / part.makespan_s, rel_tol=_SAME):
-                return f"{place}.speedup is {part.speedup:g}, but serial_s / makespan_s is not"
-            low, high = part.speedup_interval or (part.speedup, part.speedup)
-            if low > high or not low * (1 - _SAME) <= part.speedup <= high * (1 + _SAME):
-                return (
-                    f"{place}.speedup_interval [{low:g}, {high:g}] does not contain"
-                    f" {part.speedup:g}"
-                )
-    return ""
+    return () if found is None else found.runs
 
 
 def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:

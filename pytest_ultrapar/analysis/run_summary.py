@@ -18,9 +18,7 @@ from pytest_ultrapar.analysis.statistics import (
     MeanScore,
     RunStatistics,
     count_outcomes,
-    grouped,
     mean_scores,
-    where,
 )
 from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.publish import read_whole
@@ -33,11 +31,11 @@ from pytest_ultrapar.store.role_uses import RoleUse  # noqa: TC001 - as the last
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.analysis.statistics import CaseMeasure
-    from pytest_ultrapar.records import Case, Grade
+    from pytest_ultrapar.analysis.measures import Measures
+    from pytest_ultrapar.records import Case
 
 
 MOST_NOTES = 20
@@ -184,36 +182,35 @@ def read_summary(run_dir: Path) -> RunSummary | None:
     return read_whole(run_dir / SUMMARY_FILE, RunSummary, None, "is no summary of this version")
 
 
-def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
+def make_cells(measures: Measures) -> list[Cell]:
     """One cell for each combination of names that occurs, sorted by names."""
-    by_names = grouped(measures, lambda each: each.names)
     cells = []
-    for names, part in sorted(by_names.items()):
+    for names, part in sorted(measures.grouped(lambda kind: kind.names).items()):
         counts = count_outcomes(part)
-        graded = where(part, lambda each: each.outcome in GRADED)
+        graded = [*part.of(part.told(lambda kind: kind.outcome in GRADED)).repeated()]
         share = share_of(graded, [each.outcome == "solved" for each in graded])
         interval = (share.low, share.high) if share is not None else None
         cells.append(Cell(names, len(part), len(graded), counts, mean_scores(part), interval))
     return cells
 
 
-def make_cell_figures(measures: Sequence[CaseMeasure]) -> tuple[CellFigure, ...]:
+def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
     """What repetitions show of each model's cells, and of all; nothing where there are none.
 
     What all models' cells show has no interval: cells of different models may share tasks.
     """
-    figures = figures_of_cells(n_repetitions(measures))
-    by_model = grouped(measures if figures else (), lambda each: each.model)
+    figures = figures_of_cells(n_repetitions(measures.repeated()))
+    by_model = sorted(measures.grouped(lambda kind: kind.model).items())
     found = []
     for figure in figures:
-        found += [cell_figure(model, figure, own) for model, own in sorted(by_model.items())]
+        found += [cell_figure(model, figure, own) for model, own in by_model]
         if len(by_model) > 1:
             everything = cell_figure("", figure, measures)
             found.append(msgspec.structs.replace(everything, interval=None))
     return tuple(found)
 
 
-def cell_figure(model: str, figure: str, measures: Sequence[CaseMeasure]) -> CellFigure:
+def cell_figure(model: str, figure: str, measures: Measures) -> CellFigure:
     """A figure of some cells.
 
     Args:
@@ -221,18 +218,13 @@ def cell_figure(model: str, figure: str, measures: Sequence[CaseMeasure]) -> Cel
         figure: As of `cell_share`.
         measures: All repetitions of the cells that have a final grade.
     """
-    share = cell_share(figure, measures)
+    rows = [*measures.repeated()]
+    share = cell_share(figure, rows)
     if share is None:
-        return CellFigure(model, figure, 0, len({each.cell for each in measures}), None)
+        return CellFigure(model, figure, 0, len({each.cell for each in rows}), None)
     low, high = share.interval.known
     bounds = (low, high) if low is not None and high is not None else None
     return CellFigure(model, figure, share.n, share.n_left_out, share.value, bounds)
-
-
-def count_kinds(grades: Iterable[Grade]) -> dict[str, int]:
-    """How often each `outcome/kind` came, most frequent first."""
-    kinds = Counter(f"{grade.outcome}/{grade.kind}" for grade in grades if grade.kind)
-    return dict(kinds.most_common())
 
 
 class Ends:
@@ -253,9 +245,13 @@ class Ends:
         """Take some cases, in the order planned, with what was written of each."""
         known = [(case, histories.get(case.case_id, CaseHistory())) for case in cases]
         graded = [(case, found.grade) for case, found in known if found.grade is not None]
-        self.kinds.update(count_kinds(grade for _, grade in graded))
-        notes = sorted([*self.notes, *make_notes(graded)], key=_errors_first)
-        self.notes = notes[:MOST_NOTES]
+        self.kinds.update(f"{one.outcome}/{one.kind}" for _, one in graded if one.kind)
+        notes = [
+            CaseNote(case.nodeid, grade.outcome, grade.kind, grade.error)
+            for case, grade in graded
+            if grade.outcome in {"error", "infra"}
+        ]
+        self.notes = sorted([*self.notes, *notes], key=_errors_first)[:MOST_NOTES]
         for case, found in known:
             if found.grade is not None:
                 continue
@@ -266,17 +262,6 @@ class Ends:
                 self.n_ungraded += 1
             else:
                 self.n_interrupted += 1
-
-
-def make_notes(graded: Iterable[tuple[Case, Grade]]) -> list[CaseNote]:
-    """Notes on the first cases without a measurement, errors before infra."""
-    notes = [
-        CaseNote(case.nodeid, grade.outcome, grade.kind, grade.error)
-        for case, grade in graded
-        if grade.outcome in {"error", "infra"}
-    ]
-    notes.sort(key=_errors_first)
-    return notes[:MOST_NOTES]
 
 
 def _errors_first(note: CaseNote) -> bool:

@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections import Counter, defaultdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_ultrapar.analysis.statistics import CaseMeasure
     from pytest_ultrapar.records import Case, JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.recovered import Head, UnreadableEpisode
 
 _UNPLANNED = -1
-_NO_SCORES: dict[str, float] = {}
 
 
 class Slices:
@@ -59,7 +57,6 @@ class Slices:
         self._journal = run_dir / "journal"
         self._size = size
         self._left = iter_claimed(run_dir)
-        self._alike: dict[Any, Any] = {}
         self._number = -1
         self.n_planned: Counter[tuple[str, str]] = Counter()
         hashes, questions = array("q"), array("q")
@@ -134,18 +131,6 @@ class Slices:
             for position, record in scan_segment(self._journal / name, decode):
                 if record is not None and not isinstance(record, Damage):
                     yield position, record
-
-    def small(self, measure: CaseMeasure) -> CaseMeasure:
-        """The same measure; what many measures have alike is one object of all."""
-        share = self._alike.setdefault
-        service_s, duration_s = measure.service_s, measure.duration_s
-        return measure._replace(
-            names=share(measure.names, measure.names),
-            tokens_in=share(measure.tokens_in, measure.tokens_in),
-            tokens_out=share(measure.tokens_out, measure.tokens_out),
-            service_s=duration_s if service_s == duration_s else service_s,
-            scores=measure.scores or _NO_SCORES,
-        )
 
     def _look(self) -> None:
         found: dict[str, set[int]] = defaultdict(set)

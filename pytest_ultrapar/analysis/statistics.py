@@ -8,37 +8,24 @@ from __future__ import annotations
 
 import math
 import statistics
-from abc import abstractmethod
-from array import array
-from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import GRADED
-from pytest_ultrapar.store.timing import (
-    MeasuredPart,
-    Span,
-    is_completed,
-    service_s,
-    span,
-    total_tokens,
-)
+from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Outcome
+    from pytest_ultrapar.analysis.measures import Kind, Measures
 
 
-WHOLE_RUN = MeasuredPart()
 _NORMAL = NormalDist()
 
 
@@ -58,153 +45,6 @@ Z_95 = critical_z(0.95)
 """1.96: how many standard deviations a 95 % interval reaches to each side."""
 RESOLUTION_S = 1e-6
 """No time is shorter than this."""
-
-
-class CaseMeasure(NamedTuple):
-    """One graded case.
-
-    Attributes:
-        names: The case's values of the names that the summary counts by, as text.
-        cell: As `repetitions.cells_of` calls it; empty where it shares it with no other case.
-        span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
-            makespan (its episode is of an earlier, interrupted part of the run, or of the serial
-            sample).
-        completed: Whether it was answered; see `timing.is_completed`.
-        serial_span: When it ran, for a case of the serial sample.
-        cluster: `Case.cluster`.
-        serial_s: What `with_serial_times` makes of it.
-        cost: Units (`pool.money`) of its requests, as far as known; like their number and tokens,
-            without those to roles.
-    """
-
-    case_id: str
-    suite: str
-    model: str
-    names: tuple[str, ...]
-    outcome: Outcome
-    completed: bool
-    span: Span | None
-    service_s: float
-    duration_s: float
-    n_attempts: int
-    tokens_in: int | None
-    tokens_out: int | None
-    scores: Mapping[str, float]
-    serial_span: Span | None = None
-    serial_s: float | None = None
-    cluster: str | None = None
-    cost: int | None = None
-    cell: str = ""
-
-    @property
-    def timed(self) -> bool:
-        """Whether it counts in throughput and latencies."""
-        return self.completed and self.span is not None
-
-
-class ManyMeasures(Sequence[CaseMeasure]):
-    """Measures that are made when they are asked for: a list of a million takes 700 MB."""
-
-    @abstractmethod
-    def of(self, places: Iterable[int]) -> Sequence[CaseMeasure]:
-        """Those at some positions, likewise made when they are asked for."""
-
-    def keep_serial_times(self, times_s: Mapping[int, float]) -> None:
-        """Let measures, by their position, know the seconds that they took one at a time."""
-        raise NotImplementedError
-
-
-def where(
-    measures: Iterable[CaseMeasure], chosen: Callable[[CaseMeasure], bool]
-) -> Sequence[CaseMeasure]:
-    """Those that are chosen."""
-    if isinstance(measures, ManyMeasures):
-        return measures.of(at for at, each in enumerate(measures) if chosen(each))
-    return [each for each in measures if chosen(each)]
-
-
-K = TypeVar("K", bound="Hashable")
-
-
-def grouped(
-    measures: Iterable[CaseMeasure], key: Callable[[CaseMeasure], K]
-) -> dict[K, Sequence[CaseMeasure]]:
-    """Measures by what a function says of them, in the order in which these words come."""
-    if isinstance(measures, ManyMeasures):
-        places: dict[K, array[int]] = {}
-        for at, each in enumerate(measures):
-            places.setdefault(key(each), array("q")).append(at)
-        return {name: measures.of(own) for name, own in places.items()}
-    found: dict[K, list[CaseMeasure]] = {}
-    for each in measures:
-        found.setdefault(key(each), []).append(each)
-    return {**found}
-
-
-def measure_case(
-    case: Case,
-    grade: Grade,
-    episode: EpisodeEnded | None,
-    *,
-    summary_by: Sequence[str],
-    part: MeasuredPart = WHOLE_RUN,
-    cost: int | None = None,
-    cell: str = "",
-) -> CaseMeasure:
-    """The measure of one graded case.
-
-    Args:
-        case: The planned case.
-        grade: The one that stands.
-        episode: The one it is about, if any.
-        summary_by: `model`, `suite`, `repeat` or names of parameters.
-        part: Of the run, which counts in the makespan.
-        cost: Units of the episode's requests, as far as known.
-        cell: As `repetitions.cells_of` calls it.
-    """
-    ran = span(episode) if episode is not None else None
-    n_attempts = len(episode.own_sent) if episode is not None else 0
-    is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
-    return CaseMeasure(
-        case_id=case.case_id,
-        suite=case.suite,
-        model=case.model,
-        names=tuple(cell_value(case, name) for name in summary_by),
-        outcome=grade.outcome,
-        completed=is_completed(grade.outcome, n_attempts),
-        span=ran if is_measured else None,
-        service_s=service_s(episode) if episode is not None else 0.0,
-        duration_s=episode.duration_s if episode is not None else 0.0,
-        n_attempts=n_attempts,
-        tokens_in=_tokens(episode, "in"),
-        tokens_out=_tokens(episode, "out"),
-        scores=grade.scores if grade.outcome in GRADED else {},
-        serial_span=ran if case.case_id in part.serial_sample else None,
-        cluster=case.cluster,
-        cost=cost,
-        cell=cell,
-    )
-
-
-def cell_value(case: Case, name: str) -> str:
-    """What a case has of one of the names that the summary counts by, as text."""
-    match name:
-        case "model":
-            return case.model
-        case "suite":
-            return case.suite
-        case "repeat":
-            return str(case.repeat)
-        case _:
-            return str(case.params.get(name, ""))
-
-
-def _tokens(episode: EpisodeEnded | None, direction: str) -> int | None:
-    if episode is None:
-        return None
-    if direction == "in":
-        return total_tokens(attempt.tokens_in for attempt in episode.own_sent)
-    return total_tokens(attempt.tokens_out for attempt in episode.own_sent)
 
 
 _SEED = 95
@@ -295,7 +135,9 @@ def speedup_interval(
     return float(low), float(high)
 
 
-def makespan_shares(spans: Iterable[Span], beside: Iterable[Span] = ()) -> list[float]:
+def makespan_shares(
+    spans: Sequence[Span] | NDArray[np.float64], beside: Sequence[Span] | NDArray[np.float64] = ()
+) -> list[float]:
     """Each episode's share of the makespan, in the order given.
 
     Every moment is divided among the episodes that are under way then; a pause in which nothing is
@@ -333,11 +175,11 @@ def makespan_shares(spans: Iterable[Span], beside: Iterable[Span] = ()) -> list[
     return found
 
 
-def _edges(spans: Iterable[Span]) -> NDArray[np.float64]:
+def _edges(spans: Sequence[Span] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Begin and end of each."""
     import numpy as np  # noqa: PLC0415
 
-    return np.fromiter(chain.from_iterable(spans), dtype=float).reshape(-1, 2)
+    return np.asarray(spans, dtype=float).reshape(-1, 2)
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -397,53 +239,41 @@ class SerialSample(msgspec.Struct, frozen=True):
     duration_s: float
 
 
-def whole_span(measures: Iterable[CaseMeasure]) -> Span | None:
+def whole_span(measures: Measures) -> Span | None:
     """From the first send of all measured episodes to their last end; None without any."""
-    begin_s, end_s = math.inf, -math.inf
-    for each in measures:
-        if each.span is not None:
-            begin_s, end_s = min(begin_s, each.span.first_send_s), max(end_s, each.span.end_s)
-    return Span(begin_s, end_s) if end_s > -math.inf else None
+    spans = measures.spans[measures.ran]
+    return Span(float(spans[:, 0].min()), float(spans[:, 1].max())) if len(spans) else None
 
 
-def with_serial_times(measures: Sequence[CaseMeasure]) -> Sequence[CaseMeasure]:
-    """The same measures; those completed in the serial sample know the seconds that they took.
+def keep_serial_times(measures: Measures) -> None:
+    """Let those that were completed in the serial sample know the seconds that they took.
 
     A case's seconds run from the completion before it to its own, so they add up to the sample's
     duration, and what failed episodes took is in them, as it is in the makespan of a serial run.
     """
-    place = [
-        (each.serial_span.end_s, at)
-        for at, each in enumerate(measures)
-        if each.serial_span is not None and each.completed
-    ]
-    if not place:
-        return measures
-    place.sort()
-    spans = [each.serial_span for each in measures if each.serial_span is not None]
-    before_s = min(each.first_send_s for each in spans)
-    _, last = place[-1]
-    end_s = max(each.end_s for each in spans)
-    times_s = {}
-    for own_end_s, at in place:
-        until_s = end_s if at == last else own_end_s
-        times_s[at] = max(0.0, until_s - before_s)
-        before_s = until_s
-    if isinstance(measures, ManyMeasures):
-        measures.keep_serial_times(times_s)
-        return measures
-    found = list(measures)
-    for at, time_s in times_s.items():
-        found[at] = found[at]._replace(serial_s=time_s)
+    import numpy as np  # noqa: PLC0415
+
+    first_s, end_s = measures["serial_first_s"], measures["serial_end_s"]
+    sampled = ~np.isnan(end_s)
+    (done,) = np.nonzero(sampled & measures.completed)
+    if len(done):
+        done = done[np.argsort(end_s[done], kind="stable")]
+        ends_s = end_s[done]
+        ends_s[-1] = end_s[sampled].max()
+        took_s = np.diff(ends_s, prepend=first_s[sampled].min())
+        measures["serial_s"][done] = np.maximum(0.0, took_s)
+
+
+def serial_times(measures: Measures) -> list[float]:
+    """The seconds of those that were completed in the serial sample."""
+    import numpy as np  # noqa: PLC0415
+
+    times_s = measures["serial_s"]
+    found: list[float] = times_s[~np.isnan(times_s)].tolist()
     return found
 
 
-def serial_times(measures: Iterable[CaseMeasure]) -> list[float]:
-    """The seconds of those that were completed in the serial sample."""
-    return [each.serial_s for each in measures if each.serial_s is not None]
-
-
-def serial_sample(measures: Iterable[CaseMeasure]) -> SerialSample | None:
+def serial_sample(measures: Measures) -> SerialSample | None:
     """The sample in short; None when the run had none or nothing of it was completed."""
     times_s = serial_times(measures)
     return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
@@ -458,32 +288,29 @@ class PartTime(NamedTuple):
         seconds: All of it; >= 1e-6.
     """
 
-    measures: Sequence[CaseMeasure]
+    measures: Measures
     shares_s: list[float]
     seconds: float
 
-    @property
-    def shares(self) -> list[tuple[CaseMeasure, float]]:
-        """Each measure with its seconds."""
-        return list(zip(self.measures, self.shares_s, strict=True))
 
-
-def part_time(run: Iterable[CaseMeasure], chosen: Callable[[CaseMeasure], bool]) -> PartTime | None:
+def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
     """The time of some cases of a run; None where none of them was completed in what is measured.
 
     Args:
         run: All graded cases of the run.
         chosen: Which of them.
     """
-    ran = where(run, lambda each: each.span is not None)
-    models = {each.model for each in ran if chosen(each)}
-    own = where(ran, lambda each: each.model in models)
-    beside = (each.span for each in ran if each.model not in models and each.span is not None)
-    all_s = makespan_shares((each.span for each in own if each.span is not None), beside)
-    measures = where(own, chosen)
-    shares_s = [share_s for each, share_s in zip(own, all_s, strict=True) if chosen(each)]
-    if not any(each.timed for each in measures):
+    import numpy as np  # noqa: PLC0415
+
+    ran = run.of(run.ran)
+    is_chosen = ran.told(chosen)
+    of_models = set(ran.of(is_chosen).grouped(lambda kind: kind.model))
+    pays = ran.told(lambda kind: kind.model in of_models)
+    measures = ran.of(pays & is_chosen)
+    if not measures.timed.any():
         return None
+    all_s = makespan_shares(ran.spans[pays], ran.spans[~pays])
+    shares_s = np.array(all_s)[is_chosen[pays]].tolist()
     if len(measures) == len(ran):
         # The makespan itself: what shares add up to may differ in the last digit.
         whole = whole_span(ran)
@@ -567,11 +394,11 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
 
 def run_statistics(
-    run: Sequence[CaseMeasure],
+    run: Measures,
     *,
     n_planned: int,
     mode: str,
-    chosen: Callable[[CaseMeasure], bool] = lambda _: True,
+    chosen: Callable[[Kind], bool] = lambda _: True,
 ) -> RunStatistics:
     """The statistics of a run, or of some of its cases.
 
@@ -581,15 +408,15 @@ def run_statistics(
         mode: The mode that ran; the makespan of `serial` is its own serial time.
         chosen: Which cases.
     """
-    measures = where(run, chosen)
+    measures = run.of(run.told(chosen))
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
     took = part_time(run, chosen)
-    timed = where(measures, lambda each: each.timed)
+    timed = measures.of(measures.timed)
     makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)
-    units = total_tokens(each.cost for each in measures)
+    units = measures.total("cost")
     return RunStatistics(
         n_planned=n_planned,
         n_final=len(measures),
@@ -602,10 +429,10 @@ def run_statistics(
         serial_s=serial_s,
         basis=basis,
         speedup=serial_s / makespan_s if serial_s is not None and makespan_s else None,
-        latency=latency_of([each.duration_s for each in timed]),
-        n_attempts=sum(each.n_attempts for each in measures),
-        tokens_in=total_tokens(each.tokens_in for each in measures),
-        tokens_out=total_tokens(each.tokens_out for each in measures),
+        latency=latency_of(timed["duration_s"].tolist()),
+        n_attempts=measures.total("n_attempts") or 0,
+        tokens_in=measures.total("tokens_in"),
+        tokens_out=measures.total("tokens_out"),
         scores=mean_scores(measures),
         speedup_interval=_interval(took, serial_times(measures))
         if took is not None and basis != "full"
@@ -628,7 +455,7 @@ def without_pace(statistics: RunStatistics) -> RunStatistics:
 
 
 def _serial(
-    timed: Sequence[CaseMeasure],
+    timed: Measures,
     makespan_s: float | None,
     sample: SerialSample | None,
     mode: str,
@@ -637,56 +464,43 @@ def _serial(
         return "full", makespan_s
     if sample is not None:
         return "sampled", len(timed) * sample.duration_s / sample.n if timed else None
-    return "estimated", math.fsum(each.service_s for each in timed) if timed else None
+    return "estimated", math.fsum(timed["service_s"]) if timed else None
 
 
 def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] | None:
     import numpy as np  # noqa: PLC0415
 
-    counts_slow = not sample_s
-    parts = np.zeros((len(took.measures), len(Part._fields)))
-    for at, each in enumerate(took.measures):
-        if each.completed:
-            parts[at, :3] = counts_slow, each.service_s if counts_slow else 0.0, 1
+    done = took.measures.completed
+    parts = np.zeros((len(done), len(Part._fields)))
+    if not sample_s:
+        parts[done, 0] = 1
+        parts[done, 1] = took.measures["service_s"][done]
+    parts[done, 2] = 1
     parts[:, 3] = took.shares_s
     # A sample's cases are others than those that are measured: the two are drawn apart.
     apart = [[Part(1, time_s, 0, 0.0) for time_s in sample_s]] if sample_s else []
     return speedup_interval([parts, *apart])
 
 
-def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
+def count_outcomes(measures: Measures) -> dict[str, int]:
     """How many cases have each outcome; all six are there."""
-    counts = Counter(each.outcome for each in measures)
-    return {
-        "solved": counts["solved"],
-        "partial": counts["partial"],
-        "unsolved": counts["unsolved"],
-        "infra": counts["infra"],
-        "error": counts["error"],
-        "skipped": counts["skipped"],
-    }
+    counts = dict.fromkeys(("solved", "partial", "unsolved", "infra", "error", "skipped"), 0)
+    for outcome, own in measures.grouped(lambda kind: kind.outcome).items():
+        counts[outcome] = len(own)
+    return counts
 
 
-def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
+def mean_scores(measures: Measures) -> dict[str, MeanScore]:
     """The mean of each score over the cases that have it, in the order in which tests gave them.
 
     Where cases differ, those with the most scores say the order; it does not depend on the order of
     the cases.
     """
     values: dict[str, list[float]] = {}
-    given: set[tuple[str, ...]] = set()
-    for each in measures:
-        scores = each.scores
-        if not scores:
-            continue
-        given.add(tuple(scores))
-        for name, score in scores.items():
-            values.setdefault(name, []).append(score)
-    ordered = sorted(given, key=lambda names: (-len(names), names))
-    return {
-        name: MeanScore(_mean(values[name]), len(values[name]))
-        for name in dict.fromkeys(name for names in ordered for name in names)
-    }
+    for names, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):
+        for name, column in zip(names, own.T.tolist(), strict=True):
+            values.setdefault(name, []).extend(column)
+    return {name: MeanScore(_mean(own), len(own)) for name, own in values.items()}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -19,10 +19,9 @@ import msgspec
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.bench.arguments import pytest_arguments
-from pytest_ultrapar.bench.merged import FILE_NAME as TABLE_FILE
-from pytest_ultrapar.bench.merged import ModeRun, merged_benchmark, read_mode_run, write_modes_table
+from pytest_ultrapar.bench.merged import ModeRun, merged_benchmark, read_mode_run
 from pytest_ultrapar.bench.report import report_lines
-from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError, ResultsError
+from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_FILE
@@ -136,7 +135,7 @@ def bench(
 ) -> int:
     """Run pytest in each mode and print the report.
 
-    Beside the runs stand then the merged benchmark file, the report and the table of all modes.
+    Beside the runs stand then the merged benchmark file and the report.
 
     Returns:
         pytest's worst exit code; modes after one that ended neither 0 nor 1 are left out. 4 when no
@@ -224,8 +223,6 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
 def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> int:
     """Write and print what the modes that came to their end show; returns the exit code.
 
-    The table comes last: what it is made of may be damaged, and figures and report do not need it.
-
     Args:
         directory: Of the whole; exists.
         ended: At least one.
@@ -255,26 +252,11 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
     lines = [*report_lines(runs, width=width), *said]
-    failure = _write_table(directory, runs)
-    table = f" {TABLE_FILE} (the rows of all modes)," if failure is None else ""
-    lines.append(
-        f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE},{table} and the run of each mode"
-    )
+    lines.append(f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE} and the run of each mode")
     write_whole(directory / REPORT_FILE, "".join(f"{line}\n" for line in lines).encode())
     for line in lines:
         _say(line)
-    if failure is not None:
-        raise failure
     return worst
-
-
-def _write_table(directory: Path, runs: Sequence[ModeRun]) -> ResultsError | None:
-    """Write the table of all modes; why it cannot be, since the report does not need it."""
-    try:
-        write_modes_table(directory, runs)
-    except ResultsError as error:
-        return error
-    return None
 
 
 def _check_same_cases(runs: Sequence[ModeRun]) -> None:

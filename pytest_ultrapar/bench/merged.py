@@ -1,39 +1,26 @@
-"""One benchmark file and one table of the modes of a bench, with speed-ups that were measured."""
+"""One benchmark file of the modes of a bench, with speed-ups that were measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, is_of
+from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures, measure_case
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
-from pytest_ultrapar.analysis.statistics import (
-    CaseMeasure,
-    Part,
-    PartTime,
-    measure_case,
-    part_time,
-    speedup,
-    speedup_interval,
-)
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.analysis.statistics import Part, part_time, speedup, speedup_interval
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
-from pytest_ultrapar.publish import open_file, publish, read_file, temporary_for
+from pytest_ultrapar.publish import read_file
 from pytest_ultrapar.records import Case, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalReader
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.parquet import arrow_schema, verify
 from pytest_ultrapar.store.recovered import read_history
-from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, parameter_columns, results_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,21 +108,19 @@ class Speedup(NamedTuple):
         factor: Cases per second over those of the serial run.
         interval: At least 95 %, as `speedup_interval` has it; None with fewer than 3 cases.
         serial_s: What the run's completed cases took one after the other.
-        n_both: Cases that both completed.
         n_serial: Cases that the serial run completed.
     """
 
     factor: float
     interval: tuple[float, float] | None
     serial_s: float
-    n_both: int
     n_serial: int
 
 
 def full_speedup(
     serial: Mapping[str, CaseMeasure],
     other: Mapping[str, CaseMeasure],
-    chosen: Callable[[CaseMeasure], bool],
+    chosen: Callable[[Kind], bool],
 ) -> Speedup | None:
     """The speed-up of some cases; None when one of the runs completed none of them.
 
@@ -147,8 +132,7 @@ def full_speedup(
         other: Those of the other run.
         chosen: Which cases.
     """
-    slow = _shares(part_time(serial.values(), chosen))
-    fast = _shares(part_time(other.values(), chosen))
+    slow, fast = (_shares(own, chosen) for own in (serial, other))
     parts = [
         Part(
             _completed(serial.get(case_id)),
@@ -166,13 +150,20 @@ def full_speedup(
         factor,
         speedup_interval([parts]),
         n_fast * sum(part.slow_s for part in parts) / n_slow,
-        sum(part.n_slow * part.n_fast for part in parts),
         n_slow,
     )
 
 
-def _shares(took: PartTime | None) -> dict[str, float]:
-    return {each.case_id: share_s for each, share_s in took.shares} if took is not None else {}
+def _shares(run: Mapping[str, CaseMeasure], chosen: Callable[[Kind], bool]) -> dict[str, float]:
+    """By case id, its seconds of the makespan."""
+    took = part_time(Measures(run.values()), chosen)
+    if took is None:
+        return {}
+    case_ids = list(run)
+    return {
+        case_ids[number]: share_s
+        for number, share_s in zip(took.measures["number"], took.shares_s, strict=True)
+    }
 
 
 def _completed(measure: CaseMeasure | None) -> int:
@@ -245,79 +236,4 @@ def _full(base: ModeRun, run: ModeRun, scope: Scope) -> Speedup | None:
         base.measures,
         run.measures,
         lambda each: is_of(scope, each.suite, each.model),
-    )
-
-
-FILE_NAME = "results.parquet"
-_SCORE = "score."
-
-
-def write_modes_table(directory: Path, runs: Sequence[ModeRun]) -> None:
-    """Write the rows of all runs, in their order, as one Parquet file; whole or not at all.
-
-    The columns are those of `results`; a score that a run has not is null in its rows.
-
-    Args:
-        directory: Where the file is to stand.
-        runs: At least one, of the same cases.
-
-    Raises:
-        ResultsError: A run's table cannot be read, the tables do not fit together, or the file
-            cannot be written.
-    """
-    simulated = "true" if any(run.manifest.simulated for run in runs) else "false"
-    tables = list(map(_read, runs))
-    try:
-        table = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        where = " and ".join(str(run.directory) for run in runs)
-        msg = f"cannot put the results of {where} together: {error}"
-        raise ResultsError(msg) from error
-    table = table.replace_schema_metadata({SIMULATED_KEY: simulated})
-    path = directory / FILE_NAME
-    temporary = temporary_for(path)
-    try:
-        temporary.touch(mode=0o600)
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-        verify(temporary, table.schema, table.num_rows)
-        publish(temporary, path)
-    except (OSError, pa.ArrowException) as error:
-        msg = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
-        raise ResultsError(msg) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read(run: ModeRun) -> pa.Table:
-    path, lines = run.directory / FILE_NAME, run.directory / "results.jsonl"
-    try:
-        if run.manifest.storage_format == "parquet":
-            open_file(path).close()
-            return pq.read_table(path, page_checksum_verification=True)
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        with open_file(lines) as file:
-            rows = list(map(decode, file))
-        return _typed(run, rows)
-    except (OSError, pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
-        msg = f"cannot read the results of {run.directory}: {error}"
-        raise ResultsError(msg) from error
-    except KeyError as error:
-        msg = f"cannot read the results of {run.directory}: {error} is missing in a row"
-        raise ResultsError(msg) from error
-
-
-def _typed(run: ModeRun, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows of JSON with the types that the same table has as Parquet."""
-    scores = [name for name in rows[0] if name.startswith(_SCORE)] if rows else []
-    columns = results_columns(
-        parameter_columns(run.cases.values()),
-        [Column(name, "double", nullable=True) for name in scores],
-    )
-    times = [column.name for column in columns if column.kind == "timestamp"]
-    for row in rows:
-        for name in times:
-            if row[name] is not None:
-                row[name] = datetime.fromisoformat(row[name])
-    return pa.Table.from_pylist(
-        rows, schema=arrow_schema(columns, simulated=run.manifest.simulated)
     )

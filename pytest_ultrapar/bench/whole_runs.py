@@ -1,4 +1,4 @@
-"""A plugin of pytest for the runs of `ultrapar bench`: refuses what `addopts` must not say."""
+"""A plugin of pytest for the runs of `ultrapar bench`: refuses what modes must not be told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,5 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for name, (option, why) in FROM_CONFIGURATION.items():
         if config.getoption(name, None):
-            msg = (
-                f"{option} (in addopts or PYTEST_ADDOPTS) cannot be used with ultrapar bench: {why}"
-            )
+            msg = f"{option} cannot be used with ultrapar bench (nor in addopts): {why}"
             raise pytest.UsageError(msg)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
-from pytest_ultrapar.pages.figures import MOST_VALUES, labels
+from pytest_ultrapar.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pytest_ultrapar.analysis.measured_run import CaseRow
     from pytest_ultrapar.compare.pairing import Pairing
-    from pytest_ultrapar.records import Case, Scalar
+    from pytest_ultrapar.records import Case
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -64,20 +64,14 @@ class ChangedDimension(msgspec.Struct, frozen=True):
     looks: list[list[Look | None]]
 
 
-def grid_of(pairings: Sequence[Pairing]) -> Grid:
-    """One grid for all pairs of runs, of the cases that they have in common."""
-    cases = {case.case_id: case for pairing in pairings for case in pairing.cases}.values()
-    found: dict[str, dict[str, Scalar]] = defaultdict(dict)
-    for case in cases:
-        for name, value in case.params.items():
-            if value is not None:
-                found[name][str(value)] = value
-    values = {
-        name: sorted(those, key=lambda text: (str(type(those[text])), those[text]))
-        for name, those in found.items()
-        if name and 1 < len(those) <= MOST_VALUES
-    }
-    return Grid(sorted({case.model for case in cases}), {**values, "": [""]})
+def grid_of(pairing: Pairing) -> Grid:
+    """The grid of the cases that two runs have in common."""
+    known = (
+        [(name, value) for name, value in case.params.items() if value is not None]
+        for case in pairing.cases
+    )
+    values = {name: [str(one) for one in those] for name, those in compared_values(known).items()}
+    return Grid(sorted({case.model for case in pairing.cases}), values)
 
 
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:

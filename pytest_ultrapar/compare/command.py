@@ -9,11 +9,7 @@ from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within, 
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
     from pathlib import Path
-
-    from pytest_ultrapar.analysis.measured_run import MeasuredRun
-    from pytest_ultrapar.compare.comparison import Comparison
 
 NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
@@ -28,8 +24,7 @@ chance are shown; --all shows every score. A run is named by its directory, its 
     ultrapar compare runs/main latest --html comparison.html
 
 A page has all of this, and the cases that one run solved and the other did not, with what both
-said. Of a series, named in turn, it shows how solved rates, times and costs went, and the last run
-beside the first and beside the one before.
+said, of the last run beside the baseline; of all runs it shows solved rates, times and costs.
 """
 
 
@@ -69,7 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     others = [find_measured_run(name) for name in arguments.new]
     comparisons = compare_runs(base, others)
     if path is not None:
-        _write_page(path, base, comparisons)
+        from pytest_ultrapar.compare.page import render  # noqa: PLC0415
+        from pytest_ultrapar.publish import write_whole  # noqa: PLC0415
+
+        write_whole(path, render(base, comparisons))
         sys.stdout.write(f"{arguments.html}\n")
         return 0
     listed = every_look if arguments.all else telling_looks
@@ -98,15 +96,3 @@ def _page_file(text: str) -> Path:
         msg = f"--html {text} is of the run {path.parent}; name another file"
         raise ConfigError(msg)
     return path
-
-
-def _write_page(path: Path, base: MeasuredRun, comparisons: Sequence[Comparison]) -> None:
-    from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
-    from pytest_ultrapar.compare.page import render  # noqa: PLC0415
-    from pytest_ultrapar.publish import write_whole  # noqa: PLC0415
-
-    before = None
-    if len(comparisons) > 1:
-        (before,) = compare_runs(comparisons[-2].pairing.new, [comparisons[-1].pairing.new])
-    page = render(base, comparisons, before)
-    write_whole(path, page)

@@ -17,9 +17,9 @@ from pytest_ultrapar.analysis.equivalence import (
     score_look,
 )
 from pytest_ultrapar.analysis.measured_run import read_rows
+from pytest_ultrapar.analysis.measures import cell_value
 from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
-from pytest_ultrapar.analysis.statistics import cell_value
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
 

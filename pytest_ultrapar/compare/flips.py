@@ -12,8 +12,6 @@ from pytest_ultrapar.report.text import shortened, visible
 from pytest_ultrapar.store.table_rows import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
     from pytest_ultrapar.compare.changes import Grid
     from pytest_ultrapar.compare.pairing import Pairing
@@ -49,7 +47,6 @@ class Flip(msgspec.Struct, frozen=True):
         model: Which of the grid's models.
         at: For each of the grid's parameters, which of its values; None where it has none.
         turn: Which of `TURNS`.
-        against: Which of the pairs.
     """
 
     case_id: str
@@ -58,7 +55,6 @@ class Flip(msgspec.Struct, frozen=True):
     params: dict[str, str]
     at: list[int | None]
     turn: int
-    against: int
     before: Side
     now: Side
 
@@ -94,81 +90,55 @@ def turn_of(base: CaseRow, new: CaseRow) -> str | None:
     return NO_GRADE_NOW if base.graded else NO_GRADE_BEFORE
 
 
-def read_flips(pairings: Sequence[Pairing], grid: Grid) -> Flips:
-    """The cases that flipped between the two runs of each pair.
+def read_flips(pairing: Pairing, grid: Grid) -> Flips:
+    """The cases that flipped between two runs.
 
     Args:
-        pairings: Of pairs that end with the same run.
-        grid: Of these pairs.
+        pairing: The two runs.
+        grid: Of them.
 
     Raises:
         ConfigError: A table of a run cannot be read.
     """
-    flipped = [list(_flipped(pairing)) for pairing in pairings]
-    wanted: dict[str, tuple[MeasuredRun, dict[str, None]]] = {}
-    for pairing, ids in zip(pairings, flipped, strict=True):
-        for run in (pairing.base, pairing.new):
-            known = wanted.setdefault(run.run_id, (run, {}))[1]
-            known |= dict.fromkeys(case_id for case_id, _ in ids)
-    told: dict[str, _Told] = {}
-    parts: list[str] = []
-    for run_id, (run, own) in wanted.items():
-        told[run_id] = _told(run, list(own), len(parts), len(wanted))
-        parts += told[run_id].packed.parts
-    lines = [
-        flip
-        for against, (pairing, ids) in enumerate(zip(pairings, flipped, strict=True))
-        for flip in _lines(against, pairing, ids, told, grid)
-    ]
-    lines.sort(key=lambda flip: flip.turn)
-    return Flips(lines, parts, sum(one.packed.n_left_out for one in told.values()))
-
-
-def _flipped(pairing: Pairing) -> Iterator[tuple[str, str]]:
-    found = [
-        (case_id, turn)
+    turns = {
+        case_id: turn
         for case_id, base in pairing.base_rows.items()
         if (turn := turn_of(base, pairing.new_rows[case_id])) is not None
-    ]
+    }
     # Where there is no room for all transcripts, these are told first, too.
-    yield from sorted(found, key=lambda one: TURNS.index(one[1]))
+    ids = sorted(turns, key=lambda case_id: TURNS.index(turns[case_id]))
+    before = _told(pairing.base, ids, 0)
+    now = _told(pairing.new, ids, len(before.packed.parts))
+    cases = {case.case_id: case for case in pairing.cases}
+    lines = [
+        Flip(
+            case_id,
+            shortened(cases[case_id].nodeid, _LONGEST_NAME, "results"),
+            grid.models.index(cases[case_id].model),
+            {
+                visible(name): shortened(str(value), _LONGEST_NAME, "results")
+                for name, value in cases[case_id].params.items()
+                if value is not None
+            },
+            grid.at(cases[case_id]),
+            TURNS.index(turns[case_id]),
+            _side(pairing.base_rows[case_id], before),
+            _side(pairing.new_rows[case_id], now),
+        )
+        for case_id in ids
+    ]
+    n_left_out = before.packed.n_left_out + now.packed.n_left_out
+    return Flips(lines, [*before.packed.parts, *now.packed.parts], n_left_out)
 
 
-def _told(run: MeasuredRun, case_ids: list[str], first: int, n_runs: int) -> _Told:
+def _told(run: MeasuredRun, case_ids: list[str], first: int) -> _Told:
     columns = ("case_id", "kind", "error")
     try:
-        packed = pack(run.directory, case_ids, n_runs)
+        packed = pack(run.directory, case_ids, n_runs=2)
         ends = read_rows(run.directory, "results", columns, of_cases=set(case_ids))
     except ResultsError as error:
         raise ConfigError(str(error)) from error
     return _Told(packed, first, {row["case_id"]: row for row in ends})
-
-
-def _lines(
-    against: int,
-    pairing: Pairing,
-    ids: Sequence[tuple[str, str]],
-    told: dict[str, _Told],
-    grid: Grid,
-) -> Iterator[Flip]:
-    cases = {case.case_id: case for case in pairing.cases}
-    for case_id, turn in ids:
-        case = cases[case_id]
-        yield Flip(
-            case_id,
-            shortened(case.nodeid, _LONGEST_NAME, "results"),
-            grid.models.index(case.model),
-            {
-                visible(name): shortened(str(value), _LONGEST_NAME, "results")
-                for name, value in case.params.items()
-                if value is not None
-            },
-            grid.at(case),
-            TURNS.index(turn),
-            against,
-            _side(pairing.base_rows[case_id], told[pairing.base.run_id]),
-            _side(pairing.new_rows[case_id], told[pairing.new.run_id]),
-        )
 
 
 def _side(row: CaseRow, told: _Told) -> Side:

@@ -13,8 +13,6 @@ from pytest_ultrapar.analysis.equivalence import Equivalence, equivalence
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
-from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
-from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
 from pytest_ultrapar.child import Child, output_of
 from pytest_ultrapar.compare.figures import (
     CELL_FIGURES,
@@ -24,7 +22,6 @@ from pytest_ultrapar.compare.figures import (
     change,
     figure_of_run,
     speedup_notes,
-    speedup_of,
 )
 from pytest_ultrapar.compare.pairing import pair
 from pytest_ultrapar.compare.rules import (
@@ -36,11 +33,10 @@ from pytest_ultrapar.compare.rules import (
     check_baseline,
     check_filters,
     check_scores,
-    nearest,
     parse_rule,
     selected,
 )
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.parent import answer_parent
 from pytest_ultrapar.pool.settings import Undecided
 
@@ -104,7 +100,7 @@ class GateResult(msgspec.Struct, frozen=True):
 
     Attributes:
         run: Id of the judged run.
-        named: The bench, or its file, by which the run was named; empty where it was named itself.
+        named: The bench by which the run was named; empty where it was named itself.
         base: Id of the baseline; None without one.
         notes: What a reader must know of the comparison, a sentence each.
         undecided: Whether the run passes or fails with rules that nothing decides.
@@ -198,68 +194,6 @@ def judge(
     )
 
 
-def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pass") -> GateResult:
-    """Judge the speed-up in a benchmark file, which needs none of the runs that it is about.
-
-    Of a file with several modes the one with most under way is judged.
-
-    Args:
-        rules: At least one, all of the metric speedup and without a baseline.
-        path: The file.
-        undecided: What becomes of the run where nothing decides a rule and none fails.
-
-    Raises:
-        ConfigError: Another rule, a model or suite that the file has not, or the file has no
-            measured speed-up.
-    """
-    check_baseline(rules)
-    for rule in rules:
-        if rule.metric != "speedup":
-            msg = (
-                f"gate rule {rule.text!r}: a benchmark file holds only speed-ups; name the"
-                " directory of the run or of the bench"
-            )
-            raise ConfigError(msg)
-    try:
-        runs = read_speeds(path)
-    except ResultsError as error:
-        raise ConfigError(str(error)) from error
-    if not runs:
-        msg = (
-            f"{path} holds no speed-ups in the format of this version; name the"
-            f" {BENCHMARK_FILE} of a bench"
-        )
-        raise ConfigError(msg)
-    why = not_measured(runs, where=path)
-    if why:
-        raise ConfigError(why)
-    speeds = judged_run(runs)
-    judged = []
-    for rule in rules:
-        for name, text in rule.filters:
-            known = {one.model if name == "model" else one.suite for one in speeds.parts} - {None}
-            if text not in known:
-                near = nearest(text, sorted(filter(None, known)))
-                msg = f"gate rule {rule.text!r}: {path} has no {name} {text!r}{near}"
-                raise ConfigError(msg)
-        try:
-            figure = speedup_of(speeds, rule.filters)
-            judged.append(_judged(rule, figure, _held_up("the run", speeds.client_bound)))
-        except NoFigureError as error:
-            judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
-    notes = [_judged_mode(speeds.mode)] if len(runs) > 1 else []
-    notes += speedup_notes({"the run": speeds})
-    return GateResult(
-        run=speeds.run_id,
-        base=None,
-        simulated=speeds.simulated,
-        judged=tuple(judged),
-        notes=tuple(notes),
-        undecided=undecided,
-        named=str(path),
-    )
-
-
 def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> None:
     for rule in rules:
         of_it = [run, baseline] if rule.needs_baseline else [run]
@@ -274,14 +208,10 @@ def held_up_by_client(run: MeasuredRun, baseline: MeasuredRun | None = None) -> 
     """How a client, and not the pool, was the limit of a run; empty where none was."""
     measured = {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
     return "; ".join(
-        _held_up(name, one.summary.client_bound)
+        f"the client itself was the limit of {name}: {one.summary.client_bound}"
         for name, one in measured.items()
         if one.summary.client_bound
     )
-
-
-def _held_up(name: str, why: str) -> str:
-    return f"the client itself was the limit of {name}: {why}" if why else ""
 
 
 def default_rules(pairing: Pairing) -> list[Rule]:
@@ -419,13 +349,9 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     )
 
 
-def _judged_mode(mode: str) -> str:
-    return f"mode {mode} of the bench is judged"
-
-
 def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
     measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
-    notes = [_judged_mode(run.manifest.mode)] if run.bench is not None else []
+    notes = [f"mode {run.manifest.mode} of the bench is judged"] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):

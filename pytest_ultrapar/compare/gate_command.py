@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.compare.rules import (
@@ -33,7 +32,7 @@ runs or rules cannot be used.
     ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
 Of a bench, the run in mode ultra is judged, else phase, else rotate. To judge another mode, name
-its run (.ultrapar/bench-1/phase); to judge only speed-ups, the bench's benchmark.json.
+its run (.ultrapar/bench-1/phase).
 
 {GRAMMAR}
 Metrics:
@@ -49,8 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN",
-        help="the run: its directory, its id, or latest; or the directory or the benchmark.json of"
-        " ultrapar bench",
+        help="the run: its directory, its id, or latest; or the directory of ultrapar bench",
     )
     parser.add_argument(
         "--baseline", metavar="RUN", help="the run to compare with, named in the same ways"
@@ -86,35 +84,28 @@ def run(arguments: argparse.Namespace) -> int:
 
     # msgspec's structs of a whole run: 60 ms that `--help` need not take.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
-    from pytest_ultrapar.compare.gate import judge, judge_file  # noqa: PLC0415
+    from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
     from pytest_ultrapar.compare.report import (  # noqa: PLC0415
         gate_section,
     )
     from pytest_ultrapar.compare.rules import check_baseline  # noqa: PLC0415
 
-    path = Path(arguments.run)
     if arguments.baseline is None:
         check_baseline(rules)
-    if path.is_file():
-        if arguments.baseline is not None:
-            msg = f"{path} is a file, and a benchmark file is judged without --baseline"
+    baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
+    run = find_measured_run(arguments.run)
+    for one in (run, baseline):
+        if one is None or one.manifest.merged is not None:
+            continue
+        manifest = one.manifest
+        if manifest.shard is not None or manifest.cluster_run is not None:
+            is_part = f"shard {manifest.shard}" if manifest.shard else f"host {manifest.host}"
+            msg = (
+                f"{one.directory} is {is_part} of a run, and a gate judges whole runs: join "
+                "its parts (ultrapar merge) and gate the merge"
+            )
             raise ConfigError(msg)
-        result = judge_file(rules, path, undecided=arguments.undecided)
-    else:
-        baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
-        run = find_measured_run(arguments.run)
-        for one in (run, baseline):
-            if one is None or one.manifest.merged is not None:
-                continue
-            manifest = one.manifest
-            if manifest.shard is not None or manifest.cluster_run is not None:
-                is_part = f"shard {manifest.shard}" if manifest.shard else f"host {manifest.host}"
-                msg = (
-                    f"{one.directory} is {is_part} of a run, and a gate judges whole runs: join "
-                    "its parts (ultrapar merge) and gate the merge"
-                )
-                raise ConfigError(msg)
-        result = judge(rules, run, baseline, undecided=arguments.undecided)
+    result = judge(rules, run, baseline, undecided=arguments.undecided)
     sections = [gate_section(result)]
     if arguments.markdown:
         sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))

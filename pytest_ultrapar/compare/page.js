@@ -17,7 +17,7 @@
     const both = element("div", "both");
     place.append(element("p", "quiet", [`model ${data.models[flip.model]}`, ...params, data.turns[flip.turn]].join("; ")), both);
     both.append(
-      await side(`before, ${data.against[flip.against]}`, flip.before, flip.case_id),
+      await side("before", flip.before, flip.case_id),
       await side("now", flip.now, flip.case_id),
     );
   };
@@ -34,7 +34,7 @@
 
   listed(data.flips, {
     noun: "flips",
-    fields: { turn: (flip) => flip.turn, model: (flip) => flip.model, against: (flip) => flip.against },
+    fields: { turn: (flip) => flip.turn, model: (flip) => flip.model },
     head,
     fill,
     near: (flip) => [flip.name, ...[flip.before, flip.now].map((one) => `${one.kind} ${one.error}`)].join(" "),

@@ -1,17 +1,16 @@
-"""The page of a comparison: the verdict, changes, the runs in turn, and cases that flipped."""
+"""The page of a comparison: the verdict, changes, the runs, and cases that flipped."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.compare.changes import ChangedDimension, Grid, changed_dimensions, grid_of
-from pytest_ultrapar.compare.drift import drift
+from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
-from pytest_ultrapar.compare.plots import cost_text, drift_plots, forest_plot
 from pytest_ultrapar.compare.report import comparison_sections, differences, every_look
 from pytest_ultrapar.pages.figures import labels
 from pytest_ultrapar.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import duration, percent, rate, visible
@@ -20,71 +19,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
+    from pytest_ultrapar.compare.changes import ChangedDimension
     from pytest_ultrapar.compare.comparison import Comparison
-    from pytest_ultrapar.compare.drift import Drift
     from pytest_ultrapar.compare.flips import Flip
 
 
-class Beside(NamedTuple):
-    """The newest run beside an earlier one, as the page shows it.
-
-    Attributes:
-        earlier: How to call the earlier run, with its id.
-        cautions: What may make the change one of something else, a sentence each.
-        verdict: As `ultrapar compare` prints it.
-    """
-
-    earlier: str
-    cautions: list[str]
-    verdict: list[str]
-    tiles: list[Tile]
-    dimensions: list[ChangedDimension]
-
-
-def render(
-    base: MeasuredRun, comparisons: Sequence[Comparison], before: Comparison | None
-) -> bytes:
+def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     """The page as HTML in UTF-8.
 
     Args:
-        base: The baseline, the first of the series.
-        comparisons: Each later run beside it, in turn; the last is the newest.
-        before: The newest beside the one before; None where that is the baseline.
+        base: The baseline.
+        comparisons: Each other run beside it, at least one; changes and cases are those of the
+            last.
 
     Raises:
         ConfigError: A table of a run cannot be read.
     """
-    newest = comparisons[-1].pairing.new
-    shown = [comparisons[-1], *([before] if before is not None else [])]
-    pairings = [one.pairing for one in shown]
-    grid = grid_of(pairings)
-    flips = read_flips(pairings, grid)
-    series = drift(base, comparisons)
-    calls = ["the first run, ", "the run before, "] if before is not None else [""]
-    named = [
-        _beside(f"{call}{one.pairing.base.run_id}", one, grid, _apart(number, flips.lines))
-        for number, (call, one) in enumerate(zip(calls, shown, strict=True))
-    ]
-    plots = [
-        *(
-            forest_plot(f"forest-{number}", grid.names, one.dimensions, one.earlier)
-            for number, one in enumerate(named)
-        ),
-        *(drift_plots(series) if before is not None else ()),
-    ]
-    drawn = [plot for plot in plots if plot is not None]
-    sections = list(comparison_sections(base, comparisons, every_look))
-    if before is not None:
-        sections += comparison_sections(before.pairing.base, [before], every_look)
+    shown = comparisons[-1]
+    pairing = shown.pairing
+    grid = grid_of(pairing)
+    flips = read_flips(pairing, grid)
+    dimensions = changed_dimensions(pairing, grid)
+    (verdict, *_) = comparison_sections(base, [shown])
     runs = [base, *(one.pairing.new for one in comparisons)]
     models = labels(grid.models)
     data = {
         "flips": flips.lines,
         "models": models,
         "turns": TURNS,
-        "against": [visible(one.base.run_id) for one in pairings],
-        "dimensions": [{"name": one.name, "values": one.values} for one in named[0].dimensions],
-        "plots": {plot.key: plot.spec for plot in drawn},
+        "dimensions": [{"name": one.name, "values": one.values} for one in dimensions],
     }
     return framed(
         "compare/page.html.j2",
@@ -93,39 +56,23 @@ def render(
         parts=flips.parts,
         n_left_out=flips.n_left_out,
         state="",
-        newest=newest,
+        newest=pairing.new,
         base=base,
         simulated=SIMULATED if any(run.manifest.simulated for run in runs) else "",
-        named=named,
-        runs=_runs(series),
-        plots=drawn,
-        sections=[_visible(one) for one in sections],
+        earlier=visible(base.run_id),
+        cautions=[visible(each) for each in differences(pairing)],
+        verdict=[visible(note) for note in verdict.notes],
+        tiles=[*_tiles_of_answers(dimensions[-1], flips.lines), *_tiles_of_speed(shown)],
+        dimensions=dimensions,
+        runs=_runs(runs),
+        sections=[_visible(one) for one in comparison_sections(base, comparisons, every_look)],
         models=models,
         rows=grid.names,
         turns=TURNS,
     )
 
 
-def _apart(against: int, flips: Sequence[Flip]) -> int:
-    """Cases that only one run of a pair graded."""
-    answers = {TURNS.index(LOST), TURNS.index(GAINED)}
-    return sum(flip.against == against and flip.turn not in answers for flip in flips)
-
-
-def _beside(earlier: str, found: Comparison, grid: Grid, n_apart: int) -> Beside:
-    pairing = found.pairing
-    (verdict, *_) = comparison_sections(pairing.base, [found])
-    dimensions = changed_dimensions(pairing, grid)
-    return Beside(
-        visible(earlier),
-        [visible(each) for each in differences(pairing)],
-        [visible(note) for note in verdict.notes],
-        [*_tiles_of_answers(dimensions[-1], n_apart), *_tiles_of_speed(found)],
-        dimensions,
-    )
-
-
-def _tiles_of_answers(every: ChangedDimension, n_apart: int) -> Iterator[Tile]:
+def _tiles_of_answers(every: ChangedDimension, flips: Sequence[Flip]) -> Iterator[Tile]:
     look = every.looks[0][0]
     if look is not None:
         interval = "unknown"
@@ -139,6 +86,8 @@ def _tiles_of_answers(every: ChangedDimension, n_apart: int) -> Iterator[Tile]:
         )
         for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)):
             yield Tile(turn, f"{n:,}", f"of {look.n:,} graded in both", "results: outcome")
+    answers = {TURNS.index(LOST), TURNS.index(GAINED)}
+    n_apart = sum(flip.turn not in answers for flip in flips)
     note = "infra, error or skipped in the other"
     yield Tile("graded in one run only", f"{n_apart:,}", note, "results: outcome")
 
@@ -157,23 +106,35 @@ def _tiles_of_speed(found: Comparison) -> Iterator[Tile]:
             )
 
 
-def _runs(series: Drift) -> Section:
-    rows = tuple(
-        (
-            str(run.number),
-            visible(run.run_id),
-            run.started,
-            run.mode,
-            f"{run.n_graded:,}",
-            _or_none(run.per_s, rate),
-            _or_none(run.makespan_s, duration),
-            _or_none(run.efficiency, percent),
-            cost_text(run),
+def _runs(runs: Sequence[MeasuredRun]) -> Section:
+    """Each run, as it says itself."""
+    rows = []
+    for number, run in enumerate(runs, start=1):
+        statistics = run.summary.statistics
+        rows.append(
+            (
+                str(number),
+                visible(run.run_id),
+                f"{run.manifest.started_at:%Y-%m-%d %H:%M}",
+                run.summary.mode,
+                f"{statistics.n_graded:,}",
+                percent(statistics.counts["solved"] / statistics.n_graded),
+                _or_none(statistics.throughput, rate),
+                _or_none(statistics.makespan_s, duration),
+                _or_none(run.summary.efficiency, percent),
+                _cost(run),
+            )
         )
-        for run in series.runs
-    )
-    header = ("", "run", "started, UTC", "mode", "graded", "speed", "time", "efficiency", "cost")
-    return Section("Runs", header, rows, n_names=4)
+    header = ("", "run", "started, UTC", "mode", "graded", "solved", "speed", "time", "efficiency")
+    return Section("Runs", (*header, "cost"), tuple(rows), n_names=4)
+
+
+def _cost(run: MeasuredRun) -> str:
+    """`1.25 USD`; at least so much where some requests' cost is not known."""
+    cost = run.summary.cost
+    if cost is None:
+        return NONE
+    return f"{'at least ' if cost.n_unknown else ''}{money(cost.total, cost.currency)}"
 
 
 def _visible(section: Section) -> Section:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -294,9 +293,6 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
     if text is None:
         return ()
-    if re.search(r"\]\s*\[", re.sub(r'"[^"]*"', "", text)):
-        together = re.sub(r"\]\s*\[", ",", text)
-        _refuse(rule, f"a rule has one pair of brackets: [{together}]")
     filters: dict[str, str] = {}
     at = 0
     while True:
@@ -317,47 +313,24 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
     factors = _FACTORS[metric.unit]
     if found is None:
         _refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
-    number = float(found["sign"] + found["number"])
-    if not math.isfinite(number):
-        _refuse(rule, f"the bound is too large; {_wanted(metric)}")
-    unit = found["unit"]
-    if unit == "%":
+    number, unit = float(found["sign"] + found["number"]), found["unit"]
+    if (unit == "%" or found["sign"]) and metric.paired:
+        _refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
+    if unit == "%" and not found["sign"]:
         plain = text.strip()
-        if not found["sign"] and metric.unit == "share":
-            change = f", or +{plain} or -{plain} for a change in per cent of the baseline's figure"
-            _refuse(
-                rule,
-                f"{metric.name} is a share: write {number / 100:g} for {plain}"
-                f"{'' if metric.paired else change}",
-            )
-        if not found["sign"]:
-            _refuse(
-                rule,
-                f"{text.strip()} needs a sign, since per cent is relative to the baseline:"
-                f" +{text.strip()} or -{text.strip()}; {_wanted(metric)}",
-            )
-        if metric.paired:
-            _refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
-        if number <= -100:  # noqa: PLR2004 - per cent
-            _refuse(rule, f"nothing can fall by {text.strip()[1:]}; above -100% is allowed")
+        _refuse(
+            rule,
+            f"{plain} needs a sign, since per cent is relative to the baseline: +{plain} or"
+            f" -{plain}; {_wanted(metric)}",
+        )
+    if unit == "%":
         return number / 100, "relative"
     if unit not in factors:
         said = f"the unit {unit} does not fit {metric.name}" if unit else "the bound has no unit"
         _refuse(rule, f"{said}; {_wanted(metric)}")
-    number *= factors[unit]
-    if found["sign"]:
-        if metric.paired:
-            _refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
-        if metric.unit == "share" and abs(number) > 1:
-            _refuse(
-                rule,
-                f"a difference of shares lies between -1 and +1 (got {text.strip()});"
-                f" {abs(number):g} points are {number / 100:+g}",
-            )
-        return number, "difference"
-    if metric.unit == "share" and number > 1:
+    if metric.unit == "share" and abs(number) > 1:
         _refuse(rule, f"{metric.name} is a share, 0 to 1 (got {text.strip()})")
-    return number, "absolute"
+    return number * factors[unit], "difference" if found["sign"] else "absolute"
 
 
 def _wanted(metric: Metric) -> str:

@@ -142,7 +142,7 @@ class Services:
         Args:
             written: Called now and then with how many cases are in the tables, and of how many.
             meanwhile: Called once, while another process makes them.
-            said: Called with a sentence when that process does not move or is gone.
+            said: Called with a sentence when that process is gone.
 
         Raises:
             ResultsError: It could not be done.
@@ -158,7 +158,7 @@ class Services:
         """
         assert self.compaction is not None
         self._is_writing_page = True
-        trouble = self.compaction.rest(said)
+        trouble = self.compaction.rest()
         if trouble is not None:
             said(f"the run has no report.html: {trouble}; ultrapar report makes it")
         return self._has_page and trouble is None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.analysis.measures import Repeated
 from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.records import Outcome, Scalar
+    from pytest_ultrapar.records import Scalar
     from pytest_ultrapar.store.manifest import Manifest
 
 MOST_VALUES = 40
@@ -190,15 +191,6 @@ class Figures(msgspec.Struct, frozen=True):
     """Cases without a grade, by kind and lane."""
 
 
-class _Row(NamedTuple):
-    """One result, as intervals take it."""
-
-    case_id: str
-    outcome: Outcome
-    cell: str
-    cluster: str | None
-
-
 def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
     """The figures of a run whose tables are made.
 
@@ -219,7 +211,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     results = read_rows(run_dir, "results", columns, beginning=_PARAM)
     results.sort(key=lambda row: _ORDER.index(row["outcome"]))
     rows = {
-        row["case_id"]: _Row(
+        row["case_id"]: Repeated(
             row["case_id"],
             row["outcome"],
             cells.get(row["case_id"], ""),
@@ -229,7 +221,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     }
     models = sorted({row["model"] for row in results})
     shown = dict(zip(models, labels(models), strict=True))
-    by_model: dict[str, list[_Row]] = defaultdict(list)
+    by_model: dict[str, list[Repeated]] = defaultdict(list)
     for row in results:
         by_model[row["model"]].append(rows[row["case_id"]])
     graded = {
@@ -240,7 +232,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     best, besides = beside_best(graded, questions, shown) if graded else ("", [])
     equals = as_good(graded, shown) if graded else []
     questions.clear()
-    values = dict(_values(results))
+    values = compared_values(map(_params, results))
     places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
     money_of = partial(money, currency=manifest.currency)
     dimensions = [_dimension(name, those, models, results, rows) for name, those in values.items()]
@@ -329,17 +321,23 @@ def _params(row: dict[str, Any]) -> Iterable[tuple[str, Scalar]]:
     )
 
 
-def _values(results: Sequence[dict[str, Any]]) -> Iterable[tuple[str, list[Scalar]]]:
-    """Parameters by which models can be compared, with their values in order; last all cases."""
-    found: dict[str, set[Scalar]] = defaultdict(set)
-    for row in results:
-        for name, value in _params(row):
-            found[name].add(value)
-    for name, values in found.items():
-        if 1 < len(values) <= MOST_VALUES:
-            # A column's values are of one type.
-            yield name, sorted(values, key=lambda value: (str(type(value)), value))
-    yield "", [""]
+def compared_values(params: Iterable[Iterable[tuple[str, Scalar]]]) -> dict[str, list[Scalar]]:
+    """Parameters by which models can be compared, with their values in order; last all cases.
+
+    Args:
+        params: Names and values of each case.
+    """
+    found: dict[str, dict[str, Scalar]] = defaultdict(dict)
+    for own in params:
+        for name, value in own:
+            found[name][str(value)] = value
+    values: dict[str, list[Scalar]] = {
+        # A column's values are of one type.
+        name: sorted(those.values(), key=lambda value: (str(type(value)), value))
+        for name, those in found.items()
+        if name and 1 < len(those) <= MOST_VALUES
+    }
+    return {**values, "": [""]}
 
 
 def labels(values: Iterable[Scalar]) -> list[str]:
@@ -360,9 +358,9 @@ def _dimension(
     values: list[Scalar],
     models: list[str],
     results: Sequence[dict[str, Any]],
-    rows: dict[str, _Row],
+    rows: dict[str, Repeated],
 ) -> Dimension:
-    own: dict[tuple[str, Scalar], list[_Row]] = defaultdict(list)
+    own: dict[tuple[str, Scalar], list[Repeated]] = defaultdict(list)
     for row in results:
         if row["outcome"] in _GRADED:
             own[row["model"], row.get(_PARAM + name, "")].append(rows[row["case_id"]])
@@ -370,7 +368,7 @@ def _dimension(
     return Dimension(visible(name), labels(values) if name else [""], squares)
 
 
-def _square(those: list[_Row]) -> Square:
+def _square(those: list[Repeated]) -> Square:
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
     low, high = (share.low, share.high) if share is not None else (None, None)

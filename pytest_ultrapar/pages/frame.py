@@ -49,7 +49,9 @@ def template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def framed(name: str, script: str, data: Iterable[str], **shown: object) -> bytes:
+def framed(
+    name: str, script: str, data: Iterable[str], *, draws: bool = False, **shown: object
+) -> bytes:
     """A page: a template with the look and the scripts of all pages, and a policy for just these.
 
     In UTF-8, put together piece by piece: one character beyond the BMP makes four bytes of each in
@@ -59,19 +61,14 @@ def framed(name: str, script: str, data: Iterable[str], **shown: object) -> byte
         name: Of the template, as `template` takes it.
         script: Path in the package of the page's own script, which runs last.
         data: What the scripts read, `embedded`, in pieces.
+        draws: Whether it has plots; what draws them takes 770 kB.
         shown: What the template names beside.
     """
-    scripts = [
-        _text("pages/vendor/vega.min.js"),
-        _text("pages/vendor/vega-lite.min.js"),
-        _interpreter(),
-        _text("pages/page.js"),
-        _text(script),
-    ]
+    texts = [*(_drawing() if draws else ()), _text("pages/page.js"), _text(script)]
     style = _text("pages/page.css")
     pieces = template(name).generate(
-        policy=_policy(scripts, style),
-        scripts=[_unescaped(one) for one in scripts],
+        policy=_policy(texts, style),
+        scripts=[_unescaped(one) for one in texts],
         style=_unescaped(style),
         data=[_unescaped(piece) for piece in data],
         **shown,
@@ -107,6 +104,11 @@ def _digest(text: str) -> str:
 
 def _text(name: str) -> str:
     return _PACKAGE.joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def _drawing() -> tuple[str, ...]:
+    names = ("vega.min.js", "vega-lite.min.js")
+    return (*(_text(f"pages/vendor/{name}") for name in names), _interpreter())
 
 
 def _interpreter() -> str:

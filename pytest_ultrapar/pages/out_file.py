@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.run_lock import run_id_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
 """How a page's name ends. What a run keeps for itself beside its folders never ends so."""
@@ -32,18 +28,14 @@ def out_file(text: str, option: str = "--out") -> Path:
         raise ConfigError(msg)
     # A link such as /dev/stdout may lead to what has no name: its kind is asked of the link.
     named, path = Path(text), Path(os.path.realpath(text))
-    if named.exists() and not named.is_file() and not named.is_dir():
-        kind = "pipe" if named.is_fifo() else "socket" if named.is_socket() else "device"
-        msg = f"{option} {text} is a {kind}; name a file"
-        raise ConfigError(msg)
-    if path.is_dir():
-        msg = f"{option} {text} is a folder; name a file in it"
+    if named.exists() and not named.is_file():
+        msg = f"{option} {text} is {'a folder' if named.is_dir() else 'no file'}; name a file"
         raise ConfigError(msg)
     if not path.parent.is_dir():
         msg = f"{option} {text}: there is no directory {path.parent}"
         raise ConfigError(msg)
     is_page = path.suffix.lower() in _PAGES
-    run = _run_around(path.parents)
+    run = next((one for one in path.parents if run_id_of(one) is not None), None)
     if run is not None and (path.parent != run or not is_page):
         msg = (
             f"{option} {text} is in the run {run}, which keeps its own files there; name one that "
@@ -54,7 +46,3 @@ def out_file(text: str, option: str = "--out") -> Path:
         msg = f"{option} {text} exists and is no page; name a new file, or one that ends in .html"
         raise ConfigError(msg)
     return path
-
-
-def _run_around(folders: Collection[Path]) -> Path | None:
-    return next((one for one in folders if run_id_of(one) is not None), None)

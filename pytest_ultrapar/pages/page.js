@@ -32,7 +32,7 @@ const page = (() => {
   const quiet = { level: () => quiet, error: () => quiet, warn: () => quiet, info: () => quiet, debug: () => quiet };
 
   const draw = () => {
-    for (const [key, spec] of Object.entries(data.plots)) {
+    for (const [key, spec] of Object.entries(data.plots ?? {})) {
       const place = byId(`plot-${key}`);
       const width = Math.max(260, place.clientWidth - 8);
       const sized = { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };

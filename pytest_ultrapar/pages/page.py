@@ -99,6 +99,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         TEMPLATE,
         "pages/report.js",
         ['{"cases":[', *lines, "],", embedded(data)[1:]],
+        draws=True,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         state=state,

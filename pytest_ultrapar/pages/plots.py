@@ -9,6 +9,7 @@ import msgspec
 
 from pytest_ultrapar.pages.figures import QUANTILES
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.summary import PARTS
 from pytest_ultrapar.report.text import duration, percent
 
 if TYPE_CHECKING:
@@ -20,18 +21,6 @@ if TYPE_CHECKING:
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the format; nothing is fetched from there."""
 _ROW_HEIGHT = 18
-_PARTS = {
-    "used_s": "bound",
-    "rate_wait_s": "waiting for rates",
-    "seat_wait_s": "waiting for seats",
-    "backoff_s": "back-off",
-    "rules_s": "rules of mode or policy",
-    "client_s": "client",
-    "startup_s": "start-up",
-    "tail_s": "uneven end",
-    "misrouted_s": "other lanes than the best",
-    "other_s": "other",
-}
 
 
 class Plot(msgspec.Struct, frozen=True):
@@ -51,6 +40,19 @@ class Plot(msgspec.Struct, frozen=True):
     spec: dict[str, Any]
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+
+
+def _spec(height: int | dict[str, int], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"$schema": SCHEMA, "width": "container", "height": height, **more}
+
+
+def _number(field: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"field": field, "type": "quantitative", **more}
+
+
+def _names(field: str, most_wide: int = 260) -> dict[str, Any]:
+    axis = {"labelLimit": most_wide}
+    return {"field": field, "type": "nominal", "title": None, "axis": axis}
 
 
 def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
@@ -119,31 +121,20 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
     said = f" {waited[0].upper()}{waited[1:]}." if waited else ""
     parts = [
         (part, getattr(found.run, name))
-        for name, part in _PARTS.items()
+        for name, part in {"used_s": "bound", **PARTS}.items()
         if getattr(found.run, name) >= found.makespan_s / 1000
     ]
-    values = [{"part": part, "seconds": round(seconds, 3)} for part, seconds in parts]
-    spec = {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": {"step": 26},
-        "data": {"values": values},
-        "mark": {"type": "bar", "cornerRadiusEnd": 3},
-        "encoding": {
-            "y": {
-                "field": "part",
-                "type": "nominal",
-                "sort": None,
-                "title": None,
-                "axis": {"labelLimit": 200},
-            },
-            "x": {"field": "seconds", "type": "quantitative"},
-            "color": {
-                "condition": {"test": "datum.part === 'bound'", "value": "#2a9d8f"},
-                "value": "#e9a03b",
-            },
+    bound = {"test": "datum.part === 'bound'", "value": "#2a9d8f"}
+    spec = _spec(
+        {"step": 26},
+        data={"values": [{"part": part, "seconds": round(s, 3)} for part, s in parts]},
+        mark={"type": "bar", "cornerRadiusEnd": 3},
+        encoding={
+            "y": {**_names("part", 200), "sort": None},
+            "x": _number("seconds"),
+            "color": {"condition": bound, "value": "#e9a03b"},
         },
-    }
+    )
     return Plot(
         "time",
         "Where the time went",
@@ -191,30 +182,23 @@ def _heat(
     title: str,
 ) -> dict[str, Any]:
     """Rows over time."""
-    axis = {"field": row, "type": "nominal", "title": None, "axis": {"labelLimit": 260}}
-    return {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": {"step": _ROW_HEIGHT},
-        "layer": [
-            {
-                "data": {"values": slices},
-                "mark": {"type": "rect"},
-                "encoding": {
-                    "x": {"field": "from", "type": "quantitative", "title": "seconds"},
-                    "x2": {"field": "to"},
-                    "y": axis,
-                    "color": {
-                        "field": field,
-                        "type": "quantitative",
-                        "title": title,
-                        "scale": {"scheme": "viridis", "domainMin": 0},
-                        "legend": {"orient": "bottom", "gradientLength": 160},
-                    },
-                },
-            },
-        ],
+    colour = _number(
+        field,
+        title=title,
+        scale={"scheme": "viridis", "domainMin": 0},
+        legend={"orient": "bottom", "gradientLength": 160},
+    )
+    layer = {
+        "data": {"values": slices},
+        "mark": {"type": "rect"},
+        "encoding": {
+            "x": _number("from", title="seconds"),
+            "x2": {"field": "to"},
+            "y": _names(row),
+            "color": colour,
+        },
     }
+    return _spec({"step": _ROW_HEIGHT}, layer=[layer])
 
 
 def _marks(lanes: Sequence[LaneUse], axis: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -233,7 +217,7 @@ def _marks(lanes: Sequence[LaneUse], axis: dict[str, Any]) -> Iterator[dict[str,
                 "data": {"values": values},
                 "mark": {"type": "rule", "color": colour, "strokeWidth": 3, "yOffset": 7},
                 "encoding": {
-                    "x": {"field": "from", "type": "quantitative"},
+                    "x": _number("from"),
                     "x2": {"field": "to"},
                     "y": axis,
                     "tooltip": [{"field": name} for name in ("lane", "what", "from", "to")],
@@ -244,7 +228,7 @@ def _marks(lanes: Sequence[LaneUse], axis: dict[str, Any]) -> Iterator[dict[str,
         yield {
             "data": {"values": refused},
             "mark": {"type": "tick", "color": "#d1495b", "thickness": 2},
-            "encoding": {"x": {"field": "at", "type": "quantitative"}, "y": axis},
+            "encoding": {"x": _number("at"), "y": axis},
         }
 
 
@@ -257,18 +241,16 @@ def limits_plot(limits: Sequence[LimitLine]) -> Plot | None:
         for one in limits
         for at_s, n, why in zip(one.at_s, one.workers, one.reasons, strict=True)
     ]
-    spec = {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": 260,
-        "data": {"values": values},
-        "mark": {"type": "line", "interpolate": "step-after", "point": True},
-        "encoding": {
-            "x": {"field": "at", "type": "quantitative", "title": "seconds"},
-            "y": {"field": "allowed", "type": "quantitative", "title": "allowed in flight"},
+    spec = _spec(
+        260,
+        data={"values": values},
+        mark={"type": "line", "interpolate": "step-after", "point": True},
+        encoding={
+            "x": _number("at", title="seconds"),
+            "y": _number("allowed", title="allowed in flight"),
             "color": _colour_of("limit"),
         },
-    }
+    )
     return Plot(
         "limits",
         "Estimated limits over time",
@@ -280,15 +262,10 @@ def limits_plot(limits: Sequence[LimitLine]) -> Plot | None:
             (
                 one.limit,
                 f"{len(one.workers):,}",
-                *(
-                    f"{n:,}"
-                    for n in (
-                        one.workers[0],
-                        min(one.workers),
-                        max(one.workers),
-                        one.workers[-1],
-                    )
-                ),
+                f"{one.workers[0]:,}",
+                f"{min(one.workers):,}",
+                f"{max(one.workers):,}",
+                f"{one.workers[-1]:,}",
                 one.reasons[-1],
             )
             for one in limits
@@ -331,23 +308,16 @@ def _distribution(
         for one in curves
         for k, s in enumerate(one.seconds)
     ]
-    spec = {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": 260,
-        "data": {"values": values},
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
-        "encoding": {
-            "x": {"field": "seconds", "type": "quantitative"},
-            "y": {
-                "field": "share",
-                "type": "quantitative",
-                "title": f"share of {counted}",
-                "axis": {"format": "%"},
-            },
+    spec = _spec(
+        260,
+        data={"values": values},
+        mark={"type": "line", "interpolate": "step-after", "strokeWidth": 2},
+        encoding={
+            "x": _number("seconds"),
+            "y": _number("share", title=f"share of {counted}", axis={"format": "%"}),
             "color": _colour_of("model"),
         },
-    }
+    )
     return Plot(
         key,
         title,
@@ -373,21 +343,15 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
     values = [
         {"model": one.model, "cost": one.per_solved} for one in costs if one.per_solved is not None
     ]
-    spec = {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": {"step": 26},
-        "data": {"values": values},
-        "mark": {"type": "bar", "cornerRadiusEnd": 3, "color": "#0072b2"},
-        "encoding": {
-            "y": {"field": "model", "type": "nominal", "title": None, "axis": {"labelLimit": 260}},
-            "x": {
-                "field": "cost",
-                "type": "quantitative",
-                "title": f"{currency} for each solved case",
-            },
+    spec = _spec(
+        {"step": 26},
+        data={"values": values},
+        mark={"type": "bar", "cornerRadiusEnd": 3, "color": "#0072b2"},
+        encoding={
+            "y": _names("model"),
+            "x": _number("cost", title=f"{currency} for each solved case"),
         },
-    }
+    )
     return Plot(
         "costs",
         "What a solved case cost",
@@ -413,42 +377,22 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
     """pass@k by model; None where cells have no repetitions."""
     if not passes:
         return None
-    values = [msgspec.to_builtins(one) for one in passes]
-    x = {
-        "field": "k",
-        "type": "quantitative",
-        "title": "k",
-        "axis": {"tickMinStep": 1},
-        "scale": {"zero": False, "nice": False},
+    x = _number("k", title="k", axis={"tickMinStep": 1}, scale={"zero": False, "nice": False})
+    interval = {
+        "transform": [{"filter": "datum.low !== null"}],
+        "mark": {"type": "rule", "opacity": 0.5},
+        "encoding": {"y": _number("low"), "y2": {"field": "high"}},
     }
-    spec = {
-        "$schema": SCHEMA,
-        "width": "container",
-        "height": 260,
-        "data": {"values": values},
-        "encoding": {"x": x, "color": _colour_of("model")},
-        "layer": [
-            {
-                "transform": [{"filter": "datum.low !== null"}],
-                "mark": {"type": "rule", "opacity": 0.5},
-                "encoding": {
-                    "y": {"field": "low", "type": "quantitative"},
-                    "y2": {"field": "high"},
-                },
-            },
-            {
-                "mark": {"type": "line", "point": True},
-                "encoding": {
-                    "y": {
-                        "field": "value",
-                        "type": "quantitative",
-                        "title": "pass@k",
-                        "axis": {"format": "%"},
-                    }
-                },
-            },
-        ],
+    means = {
+        "mark": {"type": "line", "point": True},
+        "encoding": {"y": _number("value", title="pass@k", axis={"format": "%"})},
     }
+    spec = _spec(
+        260,
+        data={"values": [msgspec.to_builtins(one) for one in passes]},
+        encoding={"x": x, "color": _colour_of("model")},
+        layer=[interval, means],
+    )
     return Plot(
         "passes",
         "Solved in one of k repetitions",

@@ -1,6 +1,6 @@
 """What a lower bound of a makespan is made of: classes of requests, resources, prices.
 
-`lower_bound.py` finds the sharpest prices; `certify` checks, without it, what any prices prove.
+`lower_bound.py` finds the sharpest prices.
 """
 
 from __future__ import annotations
@@ -240,48 +240,10 @@ def given_away(
     if not folded[at].is_rate:
         return 0.0
     users = {lane.model for lane in lanes if at in lane.on}
-    return sum(_given(one, requests, users) for one in folded[at].members)
+    return sum(given(one, requests, users) for one in folded[at].members)
 
 
-def certify(
-    lanes: Sequence[Lane],
-    limits: Iterable[Limit],
-    requests: Sequence[RequestClass],
-    prices: Iterable[Price],
-) -> float:
-    """The seconds that a price list proves, worked out lane by lane without any folding.
-
-    Args:
-        lanes: All that the run may use.
-        limits: Those on the lanes' paths; others are left out.
-        requests: What has to be answered.
-        prices: Any, >= 0; those that cost more than 1 together are scaled down.
-    """
-    named = {name for lane in lanes for name in lane.limits}
-    parts = resources(limit for limit in limits if limit.name in named)
-    priced: dict[tuple[str, str], float] = {(one.limit, one.kind): one.price for one in prices}
-    whole = sum(priced.get((part.limit, part.kind), 0.0) * part.per_s for part in parts)
-    if whole <= 0:
-        return 0.0
-    proven = 0.0
-    for own in requests:
-        proven += own.n * min(
-            sum(
-                priced.get((part.limit, part.kind), 0.0) * (1.0 if part.is_rate else own.service_s)
-                for part in parts
-                if part.limit in lane.limits
-            )
-            for lane in lanes
-            if lane.model == own.model
-        )
-    for part in parts:
-        if part.is_rate:
-            users = {lane.model for lane in lanes if part.limit in lane.limits}
-            proven -= priced.get((part.limit, part.kind), 0.0) * _given(part, requests, users)
-    return max(0.0, proven / whole)
-
-
-def _given(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
+def given(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
     """What a rate gives away: its burst, less what it cannot use before its last request's end."""
     shortest_s = min((own.service_s for own in requests if own.model in models), default=0.0)
     return part.burst - part.per_s * shortest_s

@@ -1,30 +1,31 @@
 """When a run in progress will have all its answers; pure.
 
-Asked twice a second by the process that coordinates a run, while cases go on. So two textbooks are
-written out here by hand: scipy has survival functions and linear programs, but loading it would
-hold up the first cases by up to a second, and 50 MB of it would stay for the sake of one line.
+What is left falls on limits as in a plan (`load.limit_loads`). The limit that needs longest
+decides, used as fully as it was of late.
+
+Asked twice a second by the process that coordinates a run, while cases go on. So a textbook is
+written out here by hand: scipy has survival functions, but loading it would hold up the first cases
+by up to a second, and 50 MB of it would stay for the sake of one line.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from pytest_ultrapar.broker.protocol import BIN, ModelProgress
-from pytest_ultrapar.plan.bound import RequestClass, fold, given_away, resources, spread
-from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from pytest_ultrapar.plan.load import LaneLoad, binding, limit_loads, longest
+from pytest_ultrapar.pool.model import LIMIT_KINDS, Lane, LaneId, Limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.plan.bound import Bound, Resource
+    from pytest_ultrapar.plan.load import LimitLoad
 
 
 class Survival:
@@ -74,29 +75,6 @@ class Survival:
             return self._tail
         return (area + still * self._tail) / begun
 
-    def uneven(self, n: int) -> float:
-        """How much longer than their mean the last of `n` takes that are under way at some time.
-
-        The rest of what is met under way lies at or below x with chance 1 - (area of the curve
-        beyond x) / (whole area).
-        """
-        whole = self.rest()
-        if n < 1 or whole <= 0:
-            return 0.0
-        corners = [0.0, *(length for length, _ in self._steps)]
-        shares = [1.0, *(share for _, share in self._steps)]
-        rests = [share * self.rest(at) for at, share in zip(corners, shares, strict=True)]
-        longest = next(
-            (at for at, rest in zip(corners, rests, strict=True) if rest <= whole / (n + 1)),
-            corners[-1],
-        )
-        # The mean rest is the area under `rests` by the whole: trapezes, and the tail.
-        moment = sum(
-            (late - early) * (more + less) / 2
-            for (early, late), (more, less) in zip(pairwise(corners), pairwise(rests), strict=True)
-        )
-        return max(0.0, longest - (moment + rests[-1] * self._tail) / whole)
-
 
 def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[float]:
     """Counts of several kinds together."""
@@ -109,6 +87,10 @@ def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[
 
 LEAST_USE = 0.001
 """Of the limits that bind; below it nothing was asked of them yet, and nothing can be said."""
+_UNEVEN_END = 0.5
+"""Of a mean episode; a rule that was tried on simulated runs (`tests/unit/test_plan_eta.py`)."""
+_ALIKE = 0.1
+"""Limits that need as long but for this part of it are alike: chance divides requests over them."""
 
 
 class ToAsk(msgspec.Struct, frozen=True):
@@ -251,14 +233,14 @@ class _Left(NamedTuple):
         service_s: Mean seconds of each.
         in_flight_s: Seconds that those in flight still take, together.
         longest_s: How long an open episode goes on.
-        drain_s: How much longer than their mean the last of its open episodes takes.
+        episode_s: Mean seconds of a whole episode's requests.
     """
 
     requests: float
     service_s: float
     in_flight_s: float
     longest_s: float
-    drain_s: float
+    episode_s: float
 
 
 def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
@@ -278,96 +260,43 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
     if left is None:
         return None
     longest_s = max((own.longest_s for own in left.values()), default=0.0)
-    requests = [
-        RequestClass(model, own.service_s, n)
-        for model, own in left.items()
-        if (n := round(own.requests)) >= 1
-    ]
-    if not requests:
-        return Eta(longest_s, "")
     now = Used.of(status)
-    bound = None if to_ask.restricted else rough_bound(lanes, to_ask.limits, requests)
-    if bound is None or not bound.prices:
+    loads = [] if to_ask.restricted else _loads(lanes, to_ask, left, now)
+    if not loads:
         seconds = _at_this_pace(left.values(), now, since)
         return None if seconds is None else Eta(max(seconds, longest_s), "")
-    services_s = {model: own.service_s for model, own in left.items()}
-    steady_s, use = _steady(bound, to_ask, services_s, now, since)
+    alike = longest(loads, within=_ALIKE)
+    use = _use(alike, lanes, left, now, since)
     if use < LEAST_USE:
         return None
-    return Eta(max(steady_s / use + _drain_s(bound, lanes, left), longest_s), bound.binding)
+    models = {lane.model for lane in lanes if loads[0].limit in lane.limits}
+    # Seats are not all taken while the last episodes end.
+    end_s = _UNEVEN_END * max(own.episode_s for model, own in left.items() if model in models)
+    seconds = loads[0].alone_s / use + end_s
+    return Eta(max(seconds, longest_s), binding(loads, within=_ALIKE))
 
 
-MOST_STEPS = 800
-"""Price changes at most: 0.1 s for 300 lanes that all differ. Few pools need more than 100."""
-_ENOUGH = 0.995
-_FORGET_AFTER = 50
+def _loads(
+    lanes: Sequence[Lane], to_ask: ToAsk, left: Mapping[str, _Left], now: Used
+) -> list[LimitLoad]:
+    """What is left for each limit, that which needs longest first; empty where none is asked.
 
-
-def rough_bound(
-    lanes: Sequence[Lane], limits: Iterable[Limit], requests: Sequence[RequestClass]
-) -> Bound:
-    """What `lower_bound.lower_bound` finds, or a little less; one class for each model.
-
-    Prices of limits that are asked too much rise, all others fall, and each model goes to its
-    cheapest lane. The mean of recent prices settles where single steps go to and fro.
-
-    Source: multiplicative weights, as in Plotkin, Shmoys and Tardos, "Fast approximation algorithms
-    for fractional packing" (1995).
+    Each model's requests are spread over its lanes as they were so far, evenly before the first.
     """
-    named = {name for lane in lanes for name in lane.limits}
-    folded_lanes, folded = fold(lanes, resources(one for one in limits if one.name in named))
-    if not folded:
-        return spread((), 0.0, (), 0.0)
-    given = [
-        given_away(at, folded_lanes, folded, requests) / part.per_s
-        for at, part in enumerate(folded)
-    ]
-    # By model and lane: the seconds for which each resource is busy if all requests go there.
-    ways = [
-        [
-            [
-                (at, own.n * (1.0 if folded[at].is_rate else own.service_s) / folded[at].per_s)
-                for at in lane.on
-            ]
-            for lane in folded_lanes
-            if lane.model == own.model
-        ]
-        for own in requests
-    ]
-
-    def visit(shares: Sequence[float]) -> tuple[float, list[float]]:
-        """The bound at these shares, and the seconds that each resource would be busy."""
-        busy = [-seconds for seconds in given]
-        for model in ways:
-            for at, seconds in min(model, key=lambda lane: sum(shares[at] * s for at, s in lane)):
-                busy[at] += seconds
-        return sum(map(operator.mul, shares, busy)), busy
-
-    n = len(folded)
-    logs, best, proof = [0.0] * n, 0.0, [0.0] * n
-    paid, used, since = [0.0] * n, [0.0] * n, 0
-    for step in range(1, MOST_STEPS + 1):
-        highest = max(logs)
-        weights = [math.exp(value - highest) for value in logs]
-        whole = sum(weights)
-        shares = [weight / whole for weight in weights]
-        _, busy = visit(shares)
-        paid = list(map(operator.add, paid, shares))
-        used = list(map(operator.add, used, busy))
-        mean = [value / (step - since) for value in paid]
-        best, proof = max((best, proof), (visit(mean)[0], mean))
-        # Requests split over the lanes that they took of late: a schedule, so no bound is above it.
-        if best >= _ENOUGH * max(used) / (step - since):
-            break
-        if step >= 2 * since + _FORGET_AFTER:
-            # Early steps are far off, and in a mean over all of them they weigh for ever.
-            paid, used, since = [0.0] * n, [0.0] * n, step
-        reach = max(map(abs, busy)) or 1.0
-        logs = [
-            value + 2.0 / math.sqrt(step) * seconds / reach
-            for value, seconds in zip(logs, busy, strict=True)
-        ]
-    return spread(folded, best, proof, 0.0)
+    sent = Counter[str]()
+    n_lanes = Counter(lane.model for lane in lanes)
+    for lane in lanes:
+        sent[lane.model] += now.requests.get(lane.lane_id, 0)
+    loads = {}
+    for lane in lanes:
+        own, n = left.get(lane.model), sent[lane.model]
+        part = now.requests.get(lane.lane_id, 0) / n if n else 1 / n_lanes[lane.model]
+        if own is not None and own.requests * part > 0:
+            requests = own.requests * part
+            loads[lane.lane_id] = LaneLoad(requests, requests * own.service_s)
+    limits = {one.name: one for one in to_ask.limits}
+    found = limit_loads(lanes, limits, loads)
+    return [one for one in found if not LIMIT_KINDS[one.kind].is_daily]
 
 
 def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _Left] | None:
@@ -399,7 +328,7 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
             service_s,
             sum(in_flight[at] * m for at, m in one.under_way.items()),
             max(more.values(), default=0.0) * service_s + max(in_flight.values(), default=0.0),
-            turns.uneven(sum(one.open.values())) * service_s,
+            turns.rest() * service_s,
         )
     for model, n_more in _in_roles(progress.values(), unseen, part).items():
         if model in served:
@@ -454,38 +383,28 @@ def _seconds(at: int) -> float:
     return math.pow(BIN, at)
 
 
-def _steady(
-    bound: Bound, to_ask: ToAsk, services_s: Mapping[str, float], now: Used, since: Used
-) -> tuple[float, float]:
-    """The bound for a run that is in full swing, and how fully what binds was used since then."""
+def _use(
+    loads: Sequence[LimitLoad],
+    lanes: Sequence[Lane],
+    left: Mapping[str, _Left],
+    now: Used,
+    since: Used,
+) -> float:
+    """How fully limits that are alike were used since then, 0 to 1.
+
+    Seats by requests, too: times of the first requests, which set the estimate, are often longer
+    than those of later ones, and then seats look as if they were hardly used.
+    """
     elapsed_s = now.now_s - since.now_s
-    parts: dict[tuple[str, str], Resource] = {
-        (part.limit, part.kind): part for part in resources(to_ask.limits)
-    }
-    seconds, use = bound.seconds, 0.0
-    for price in bound.prices:
-        part = parts[price.limit, price.kind]
-        # A bound allows for a burst at the start, which is over.
-        seconds += price.price * part.burst
-        # Seats by requests, too: times of the first requests, which set the estimate, are often
-        # longer than those of later ones, and then seats look as if they were hardly used.
-        taken = sum(
-            (now.requests.get(lane.lane_id, 0) - since.requests.get(lane.lane_id, 0))
-            * (1.0 if part.is_rate else services_s.get(lane.model, 0.0))
-            for lane in to_ask.lanes
-            if price.limit in lane.limits
-        )
-        if elapsed_s > 0:
-            use += price.share * min(1.0, taken / (part.per_s * elapsed_s))
-    return seconds, use
-
-
-def _drain_s(bound: Bound, lanes: Iterable[Lane], left: Mapping[str, _Left]) -> float:
-    """What a run takes longer since seats that bind are not all taken while its last cases end."""
-    seats = {price.limit: price.share for price in bound.prices if not price.is_rate}
-    models = {lane.model for lane in lanes if not seats.keys().isdisjoint(lane.limits)}
-    longest_s = max((left[model].drain_s for model in models if model in left), default=0.0)
-    return sum(seats.values()) * longest_s
+    taken = offered = 0.0
+    for load in loads:
+        kind = LIMIT_KINDS[load.kind]
+        offered += load.allows / (kind.window_s or 1.0) * elapsed_s
+        for lane in lanes:
+            if load.limit in lane.limits and lane.model in left:
+                n = now.requests.get(lane.lane_id, 0) - since.requests.get(lane.lane_id, 0)
+                taken += n * (1.0 if kind.is_rate else left[lane.model].service_s)
+    return min(1.0, taken / offered) if offered > 0 else 0.0
 
 
 def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -84,34 +84,6 @@ class Hint(msgspec.Struct, frozen=True):
     tokens_out: float | None = None
 
 
-class EpisodeLike(Protocol):
-    """What seen and expected episodes have in common."""
-
-    @property
-    def model(self) -> str:
-        """Its model."""
-
-    @property
-    def test(self) -> str:
-        """Node id of its test function."""
-
-    @property
-    def role(self) -> str:
-        """As whom that was asked; empty: the case is about it."""
-
-    @property
-    def services_s(self) -> tuple[float, ...]:
-        """Of each request."""
-
-    @property
-    def tokens_in(self) -> float | None:
-        """Of the whole episode."""
-
-    @property
-    def tokens_out(self) -> float | None:
-        """Of the whole episode."""
-
-
 class Expected(msgspec.Struct, frozen=True):
     """What a case's episode is expected to ask of its own model, or of one in a role.
 
@@ -132,6 +104,10 @@ class Expected(msgspec.Struct, frozen=True):
     basis: Basis
     test: str = ""
     role: str = ""
+
+
+EpisodeLike = EarlierEpisode | Expected
+"""What was seen, and what is expected."""
 
 
 def expect(

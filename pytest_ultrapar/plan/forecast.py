@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.assignment import Group
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
 from pytest_ultrapar.engine.admission import Admission
+from pytest_ultrapar.plan.load import LaneLoad
 from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 _WORKER = "forecast"
-
-_ROUNDING_S = 1e-6
-"""More than all rounding of the limiters' clocks in runs of months."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +66,6 @@ class Course:
     def n_steps(self) -> int:
         """Its requests."""
         return len(self.services_s) + len(self.beside)
-
-
-@dataclass(slots=True)
-class LaneLoad:
-    """What one lane answered.
-
-    Attributes:
-        requests: How many.
-        busy_s: Seconds of their services together.
-        tokens: That they took together, as far as known.
-    """
-
-    requests: int = 0
-    busy_s: float = 0.0
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,69 +109,7 @@ def forecast(
         most_open: Episodes open at once; 1 is the modes `serial` and `rotate`.
         seed: For the broker.
     """
-    if _follow_each_other(pool, courses, assignment):
-        return _one_after_another(pool, courses, assignment.groups[0], between_s)
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
-
-
-def _follow_each_other(pool: Pool, courses: Sequence[Course], assignment: Assignment) -> bool:
-    """Whether one group lets one episode run at a time, and no limit ever holds that one up.
-
-    Nobody waits for a seat then, nor for a rate whose sends are further apart than it asks. With
-    tokens to count or limits to look for the broker itself says how long a request waits.
-    """
-    if assignment.home or len(assignment.groups) != 1:
-        return False
-    (group,) = assignment.groups
-    if group != Group(group.name, group.cases, group.lanes, at_once=1):
-        return False
-    if any(provider.rate_mode == "adaptive" for provider in pool.providers):
-        return False
-    rows = [row for limit in pool.limits.values() for row in limit.rows]
-    if any(kind.counts == "tokens" and not kind.is_daily for kind, _ in rows):
-        return False
-    models = _lanes_of(pool, group)
-    if not all(
-        one.group == group.name and one.model in models and not one.beside for one in courses
-    ):
-        return False
-    widest_s = max(
-        (
-            (kind.window_s + settled_late_s(kind.window_s)) / amount
-            for kind, amount in rows
-            if kind.is_spaced
-        ),
-        default=-1.0,
-    )
-    shortest_s = min((min(one.services_s) for one in courses), default=math.inf)
-    return shortest_s > widest_s + _ROUNDING_S
-
-
-def _one_after_another(
-    pool: Pool, courses: Sequence[Course], group: Group, between_s: float
-) -> Forecast:
-    """What the broker would make of them: each model's lanes take its episodes in turn."""
-    turns = {model: itertools.cycle(own) for model, own in _lanes_of(pool, group).items()}
-    lanes: dict[LaneId, LaneLoad] = {}
-    spans_s = []
-    for one in courses:
-        load = lanes.setdefault(next(turns[one.model]), LaneLoad())
-        load.requests += len(one.services_s)
-        load.busy_s += sum(one.services_s)
-        load.tokens += one.tokens * len(one.services_s)
-        spans_s.append(sum(one.services_s) + between_s * (len(one.services_s) - 1))
-    longest_s = max(spans_s, default=0.0)
-    return Forecast(math.fsum(spans_s), min(1, len(spans_s)), (), lanes, longest_s)
-
-
-def _lanes_of(pool: Pool, group: Group) -> dict[str, list[LaneId]]:
-    """By model the lanes that the group may use, in the order of the pool."""
-    allowed = None if group.lanes is None else set(group.lanes)
-    found: dict[str, list[LaneId]] = {}
-    for lane in pool.lanes:
-        if allowed is None or lane.lane_id in allowed:
-            found.setdefault(lane.model, []).append(lane.lane_id)
-    return found
 
 
 class _Play(BrokerPlay):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
     from pytest_ultrapar.broker.assignment import Assignment, Group
@@ -151,22 +152,23 @@ def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SeatShare:
-    """Models of one provider that share seats with each other and with no other model of it.
+class ProviderSeats:
+    """Requests in flight that the bounds of a provider allow; None is unlimited.
 
     Attributes:
         provider: Its name.
-        models: In the order of the file, at least one.
-        seats: Requests in flight over all of them together; None is unlimited.
+        seats: Over all its models together.
+        models: For each model alone, in the order of the file; models that share a bound have fewer
+            together.
     """
 
     provider: str
-    models: tuple[str, ...]
     seats: int | None
+    models: Mapping[str, int | None]
 
 
-def seat_shares(pool: Pool, lanes: Sequence[Lane]) -> tuple[SeatShare, ...]:
-    """The shares of all models, in the order of the pool file.
+def provider_seats(pool: Pool, lanes: Sequence[Lane]) -> tuple[ProviderSeats, ...]:
+    """The seats of each provider, in the order of the pool file.
 
     The bound of the whole pool is left out, as it holds over the sum of them.
 
@@ -179,42 +181,32 @@ def seat_shares(pool: Pool, lanes: Sequence[Lane]) -> tuple[SeatShare, ...]:
         for name, limit in pool.limits.items()
     }
     pool = replace(pool, limits=limits)
-    found: dict[str, dict[str, list[Lane]]] = {}
+    by_provider: dict[str, dict[str, list[Lane]]] = {}
     for lane in lanes:
-        found.setdefault(lane.provider, {}).setdefault(lane.model, []).append(lane)
-    shares: list[SeatShare] = []
-    for provider, by_model in found.items():
-        for models in _joined(pool, by_model):
-            own = tuple(lane for model in models for lane in by_model[model])
-            shares.append(SeatShare(provider, models, _seats(pool, own)))
-    return tuple(shares)
+        by_provider.setdefault(lane.provider, {}).setdefault(lane.model, []).append(lane)
+    return tuple(
+        ProviderSeats(
+            provider,
+            pool.seats([*chain.from_iterable(by_model.values())]),
+            {model: pool.seats(own) for model, own in by_model.items()},
+        )
+        for provider, by_model in by_provider.items()
+    )
 
 
-def _joined(pool: Pool, by_model: dict[str, list[Lane]]) -> list[tuple[str, ...]]:
-    """Models that share a bound on requests in flight, directly or through others."""
-    groups: list[tuple[list[str], set[str]]] = []
-    for model, lanes in by_model.items():
-        bounds = {name for lane in lanes for name in _bounds(pool, lane)}
-        models = [model]
-        apart = []
-        for others, theirs in groups:
-            if bounds.isdisjoint(theirs):
-                apart.append((others, theirs))
-            else:
-                models, bounds = others + models, bounds | theirs
-        groups = [*apart, (models, bounds)]
-    order = list(by_model)
-    named = [tuple(sorted(models, key=order.index)) for models, _ in groups]
-    return sorted(named, key=lambda models: order.index(models[0]))
+@dataclass(slots=True)
+class LaneLoad:
+    """What one lane answers.
 
+    Attributes:
+        requests: How many.
+        busy_s: Seconds of their services together.
+        tokens: That they take together, as far as known.
+    """
 
-def _seats(pool: Pool, lanes: tuple[Lane, ...]) -> int | None:
-    return pool.seats(lanes) if all(_bounds(pool, lane) for lane in lanes) else None
-
-
-def _bounds(pool: Pool, lane: Lane) -> list[str]:
-    limits = (pool.limits[name] for name in lane.limits)
-    return [one.name for one in limits if one.workers is not None]
+    requests: float = 0
+    busy_s: float = 0.0
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +229,7 @@ class LimitLoad:
     level: Level
     kind: str
     allows: float
-    requests: int
+    requests: float
     share: float
     alone_s: float
 
@@ -288,47 +280,16 @@ def limit_loads(
     return tuple(sorted(found, key=lambda one: (LIMIT_KINDS[one.kind].is_daily, -one.alone_s)))
 
 
-def longest(loads: Sequence[LimitLoad]) -> tuple[LimitLoad, ...]:
-    """The limits that need longest, to 1 %; of loads in the order of `limit_loads`."""
-    return tuple(one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=0.01))
+def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
+    """The limits that need longest, but for a part of it; of loads as `limit_loads` orders them."""
+    return tuple(
+        one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
+    )
 
 
-def binding(loads: Sequence[LimitLoad]) -> str:
+def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
     """The limit that needs longest, and how many need as long; `no limit` where none is loaded."""
     if not loads:
         return "no limit"
-    top, alike = loads[0], len(longest(loads)) - 1
+    top, alike = loads[0], len(longest(loads, within=within)) - 1
     return top.name + (f" and {alike} alike" if alike else "")
-
-
-@dataclass(frozen=True, slots=True)
-class KeyShare:
-    """What falls on one key, over all its models and instances.
-
-    Attributes:
-        name: `provider/key`, all its names where the pool lists it more than once.
-        requests: How many it is used for.
-        share: Of all requests of the run, 0 to 1.
-        busy_s: Seconds of their services together.
-    """
-
-    name: str
-    requests: int
-    share: float
-    busy_s: float
-
-
-def key_shares(lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) -> tuple[KeyShare, ...]:
-    """The load of each key, in the order of the pool file; keys without a request have zeros."""
-    whole = sum(load.requests for load in loads.values())
-    sums: dict[str, LaneLoad] = defaultdict(LaneLoad)
-    for lane in lanes:
-        key = sums[lane.key_name]
-        own = loads.get(lane.lane_id)
-        if own is not None:
-            key.requests += own.requests
-            key.busy_s += own.busy_s
-    return tuple(
-        KeyShare(name, load.requests, load.requests / whole if whole else 0.0, load.busy_s)
-        for name, load in sums.items()
-    )

@@ -1,8 +1,8 @@
 """The sharpest lower bound of a makespan and its prices: a linear program, solved by HiGHS.
 
 Loading numpy takes a while and scipy's solver up to a second, so nothing that a run's coordinating
-process or a worker needs imports this module (`eta` makes do with rough prices of its own), and the
-solver is loaded by the first pool that needs one.
+process or a worker needs imports this module (`eta` does without), and the solver is loaded by the
+first pool that needs one.
 """
 
 from __future__ import annotations

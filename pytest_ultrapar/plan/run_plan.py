@@ -22,13 +22,11 @@ from pytest_ultrapar.plan.expectations import (
 from pytest_ultrapar.plan.forecast import Course, Forecast, Step, forecast
 from pytest_ultrapar.plan.load import (
     KeyLoad,
-    KeyShare,
     LimitLoad,
-    SeatShare,
-    key_shares,
+    ProviderSeats,
     limit_loads,
     longest,
-    seat_shares,
+    provider_seats,
 )
 from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.plan.waste import seat_uses
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun, EpisodeLike, Expected
-    from pytest_ultrapar.plan.forecast import LaneLoad
+    from pytest_ultrapar.plan.load import LaneLoad
     from pytest_ultrapar.plan.waste import Service
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -143,7 +141,7 @@ def prices(
     of them need a price.
     """
     listed = {(one.provider, one.model): one for one in pool.prices}
-    requests: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    requests: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for lane in lanes:
         if lane.lane_id in loads:
             requests[lane.model][lane.provider] += loads[lane.lane_id].requests
@@ -306,14 +304,12 @@ class Prediction:
         forecast: None where it cannot run the cases.
         makespan_s: The forecast's, with the interval of what binds it.
         limits: Load of each limit, that which needs longest first.
-        keys: Load of each key, in the order of the pool file.
     """
 
     way: Way
     forecast: Forecast | None = None
     makespan_s: Amount | None = None
     limits: tuple[LimitLoad, ...] = ()
-    keys: tuple[KeyShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +340,7 @@ class RunPlan:
         predictions: For each mode.
         cost: Of the models that have a price; None where none has or tokens are not known.
         unpriced: Models without a price and what the pool leaves out of it, where it has any price.
-        seats: Which models share seats, and how many.
+        seats: Requests in flight that each provider allows.
         currency: Of `cost`.
         budget: What the whole run may spend; None: nothing bounds it.
     """
@@ -361,7 +357,7 @@ class RunPlan:
     predictions: tuple[Prediction, ...]
     cost: Amount | None
     unpriced: Mapping[str, tuple[str, ...]]
-    seats: tuple[SeatShare, ...]
+    seats: tuple[ProviderSeats, ...]
     currency: str
     budget: float | None
 
@@ -419,7 +415,7 @@ def make_plan(
         predictions,
         cost(expected, earlier.episodes, price_of) if price_of else None,
         missing_prices(pool, services),
-        seat_shares(pool, lanes),
+        provider_seats(pool, lanes),
         pool.currency,
         pool.limits["pool"].budget if "pool" in pool.limits else None,
     )
@@ -493,7 +489,7 @@ def _predict(
     loads = limit_loads(lanes, pool.limits, found.lanes)
     binding = () if serial else longest(loads)
     makespan_s = _as_known(found.makespan_s, expected, earlier.episodes, lanes, binding)
-    return Prediction(way, found, makespan_s, loads, key_shares(lanes, found.lanes))
+    return Prediction(way, found, makespan_s, loads)
 
 
 def _as_known(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.plan.expectations import ASSUMED_WITHIN, MEASURED
@@ -14,7 +13,7 @@ from pytest_ultrapar.report.text import counted, duration, percent, text_table, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_ultrapar.plan.load import KeyLoad, LimitLoad, SeatShare
+    from pytest_ultrapar.plan.load import KeyLoad, LimitLoad, ProviderSeats
     from pytest_ultrapar.plan.run_plan import Amount, ModelPlan, Prediction, RunPlan
 
 
@@ -51,49 +50,32 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
 _SEATS_NAMED = 3
 
 
-def seat_lines(shares: Sequence[SeatShare]) -> list[str]:
-    """A line for each provider that bounds requests in flight, as sums.
+def seat_lines(providers: Sequence[ProviderSeats]) -> list[str]:
+    """A line for each provider that bounds requests in flight: in all, and for each model alone.
 
-    Neighbours that have as many seats each are one summand: `6 + 4 = 10: 6 shared by a and 4 more;
-    4 x 1 for b, c, d and 1 more`.
+    `10 in all; 6 each for a, b, c and 2 more; 1 for d`, where the first five share a bound.
 
     Args:
-        shares: In the order of the pool file.
+        providers: In the order of the pool file.
     """
     lines = []
-    for provider, own in groupby(shares, key=lambda one: one.provider):
-        parts: list[tuple[int | None, str]] = []
-        for (seats, shared), alike in groupby(
-            own, key=lambda one: (one.seats, len(one.models) > 1)
-        ):
-            parts += _summands(seats, list(alike), shared=shared)
-        if all(seats is None for seats, _ in parts):
+    for one in providers:
+        alike: dict[int | None, list[str]] = {}
+        for model, seats in one.models.items():
+            alike.setdefault(seats, []).append(model)
+        if [*alike] == [None]:
             continue
-        numbers = [seats for seats, _ in parts if seats is not None]
-        total = ""
-        if len(numbers) == len(parts) > 1:
-            total = f"{' + '.join(map(str, numbers))} = {sum(numbers)}: "
-        lines.append(f"seats of {provider}: {total}{'; '.join(text for _, text in parts)}")
+        parts = []
+        if one.seats is not None and len(one.models) > 1:
+            parts.append(f"{one.seats} in all")
+        for seats, models in alike.items():
+            each = " each" if len(models) > 1 else ""
+            n_more = len(models) - _SEATS_NAMED
+            more = f" and {n_more} more" if n_more > 0 else ""
+            named = ", ".join(models[:_SEATS_NAMED]) + more
+            parts.append(f"{'unlimited' if seats is None else seats}{each} for {named}")
+        lines.append(f"seats of {one.provider}: {'; '.join(parts)}")
     return lines
-
-
-def _summands(
-    seats: int | None, alike: Sequence[SeatShare], *, shared: bool
-) -> list[tuple[int | None, str]]:
-    """What neighbours with the same seats are in the sum, and the words for it."""
-    if shared:
-        return [
-            (seats, f"{seats} shared by {one.models[0]} and {len(one.models) - 1} more")
-            for one in alike
-        ]
-    models = [one.models[0] for one in alike]
-    named = ", ".join(models[:_SEATS_NAMED])
-    if len(models) > _SEATS_NAMED:
-        named += f" and {len(models) - _SEATS_NAMED} more"
-    if seats is None:
-        return [(None, f"unlimited for {named}")]
-    times = f"{len(models)} x " if len(models) > 1 else ""
-    return [(seats * len(models), f"{times}{seats} for {named}")]
 
 
 MOST_ROWS = 20
@@ -126,7 +108,6 @@ def plan_lines(
     for part in (
         _sums(plan, width),
         seat_lines(plan.seats),
-        _keys(plan.chosen, width),
         _limits(plan.chosen, width),
         _processes(plan),
         _modes(plan, width),
@@ -227,17 +208,6 @@ def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:
         ),
         duration(own.service_s.value),
     ]
-
-
-def _keys(prediction: Prediction, width: int) -> Iterator[str]:
-    if not prediction.keys:
-        return
-    rows = [
-        [key.name, f"{key.requests:,}", percent(key.share), duration(key.busy_s)]
-        for key in prediction.keys
-    ]
-    header = [f"key, mode {prediction.way.mode}", "requests", "share", "service time"]
-    yield from text_table(header, rows, n_names=1, width=width)
 
 
 def _limits(prediction: Prediction, width: int) -> Iterator[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pytest_ultrapar.plan.eta import Eta
 from pytest_ultrapar.report.text import counted, duration, rate
 from pytest_ultrapar.report.whole_run import WholeRun
 from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left
 
+T = TypeVar("T", bound=tuple[float, ...])
 WINDOW_S = 30.0
 """Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
 
@@ -76,19 +78,13 @@ def observe(
     all_answered: bool = False,
 ) -> ProgressState:
     """The state after a look at the run at `now_s`."""
-    seen = state.seen
-    if not seen or now_s - seen[-1][0] >= _STEP_S:
-        seen = (*seen, (now_s, answered, sum(counts.values())))
-    # The newest look that is older than the window stays, so that the window is always full.
-    while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
-        seen = seen[1:]
     return replace(
         state,
         answered=answered,
         counts=dict(counts),
         in_flight=in_flight,
         all_answered=all_answered,
-        seen=seen,
+        seen=_window(state.seen, (now_s, answered, sum(counts.values()))),
     )
 
 
@@ -96,11 +92,6 @@ def observe_whole(
     state: ProgressState, whole: WholeRun, *, share: str, waits: str, now_s: float
 ) -> ProgressState:
     """The state after a look at what all hosts have done at `now_s`."""
-    seen = state.whole_seen
-    if not seen or now_s - seen[-1][0] >= _STEP_S:
-        seen = (*seen, (now_s, whole.n_done))
-    while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
-        seen = seen[1:]
     begun = dict(state.begun)
     for model, n in state.whole.unclaimed.items() if state.whole is not None else ():
         if whole.unclaimed.get(model, 0) < n:
@@ -111,24 +102,31 @@ def observe_whole(
         whole_at_s=now_s,
         share=share,
         waits=waits,
-        whole_seen=seen,
+        whole_seen=_window(state.whole_seen, (now_s, whole.n_done)),
         begun=begun,
     )
 
 
+def _window(seen: tuple[T, ...], look: T) -> tuple[T, ...]:
+    """Looks of the recent past and another one, each with its time first."""
+    now_s = look[0]
+    if not seen or now_s - seen[-1][0] >= _STEP_S:
+        seen = (*seen, look)
+    # The newest look that is older than the window stays, so that the window is always full.
+    while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
+        seen = seen[1:]
+    return seen
+
+
 def answered_per_s(state: ProgressState, now_s: float) -> float | None:
     """Episodes ended per second over the recent past; None where none has."""
-    if not state.seen:
-        return None
-    since_s, answered, _ = state.seen[0]
+    since_s, answered, _ = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.answered - answered, now_s - since_s)
 
 
 def graded_per_s(state: ProgressState, now_s: float) -> float | None:
     """Cases graded per second over the recent past; None where none has."""
-    if not state.seen:
-        return None
-    since_s, _, graded = state.seen[0]
+    since_s, _, graded = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.graded - graded, now_s - since_s)
 
 
@@ -181,10 +179,8 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
     n_done = max(whole.n_done, min(state.graded, whole.n_cases))
     hosts = counted(whole.n_hosts, "host")
     facts = {"step": f"asking on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
-    per_s = None
-    if state.whole_seen:
-        since_s, n_before = state.whole_seen[0]
-        per_s = _per_s(whole.n_done - n_before, now_s - since_s)
+    since_s, n_before = state.whole_seen[0] if state.whole_seen else (now_s, 0)
+    per_s = _per_s(whole.n_done - n_before, now_s - since_s)
     if per_s is not None:
         facts["rate"] = f"{rate(per_s)} in all"
         if n_done < whole.n_cases:
@@ -218,33 +214,17 @@ def _paces(state: ProgressState, whole: WholeRun, now_s: float) -> Iterator[tupl
             yield n, claimed_per_s
 
 
-_RANKS = {
-    name: rank
-    for rank, name in enumerate(
-        [
-            "step",
-            "waits",
-            "ETA",
-            "here",
-            "share",
-            "infra",
-            "error",
-            "solved",
-            "in flight",
-            "unsolved",
-            "partial",
-            "slowest",
-            "rate",
-        ]
-    )
-}
-"""The highest goes first when the line is too long."""
+_RANKS = (
+    *("step", "waits", "ETA", "here", "share", "infra", "error", "solved", "in flight", "unsolved"),
+    *("partial", "slowest", "rate"),
+)
+"""The last goes first when the line is too long."""
 
 
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
     """One line of at most `width` characters; what matters least is left out first."""
     facts = said(state, now_s)
-    return _fitted([(_RANKS[name], text) for name, text in facts.items()], width)
+    return _fitted([(_RANKS.index(name), text) for name, text in facts.items()], width)
 
 
 def next_line_s(waited_s: float) -> float:

@@ -78,24 +78,6 @@ def n_failed_requests(lanes: Sequence[LaneStatus]) -> int:
 
 
 def _estimate_line(estimate: EstimatedLimit) -> str:
-    if estimate.declared:
-        return visible(_lowered_line(estimate))
-    parts = [] if estimate.workers is None else [f"{estimate.workers} in flight"]
-    if estimate.qps is not None:
-        parts.append(f"{estimate.qps:.3g} per second")
-    if not parts:
-        return visible(f"limit of {estimate.limit} not reached: {estimate.peak} in flight at most")
-    cuts = f"; refusals lowered it {_times(estimate.n_cuts)}" if estimate.n_cuts else ""
-    return visible(f"estimated limit of {estimate.limit}: {', '.join(parts)}{cuts}")
-
-
-def _lowered_line(estimate: EstimatedLimit) -> str:
-    """What became of a declared limit that the provider refused requests below."""
-    refused = (
-        f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)} below what the pool declares"
-    )
-    if estimate.is_back:
-        return f"{refused}; it has recovered"
     allowed, fields = [], []
     if estimate.workers is not None:
         allowed.append(f"{estimate.workers} in flight")
@@ -103,11 +85,26 @@ def _lowered_line(estimate: EstimatedLimit) -> str:
     if estimate.qps is not None:
         allowed.append(f"{estimate.qps:.3g} per second")
         fields.append(f"qps = {estimate.qps:.3g}")
+    if estimate.declared:
+        return visible(_lowered_line(estimate, ", ".join(allowed), ", ".join(fields)))
+    if not allowed:
+        return visible(f"limit of {estimate.limit} not reached: {estimate.peak} in flight at most")
+    cuts = f"; refusals lowered it {_times(estimate.n_cuts)}" if estimate.n_cuts else ""
+    return visible(f"estimated limit of {estimate.limit}: {', '.join(allowed)}{cuts}")
+
+
+def _lowered_line(estimate: EstimatedLimit, allowed: str, fields: str) -> str:
+    """What became of a declared limit that the provider refused requests below."""
+    refused = (
+        f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)} below what the pool declares"
+    )
+    if estimate.is_back:
+        return f"{refused}; it has recovered"
     if not allowed:
         return f"{refused}; too few were answered to tell what the provider allows"
     return (
-        f"{refused}; the provider seems to allow {', '.join(allowed)}: declare "
-        f"{', '.join(fields)}, or have it estimated from the start (--ultrapar-rate-mode adaptive)"
+        f"{refused}; the provider seems to allow {allowed}: declare {fields}, or have it estimated"
+        " from the start (--ultrapar-rate-mode adaptive)"
     )
 
 
@@ -189,7 +186,7 @@ _WAITS = {
     "retry budget": "the retry budget",
 }
 """What the broker calls them, where that is no limit (`LaneStatus.waited_s`)."""
-_PARTS = {
+PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
     "backoff_s": "back-off",
@@ -284,7 +281,7 @@ def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
     # Empty seats of a lane that is removed, or may not use them, look like those of a client that
     # sends nothing there.
-    names = {**_PARTS, "client_s": idle}
+    names = {**PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [
         f"{names[name]} {duration(seconds)}"

@@ -130,16 +130,29 @@ def test_what_pytest_refuses_is_said_in_its_words_and_nothing_is_sent(folder, ar
     assert not [*folder.glob(".ultrapar/bench-*")]
 
 
-@pytest.mark.parametrize(("modes", "by_file"), [("ultra", True), ("serial,ultra", False)])
-def test_what_configuration_adds_is_refused_too(folder, monkeypatch, modes, by_file):
-    if by_file:
-        folder.joinpath("pytest.ini").write_text("[pytest]\naddopts = --ultrapar-baseline=3\n")
+@pytest.mark.parametrize(
+    ("modes", "where", "option"),
+    [
+        ("ultra", "file", "--ultrapar-baseline"),
+        ("serial,ultra", "environment", "--junit-xml"),
+        ("ultra", "command line", "--ultrapar-resume"),
+    ],
+)
+def test_what_modes_must_not_have_is_refused_whoever_says_it(
+    folder, monkeypatch, modes, where, option
+):
+    words = {"--ultrapar-baseline": "=3", "--junit-xml": "=x"}.get(option, "=latest")
+    more = []
+    if where == "file":
+        folder.joinpath("pytest.ini").write_text(f"[pytest]\naddopts = {option}{words}\n")
+    elif where == "environment":
+        monkeypatch.setenv("PYTEST_ADDOPTS", option + words)
     else:
-        monkeypatch.setenv("PYTEST_ADDOPTS", "--ultrapar-baseline=3")
-    done = bench(folder, "--modes", modes)
+        more = [option + words]
+    done = bench(folder, "--modes", modes, *more)
     said = done.stdout + done.stderr
     assert done.returncode == 4, said
-    assert "--ultrapar-baseline (in addopts or PYTEST_ADDOPTS) cannot be used with ultrapar" in said
+    assert f"{option} cannot be used with ultrapar bench (nor in addopts): " in said
     assert "Traceback" not in said
     assert not [*folder.glob(".ultrapar/bench-*")]
 

@@ -1,7 +1,6 @@
 """Plans against the runs that follow, with real processes and sockets.
 
-One situation stands for the eight of `python -m benchmarks.adaptive forecast`, which takes two
-minutes.
+One situation stands for the four of `python -m benchmarks.adaptive forecast`, which takes a minute.
 """
 
 from __future__ import annotations

@@ -35,16 +35,12 @@ def test_other_modes_are_refused(text, message):
         ([], "name the suite before pytest's options"),
         (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*--modes names"),
         (["suite", "--ultrapar-out", "x"], "--out DIR names the directory"),
-        (["suite", "--ultrapar-resume=latest"], "every mode is a run of its own"),
         (["suite", "--ultrapar-pool=x"], "--pool names it"),
-        (["suite", "--lf"], "all modes must run the same cases"),
         *(
             (["suite", f"--{name}"], "it runs nothing")
             for name in ("co", "collectonly", "fixtures")
         ),
         *((["suite", f"--{name}"], "it runs nothing") for name in ("funcargs", "help", "version")),
-        (["suite", "--junitxml=x"], "each mode would write over the file of the one before"),
-        (["suite", "--ultrapar-gate", "speedup>=3"], "a gate judges one run: use ultrapar gate"),
     ],
 )
 def test_what_contradicts_is_refused(passed_on, message):
@@ -70,7 +66,7 @@ def test_command_line_mixes_own_and_passed_on_options(monkeypatch):
     [
         ("bench", "ultrapar bench: error: name the suite"),
         ("bench a --modes x", "'x' is not a mode"),
-        ("bench a --lf", "--lf cannot be used"),
+        ("bench a --ultrapar-out=b", "--ultrapar-out cannot be used"),
         ("simulate --pool p.toml --what", "error: unrecognized arguments: --what"),
         (
             "gate latest --gate speedup>=3",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -14,25 +13,17 @@ import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from tests.unit.finished_run import NOW
+from tests.unit.two_runs import run_of
 
-GATE = ("gate", "benchmark.json", "--rule", "speedup>=3")
+GATE = ("gate", "run", "--rule", "throughput>=0.1")
 
 
-@pytest.fixture
-def folder(tmp_path):
-    part = {
-        "suite": None,
-        "model": None,
-        "n": 24,
-        "makespan_s": 10.0,
-        "serial_s": 60.0,
-        "speedup": 6.0,
-        "speedup_interval": [5.0, 7.0],
-        "basis": "full",
-    }
-    runs = [{"run_id": "r", "mode": "ultra", "simulated": False, "parts": [part]}]
-    (tmp_path / "benchmark.json").write_text(json.dumps({"ultrapar": {"runs": runs}}))
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs")
+    run_of(path / "run", "ultra", [(float(n), n + 1.0) for n in range(4)], ended_at=NOW)
+    return path
 
 
 def ultrapar(folder, *words, **streams):

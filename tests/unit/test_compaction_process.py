@@ -13,10 +13,9 @@ import threading
 import psutil
 import pytest
 
-from pytest_ultrapar.analysis import process
 from pytest_ultrapar.analysis.beside import FOLLOW, Breaks, Reader
 from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.process import CompactionProcess, Stillness
+from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import run_of_seven
 
@@ -90,27 +89,6 @@ def held_up(run):
         yield lock
 
 
-def test_compactor_that_was_stopped_is_named_and_then_its_tables_are_made_here(
-    run, held_up, monkeypatch
-):
-    for name, seconds in {"_LOOK_S": 0.02, "SAY_S": 0.1, "MOST_S": 0.3}.items():
-        monkeypatch.setattr(process, name, seconds)
-    said = []
-    compaction = CompactionProcess.start(run.path)
-    pid = compaction.pid
-
-    def stop_it():
-        os.kill(pid, signal.SIGSTOP)
-        held_up.close()
-
-    assert compaction.compact(meanwhile=stop_it, said=said.append).run_id == run.run_id
-    waits, killed = said
-    assert f"waiting for process {pid}, which makes the tables" in waits
-    assert f"`kill -CONT {pid}`" in waits
-    assert killed.startswith(f"process {pid} has still not moved and is killed; the tables are")
-    assert not psutil.pid_exists(pid)
-
-
 def later(tmp_path, monkeypatch, body):
     """A module whose `at_end` does this."""
     (tmp_path / "later.py").write_text(f"import os, signal, time\ndef at_end(run): {body}\n")
@@ -145,22 +123,12 @@ def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, 
         ("raise OSError('no room')", "OSError: no room"),
         ("pass\nraise ImportError('no such library')", "ImportError: no such library"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "process {pid} ended by signal 9"),
-        ("os.kill(os.getpid(), signal.SIGSTOP)", "process {pid} has not moved for 0.3 s"),
     ],
 )
 def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, why):
     compaction = CompactionProcess.start(run.path, afterwards=later(tmp_path, monkeypatch, body))
     assert compaction.compact().run_id == run.run_id
-    is_stopped = "SIGSTOP" in body
-    # One that waits for a CPU for so long has not moved either.
-    for name, seconds in (
-        {"_LOOK_S": 0.02, "SAY_S": 0.1, "MOST_S": 0.3}.items() if is_stopped else ()
-    ):
-        monkeypatch.setattr(process, name, seconds)
-    heard = []
-    assert compaction.rest(heard.append) == why.format(pid=compaction.pid)
-    assert bool(heard) == is_stopped
-    assert all(f"`kill -CONT {compaction.pid}` lets it go on" in one for one in heard)
+    assert compaction.rest() == why.format(pid=compaction.pid)
     assert not psutil.pid_exists(compaction.pid)
 
 
@@ -176,21 +144,6 @@ def test_tables_made_here_are_followed_by_what_comes_after_them(
 
     assert compaction.compact(meanwhile=end_it).run_id == run.run_id
     assert compaction.rest() == "no room"
-
-
-def test_stillness_is_said_once_and_ends_with_any_sign():
-    still = Stillness(0.0)
-    looks = [still.look("a", float(now_s)) for now_s in range(1, 8)]
-    assert looks == [(n, n == process.SAY_S) for n in range(7)]
-    assert still.look("b", 8.0) == (0.0, False)
-    assert [still.look("b", 8.0 + n)[1] for n in range(1, 7)] == [n == 5 for n in range(1, 7)]
-
-
-def test_stillness_does_not_count_while_the_one_who_looks_was_stopped_itself():
-    still = Stillness(0.0)
-    assert still.look("a", 1.0) == (0.0, False)
-    assert still.look("a", 1000.0) == (0.0, False)
-    assert still.look("a", 1001.0) == (1.0, False)
 
 
 class Machine:

@@ -14,7 +14,6 @@ from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
 from pytest_ultrapar.compare.comparison import compare_runs
-from pytest_ultrapar.compare.drift import drift
 from pytest_ultrapar.compare.flips import (
     GAINED,
     LOST,
@@ -26,6 +25,7 @@ from pytest_ultrapar.compare.flips import (
 from pytest_ultrapar.compare.page import render
 from pytest_ultrapar.pages import transcripts
 from pytest_ultrapar.report.summary import SIMULATED
+from pytest_ultrapar.report.text import percent
 from tests.unit.compared_runs import write_run
 
 GRADED = {"solved", "partial", "unsolved"}
@@ -64,11 +64,7 @@ def rows_of(run):
 
 
 def page_of(base, *others):
-    found, comparisons = compared(base, *others)
-    before = None
-    if len(others) > 1:
-        before = compared(*others[-2:])[1][0]
-    return render(found, comparisons, before).decode()
+    return render(*compared(base, *others)).decode()
 
 
 def data_of(page):
@@ -84,7 +80,7 @@ def test_changes_are_those_of_the_tables(runs):
         for key, row in before.items()
         if row["outcome"] in GRADED and now[key]["outcome"] in GRADED
     ]
-    grid = grid_of([found.pairing])
+    grid = grid_of(found.pairing)
     assert grid.rows == [ALL_MODELS, "alpha", "beta"]
     dimensions = changed_dimensions(found.pairing, grid)
     assert [one.name for one in dimensions] == ["flaw", "level", ""], "deep has one value"
@@ -109,7 +105,7 @@ def test_changes_are_those_of_the_tables(runs):
 
 def test_change_of_a_model_is_the_one_that_the_text_has(runs):
     _, (found,) = compared(runs["first"], runs["third"])
-    grid = grid_of([found.pairing])
+    grid = grid_of(found.pairing)
     whole = changed_dimensions(found.pairing, grid)[-1]
     rates = {look.model: look for look in found.looks if look.figure == "solved_rate"}
     assert {row: look for row, (look,) in zip(grid.rows, whole.looks, strict=True)} == rates
@@ -126,7 +122,7 @@ def test_flips_are_those_of_the_tables(runs):
             wanted[key] = LOST if solved[0] else GAINED
         elif graded[0] != graded[1]:
             wanted[key] = NO_GRADE_NOW if graded[0] else NO_GRADE_BEFORE
-    flips = read_flips([found.pairing], grid_of([found.pairing]))
+    flips = read_flips(found.pairing, grid_of(found.pairing))
     assert {flip.case_id: TURNS[flip.turn] for flip in flips.lines} == wanted
     assert set(wanted.values()) == {LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE}
     order = [TURNS[flip.turn] for flip in flips.lines]
@@ -140,13 +136,13 @@ def test_flips_are_those_of_the_tables(runs):
 
 def test_conversations_of_both_runs_share_the_room_of_a_page(runs, monkeypatch):
     _, (found,) = compared(runs["first"], runs["third"])
-    whole = read_flips([found.pairing], grid_of([found.pairing]))
+    whole = read_flips(found.pairing, grid_of(found.pairing))
     assert whole.n_left_out == 0
     assert {flip.now.shard for flip in whole.lines}.isdisjoint(
         flip.before.shard for flip in whole.lines
     )
     monkeypatch.setattr(transcripts, "MOST_BYTES", sum(map(len, whole.parts)) // 2)
-    few = read_flips([found.pairing], grid_of([found.pairing]))
+    few = read_flips(found.pairing, grid_of(found.pairing))
     assert sum(map(len, few.parts)) <= transcripts.MOST_BYTES
     lacking = [side.shard for flip in few.lines for side in (flip.before, flip.now)].count(None)
     assert few.n_left_out == lacking > 0
@@ -154,47 +150,25 @@ def test_conversations_of_both_runs_share_the_room_of_a_page(runs, monkeypatch):
     assert f"{lacking} conversations are left out for their size" in page
 
 
-def test_series_has_the_figures_of_each_run(runs):
-    base, comparisons = compared(*runs.values())
-    found = drift(base, comparisons)
-    assert [run.number for run in found.runs] == [1, 2, 3]
-    assert found.n_common == 60
-    for line, (name, run) in zip(found.runs, runs.items(), strict=True):
-        rows = rows_of(run)
-        assert line.n_graded == sum(row["outcome"] in GRADED for row in rows.values()), name
-        summary = json.loads((run / "summary.json").read_text())
-        assert line.makespan_s == summary["statistics"]["makespan_s"]
-        for point in (one for one in found.rates if one.number == line.number):
-            own = [
-                row["outcome"] == "solved"
-                for row in rows.values()
-                if row["outcome"] in GRADED and point.model in {ALL_MODELS, row["model"]}
-            ]
-            assert (point.n, point.value) == (len(own), pytest.approx(sum(own) / len(own)))
-            assert 0 <= point.low <= point.value <= point.high <= 1
-    assert len(found.rates) == 3 * 3
-
-
-def test_newest_is_beside_the_first_and_the_one_before(runs):
+def test_last_run_is_beside_the_first_and_all_have_a_row(runs):
     page = page_of(*runs.values())
-    ids = [find_measured_run(str(run)).run_id for run in runs.values()]
-    assert re.findall(r'id="h-verdict-\d">Against (.*?)<', page) == [
-        f"the first run, {ids[0]}",
-        f"the run before, {ids[1]}",
-    ]
-    data = data_of(page)
-    assert data["against"] == ids[:2]
-    second, third = rows_of(runs["second"]), rows_of(runs["third"])
+    found = [find_measured_run(str(run)) for run in runs.values()]
+    assert re.findall(r'id="h-verdict">Against (.*?)<', page) == [found[0].run_id]
+    table = page[page.index('id="h-runs"') : page.index('id="h-models"')]
+    for run, own in zip(found, re.findall(r"<tr>(.*?)</tr>", table)[1:], strict=True):
+        rows = rows_of(run.directory).values()
+        graded = [row["outcome"] == "solved" for row in rows if row["outcome"] in GRADED]
+        cells = re.findall(r"<t[hd].*?>(.*?)</t[hd]>", own)
+        assert cells[1] == run.run_id
+        assert cells[4:6] == [str(len(graded)), percent(sum(graded) / len(graded))]
+    first, third = rows_of(runs["first"]), rows_of(runs["third"])
     lost = [
         key
-        for key in second
-        if second[key]["outcome"] == "solved" and third[key]["outcome"] in GRADED - {"solved"}
+        for key in first
+        if first[key]["outcome"] == "solved" and third[key]["outcome"] in GRADED - {"solved"}
     ]
-    own = [
-        flip
-        for flip in data["flips"]
-        if flip["against"] == 1 and data["turns"][flip["turn"]] == LOST
-    ]
+    data = data_of(page)
+    own = [flip for flip in data["flips"] if data["turns"][flip["turn"]] == LOST]
     assert sorted(flip["case_id"] for flip in own) == sorted(lost)
 
 
@@ -239,9 +213,6 @@ def test_nothing_that_a_run_holds_is_markup(tmp_path):
     for flip in data_of(page)["flips"]:
         shown = {key: value for key, value in flip.items() if key != "case_id"}
         assert "\u202e" not in json.dumps(shown, ensure_ascii=False)
-    plots = json.dumps(data_of(page)["plots"], ensure_ascii=False)
-    assert r"onerror" in plots
-    assert "\u202e" not in plots
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -260,5 +231,5 @@ def test_command_writes_the_page_and_says_where(runs, tmp_path, capsys, monkeypa
     assert capsys.readouterr().out == "a.html\n"
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
     assert main(["compare", *names, "--html", "a.html"]) == 0
-    assert "the run before, " in (tmp_path / "a.html").read_text()
+    assert "the last of 3 runs" in (tmp_path / "a.html").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]

@@ -147,7 +147,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
             assert rest == []
             rules += getattr(arguments, "rule", None) or ()
     assert {*names} == {import_module(one).NAME for one in cli.SUBCOMMANDS}
-    assert len([parse_rule(rule) for rule in rules]) == 10
+    assert len([parse_rule(rule) for rule in rules]) == 9
 
 
 def workflow_commands() -> list[str]:

@@ -9,8 +9,7 @@ from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.claims.key_keeping import locked_keys
 from pytest_ultrapar.coordinator.policies import find_policy
-from pytest_ultrapar.plan.forecast import LaneLoad
-from pytest_ultrapar.plan.load import key_load, key_shares
+from pytest_ultrapar.plan.load import key_load
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import key_lines
@@ -39,12 +38,6 @@ def test_audit_counts_a_key_without_a_limit_once(pool):
     ]
     (found,) = audit(log_of(lanes, *map(episode, sent)), ())
     assert (found.limit, found.n, found.in_flight) == (BOTH, 2, 2)
-
-
-def test_plan_shows_the_share_of_a_key_once(pool):
-    loads = {lane.lane_id: LaneLoad(requests=4, busy_s=2.0) for lane in pool.lanes}
-    found = {one.name: (one.requests, one.busy_s) for one in key_shares(pool.lanes, loads)}
-    assert found == {BOTH: (8, 4.0), "q/alone": (4, 2.0)}
 
 
 def test_processes_that_meet_on_a_key_are_counted_under_all_its_names(pool):

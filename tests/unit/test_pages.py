@@ -443,7 +443,7 @@ def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
     else:
         out.mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    kind = how if how.startswith("a ") else "in the run"
+    kind = {"a folder": how, "a pipe": "no file", "a device": "no file"}.get(how, "in the run")
     for words in ([], ["--markdown"]):
         assert main(["report", str(run), "--out", str(out), *words]) == 4
         (line,) = capsys.readouterr().err.splitlines()

@@ -14,13 +14,13 @@ import pytest
 from pytest_ultrapar.plan.bound import (
     Price,
     RequestClass,
-    certify,
     fold,
     resources,
 )
 from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.pool.model import Limit
 from tests.pools import lane
+from tests.unit.certified_bound import certify
 from tests.unit.policy_play import pool
 
 SEEDS = range(20)

@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.plan.bound import RequestClass, certify
 from pytest_ultrapar.plan.eta import (
     MOST_LOOKS,
     EndEstimates,
@@ -17,11 +16,8 @@ from pytest_ultrapar.plan.eta import (
     Looks,
     ToAsk,
     estimate,
-    rough_bound,
 )
 from pytest_ultrapar.plan.forecast import Course, Step, _Play
-from pytest_ultrapar.plan.lower_bound import lower_bound
-from tests.unit.test_plan_bound import random_pool
 
 FREE = Assignment()
 TOLERANCE = 0.25
@@ -247,17 +243,6 @@ def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
     some_silent = estimate(to_ask, status, first)
     assert some_silent.seconds < end_s
     assert all_asked.seconds > 2 * end_s
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_rough_bound_is_nearly_the_linear_programs_and_never_above(seed):
-    lanes, limits, classes = random_pool(seed)
-    services = {own.model: own.service_s for own in classes}
-    requests = [RequestClass(model, service_s, 500) for model, service_s in services.items()]
-    best = lower_bound(lanes, limits, requests).seconds
-    found = rough_bound(lanes, limits, requests)
-    assert 0.97 * best <= found.seconds <= best * (1 + 1e-9)
-    assert certify(lanes, limits, requests, found.prices) == pytest.approx(found.seconds)
 
 
 @pytest.mark.slow

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.attribution import attribute
 from pytest_ultrapar.analysis.performance import demand, run_bound
-from pytest_ultrapar.plan.bound import certify
 from pytest_ultrapar.pool.model import Limit
 from tests.examples import examples
 from tests.pools import lane
+from tests.unit.certified_bound import certify
 from tests.unit.request_logs import episode, log_of, request
 
 
 def parts_of(log, *limits, start_s=0.0, end_s=None, restricted=False):
-    end_s = end_s if end_s is not None else max(one.ended_s for one in log)
+    end_s = end_s if end_s is not None else float(log.columns().ended_s.max())
     bound = run_bound(log, limits)
     return attribute(log, limits, bound, start_s=start_s, end_s=end_s, restricted=restricted)
 
@@ -163,10 +163,10 @@ def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
     log = log_of([lane("i0", "k", "key", "i0"), lane("i1", "k", "key")], *episodes_of(drawn))
     bound = run_bound(log, limits)
     if bound is None:
-        assert not any(one.served for one in log)
+        assert not log.columns().served.any()
         return
-    start_s = min(one.sent_s for one in log)
-    end_s = max(one.ended_s for one in log)
+    start_s = float(log.columns().sent_s.min())
+    end_s = float(log.columns().ended_s.max())
     found = attribute(log, limits, bound, start_s=start_s, end_s=end_s, restricted=restricted)
     assert total_s(found.run) == pytest.approx(end_s - start_s)
     for row in found.limits:

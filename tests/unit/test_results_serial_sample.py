@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.measures import Measures, measure_case
 from pytest_ultrapar.analysis.statistics import (
-    measure_case,
+    keep_serial_times,
     run_statistics,
     serial_sample,
     serial_times,
-    with_serial_times,
 )
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.timing import MeasuredPart
@@ -33,6 +33,12 @@ def measure(start_s, end_s, ending="returned", *, sampled):
         summary_by=("model",),
         part=MeasuredPart(serial_sample=frozenset({"c"} if sampled else ())),
     )
+
+
+def with_serial_times(measures):
+    found = Measures(measures)
+    keep_serial_times(found)
+    return found
 
 
 def test_speedup_is_measured_against_the_sample():

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.measures import Measures, measure_case
 from pytest_ultrapar.analysis.statistics import (
     RESOLUTION_S,
     mean_scores,
-    measure_case,
     part_time,
     quantile,
     run_statistics,
@@ -81,7 +81,7 @@ def test_time_of_all_cases_is_the_makespan(items):
         measure(start, start + length, "solved" if done else "infra")
         for start, length, done in items
     ]
-    took = part_time(measures, everything)
+    took = part_time(Measures(measures), everything)
     if not any(done for _, _, done in items):
         assert took is None
         return
@@ -94,7 +94,8 @@ def of_part(items, suite=None, model=None):
     def chosen(each):
         return suite in {None, each.suite} and model in {None, each.model}
 
-    return part_time([measure(*span)._replace(suite=s, model=m) for *span, s, m in items], chosen)
+    own = [measure(*span)._replace(suite=s, model=m) for *span, s, m in items]
+    return part_time(Measures(own), chosen)
 
 
 @given(st.lists(st.tuples(times, times, st.sampled_from("ab")), min_size=1, max_size=30))
@@ -124,7 +125,7 @@ def test_statistics_of_a_run():
         measure(1, 3, "infra"),
         measure(2, 4, "error"),
     ]
-    statistics = run_statistics(measures, n_planned=6, mode="ultra")
+    statistics = run_statistics(Measures(measures), n_planned=6, mode="ultra")
     assert statistics.n_final == 4
     assert statistics.coverage == pytest.approx(2 / 6)
     assert (statistics.n_timed, statistics.makespan_s) == (3, 4.0)
@@ -139,8 +140,9 @@ def test_statistics_marked_cases_do_not_lower_the_coverage():
     skipped = measure_case(
         case, Grade("c", "gw0", "skipped", "skipped", 5), None, summary_by=("model",)
     )
-    assert run_statistics([skipped], n_planned=1, mode="ultra").coverage == 1.0
-    statistics = run_statistics([skipped, measure(0, 1)], n_planned=2, mode="ultra")
+    assert run_statistics(Measures([skipped]), n_planned=1, mode="ultra").coverage == 1.0
+    both = Measures([skipped, measure(0, 1)])
+    statistics = run_statistics(both, n_planned=2, mode="ultra")
     assert statistics.coverage == 1.0
     assert statistics.n_timed == 1
 
@@ -152,7 +154,7 @@ def test_scores_keep_the_order_in_which_tests_gave_them(order):
         measure(0.0, 1.0, steps=0.5, obeyed=1.0, reachable=1.0, turns=6.0),
         measure(0.0, 1.0, "unsolved", turns=2.0),
     ]
-    run = [measures[at] for at in order]
+    run = Measures(measures[at] for at in order)
     scores = run_statistics(run, n_planned=3, mode="ultra").scores
     assert list(scores) == ["steps", "obeyed", "reachable", "turns"]
     assert (scores["steps"].mean, scores["turns"].n) == (0.75, 3)
@@ -232,4 +234,4 @@ def test_history_final_episode_is_the_one_that_was_graded():
 
 def test_scores_whose_sum_is_no_number_have_a_mean():
     given = [measure(0.0, 1.0, score=1e308), measure(0.0, 1.0, score=1e308)]
-    assert mean_scores(given)["score"].mean == 1e308
+    assert mean_scores(Measures(given))["score"].mean == 1e308

@@ -1,0 +1,304 @@
+"""The figures of each graded case, in columns: a list of them takes five times as much; pure."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from copy import copy
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from pytest_ultrapar.records import GRADED, Outcome
+from pytest_ultrapar.store.timing import (
+    MeasuredPart,
+    Span,
+    is_completed,
+    service_s,
+    span,
+    total_tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+    K = TypeVar("K", bound=Hashable)
+
+
+WHOLE_RUN = MeasuredPart()
+
+
+class CaseMeasure(NamedTuple):
+    """One graded case.
+
+    Attributes:
+        names: The case's values of the names that the summary counts by, as text.
+        cell: As `repetitions.cells_of` calls it; empty where it shares it with no other case.
+        span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
+            makespan (its episode is of an earlier, interrupted part of the run, or of the serial
+            sample).
+        completed: Whether it was answered; see `timing.is_completed`.
+        serial_span: When it ran, for a case of the serial sample.
+        cluster: `Case.cluster`.
+        cost: Units (`pool.money`) of its requests, as far as known; like their number and tokens,
+            without those to roles.
+    """
+
+    case_id: str
+    suite: str
+    model: str
+    names: tuple[str, ...]
+    outcome: Outcome
+    completed: bool
+    span: Span | None
+    service_s: float
+    duration_s: float
+    n_attempts: int
+    tokens_in: int | None
+    tokens_out: int | None
+    scores: Mapping[str, float]
+    serial_span: Span | None = None
+    cluster: str | None = None
+    cost: int | None = None
+    cell: str = ""
+
+    @property
+    def timed(self) -> bool:
+        """Whether it counts in throughput and latencies."""
+        return self.completed and self.span is not None
+
+
+def measure_case(
+    case: Case,
+    grade: Grade,
+    episode: EpisodeEnded | None,
+    *,
+    summary_by: Sequence[str],
+    part: MeasuredPart = WHOLE_RUN,
+    cost: int | None = None,
+    cell: str = "",
+) -> CaseMeasure:
+    """The measure of one graded case.
+
+    Args:
+        case: The planned case.
+        grade: The one that stands.
+        episode: The one it is about, if any.
+        summary_by: `model`, `suite`, `repeat` or names of parameters.
+        part: Of the run, which counts in the makespan.
+        cost: Units of the episode's requests, as far as known.
+        cell: As `repetitions.cells_of` calls it.
+    """
+    ran = span(episode) if episode is not None else None
+    sent = episode.own_sent if episode is not None else []
+    is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
+    return CaseMeasure(
+        case_id=case.case_id,
+        suite=case.suite,
+        model=case.model,
+        names=tuple(cell_value(case, name) for name in summary_by),
+        outcome=grade.outcome,
+        completed=is_completed(grade.outcome, len(sent)),
+        span=ran if is_measured else None,
+        service_s=service_s(episode) if episode is not None else 0.0,
+        duration_s=episode.duration_s if episode is not None else 0.0,
+        n_attempts=len(sent),
+        tokens_in=total_tokens(attempt.tokens_in for attempt in sent),
+        tokens_out=total_tokens(attempt.tokens_out for attempt in sent),
+        scores=grade.scores if grade.outcome in GRADED else {},
+        serial_span=ran if case.case_id in part.serial_sample else None,
+        cluster=case.cluster,
+        cost=cost,
+        cell=cell,
+    )
+
+
+def cell_value(case: Case, name: str) -> str:
+    """What a case has of one of the names that the summary counts by, as text."""
+    match name:
+        case "model":
+            return case.model
+        case "suite":
+            return case.suite
+        case "repeat":
+            return str(case.repeat)
+        case _:
+            return str(case.params.get(name, ""))
+
+
+class Kind(NamedTuple):
+    """What many measures have alike; `scored` are the names of their scores."""
+
+    suite: str
+    model: str
+    names: tuple[str, ...]
+    outcome: Outcome
+    completed: bool
+    cluster: str | None
+    cell: str
+    scored: tuple[str, ...]
+
+
+class Repeated(NamedTuple):
+    """A measure as figures of cells take it; `case_id` is a text that no other one has."""
+
+    case_id: str
+    outcome: Outcome
+    cell: str
+    cluster: str | None
+
+
+_ROW = np.dtype(
+    [
+        ("number", "i8"),
+        ("kind", "i4"),
+        ("first_send_s", "f8"),
+        ("end_s", "f8"),
+        ("service_s", "f8"),
+        ("duration_s", "f8"),
+        ("n_attempts", "i8"),
+        ("tokens_in", "i8"),
+        ("tokens_out", "i8"),
+        ("cost", "i8"),
+        ("serial_first_s", "f8"),
+        ("serial_end_s", "f8"),
+        ("serial_s", "f8"),
+        ("scores_at", "i8"),
+    ]
+)
+"""Of a time that is not known NaN, of a number -1."""
+_NO_SPAN = (math.nan, math.nan)
+
+
+class Measures:
+    """The measures of graded cases, in the order in which they were added.
+
+    What is selected of them has the numbers of its own rows, and shares what they have alike.
+
+    Args:
+        measures: Those to begin with.
+    """
+
+    def __init__(self, measures: Iterable[CaseMeasure] = ()) -> None:
+        self.kinds: list[Kind] = []
+        self._numbers: dict[Kind, int] = {}
+        self._scores = array("d")
+        self.rows = np.empty(0, _ROW)
+        self.extend(measures)
+
+    def extend(self, measures: Iterable[CaseMeasure]) -> None:
+        """Take measures."""
+        first = len(self.rows)
+        added = (self._row(number, one) for number, one in enumerate(measures, start=first))
+        self.rows = np.concatenate([self.rows, np.fromiter(added, _ROW)])
+
+    def _row(self, number: int, one: CaseMeasure) -> tuple[float, ...]:
+        kind = Kind(
+            one.suite,
+            one.model,
+            one.names,
+            one.outcome,
+            one.completed,
+            one.cluster,
+            one.cell,
+            tuple(one.scores),
+        )
+        of_kind = self._numbers.setdefault(kind, len(self.kinds))
+        if of_kind == len(self.kinds):
+            self.kinds.append(kind)
+        scores_at = len(self._scores)
+        self._scores.extend(one.scores.values())
+        return (
+            number,
+            of_kind,
+            *(one.span or _NO_SPAN),
+            one.service_s,
+            one.duration_s,
+            one.n_attempts,
+            -1 if one.tokens_in is None else one.tokens_in,
+            -1 if one.tokens_out is None else one.tokens_out,
+            -1 if one.cost is None else one.cost,
+            *(one.serial_span or _NO_SPAN),
+            math.nan,
+            scores_at,
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        """A column, as `CaseMeasure` has it."""
+        return self.rows[name]
+
+    def of(self, chosen: Mask | NDArray[np.int64]) -> Measures:
+        """Those at some positions; these themselves where all are chosen."""
+        if chosen.dtype == bool and chosen.all():
+            return self
+        found = copy(self)
+        found.rows = self.rows[chosen]
+        return found
+
+    def told(self, says: Callable[[Kind], bool]) -> Mask:
+        """By row, what a function says of its kind."""
+        found: Mask = np.array([says(kind) for kind in self.kinds], bool)[self.rows["kind"]]
+        return found
+
+    @property
+    def completed(self) -> Mask:
+        """By row, as `CaseMeasure` has it."""
+        return self.told(lambda kind: kind.completed)
+
+    @property
+    def ran(self) -> Mask:
+        """By row, whether it has a span."""
+        found: Mask = ~np.isnan(self.rows["end_s"])
+        return found
+
+    @property
+    def timed(self) -> Mask:
+        """By row, as `CaseMeasure` has it."""
+        return self.completed & self.ran
+
+    @property
+    def spans(self) -> Floats:
+        """First sends and ends, a row each; NaN where there is none."""
+        return np.column_stack([self.rows["first_send_s"], self.rows["end_s"]])
+
+    def grouped(self, key: Callable[[Kind], K]) -> dict[K, Measures]:
+        """Measures by what a function says of their kinds."""
+        numbers: dict[K, int] = {}
+        of_kind = [numbers.setdefault(key(kind), len(numbers)) for kind in self.kinds]
+        own = np.array(of_kind, np.int64)[self.rows["kind"]]
+        order = np.argsort(own, kind="stable")
+        ends = np.searchsorted(own[order], np.arange(len(numbers) + 1))
+        return {
+            name: self.of(order[ends[at] : ends[at + 1]])
+            for name, at in numbers.items()
+            if ends[at] < ends[at + 1]
+        }
+
+    def total(self, name: str) -> int | None:
+        """The sum of a column of numbers; None where none of them is known."""
+        column = self.rows[name]
+        known = column[column >= 0]
+        return int(known.sum()) if len(known) else None
+
+    def scores(self) -> Iterator[tuple[tuple[str, ...], Floats]]:
+        """Names of scores, and the values of some cases that have just these, a row each."""
+        values = np.frombuffer(self._scores) if self._scores else np.empty(0)
+        for names, own in self.grouped(lambda kind: kind.scored).items():
+            if names:
+                yield names, values[own.rows["scores_at"][:, None] + np.arange(len(names))]
+
+    def repeated(self) -> Iterator[Repeated]:
+        """Each as figures of cells take it."""
+        kinds = self.kinds
+        for number, of_kind in zip(self.rows["number"], self.rows["kind"], strict=True):
+            kind = kinds[of_kind]
+            yield Repeated(str(number), kind.outcome, kind.cell, kind.cluster)

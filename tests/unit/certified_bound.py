@@ -1,0 +1,38 @@
+"""What prices of limits prove of a makespan, worked out without the code that finds them."""
+
+from __future__ import annotations
+
+from pytest_ultrapar.plan.bound import given, resources
+
+
+def certify(lanes, limits, requests, prices):
+    """The seconds that a price list proves, worked out lane by lane without any folding.
+
+    Args:
+        lanes: All that the run may use.
+        limits: Those on the lanes' paths; others are left out.
+        requests: What has to be answered.
+        prices: Any, >= 0; those that cost more than 1 together are scaled down.
+    """
+    named = {name for lane in lanes for name in lane.limits}
+    parts = resources(limit for limit in limits if limit.name in named)
+    priced = {(one.limit, one.kind): one.price for one in prices}
+    whole = sum(priced.get((part.limit, part.kind), 0.0) * part.per_s for part in parts)
+    if whole <= 0:
+        return 0.0
+    proven = 0.0
+    for own in requests:
+        proven += own.n * min(
+            sum(
+                priced.get((part.limit, part.kind), 0.0) * (1.0 if part.is_rate else own.service_s)
+                for part in parts
+                if part.limit in lane.limits
+            )
+            for lane in lanes
+            if lane.model == own.model
+        )
+    for part in parts:
+        if part.is_rate:
+            users = {lane.model for lane in lanes if part.limit in lane.limits}
+            proven -= priced.get((part.limit, part.kind), 0.0) * given(part, requests, users)
+    return max(0.0, proven / whole)
