@@ -93,7 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
         _without_pool(config, given)
     elif given is not None:
         from pytest_ultrapar.session import garbage  # noqa: PLC0415
-        from pytest_ultrapar.session.forks import ForkedChildren  # noqa: PLC0415
         from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.workers.worker import WorkerSession  # noqa: PLC0415 - heavy
 
@@ -101,7 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
         _cut(config)
-        config.pluginmanager.register(ForkedChildren(), "ultrapar-forks")
     else:
         with usage_errors():
             _coordinate(config)
@@ -194,13 +192,11 @@ def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
         config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
         config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")
     else:
-        from pytest_ultrapar.session.forks import ForkedChildren  # noqa: PLC0415
         from pytest_ultrapar.workers.local import LocalSession  # noqa: PLC0415
 
         local = LocalSession(coordinator)
         coordinator.status_source = local.status
         config.pluginmanager.register(local, "ultrapar-local")
-        config.pluginmanager.register(ForkedChildren(), "ultrapar-forks")
 
 
 def _refuse(config: pytest.Config) -> None:

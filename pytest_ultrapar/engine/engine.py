@@ -31,7 +31,7 @@ from pytest_ultrapar.engine.replay import ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.errors import InfraError, UltraparError
+from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import (
     Ending,
@@ -106,8 +106,6 @@ SPARE_CONNECTIONS = 8
 _SYNC_S = 1.0
 """A process that is killed loses nothing of what it wrote; a power failure, at most this."""
 _STOP_S = CLEAN_UP_S + 1.0
-_MOST_RESTARTS = 4
-"""As many as xdist has for each of its workers: each asks again what was under way, for money."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,10 +152,7 @@ class Engine:
     `record` appends to the journal and `ended` announces finished episodes; both are called on the
     engine's thread. An episode is announced only after its record was written.
 
-    What ends it in the middle of its work costs one case, that of the open ones whose code ran
-    last: its record says so, and the others are asked again, on the same connection to the broker.
-    Where that has happened four times, or the disk or the broker is at fault, the engine is lost,
-    and `lost` is called with the reason.
+    What ends it in the middle of its work, such as a full disk or a lost broker, is told by `lost`.
     """
 
     def __init__(
@@ -195,23 +190,13 @@ class Engine:
         self._port: BrokerPort | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
-        # Cases that are lined up and not yet announced, by id.
-        self._asked: dict[str, Work] = {}
         self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
-        self._is_told_to_stop = False
-        self._renew()
-
-    def _renew(self) -> None:
-        """What is a life's own."""
-        self._admission: Admission[Work] = Admission(self._settings.most_open)
+        self._admission: Admission[Work] = Admission(settings.most_open)
         self._asking: set[asyncio.Future[Lease]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Of its cases that have begun.
-        self._outputs: dict[str, EpisodeOutput] = {}
         self._stop = asyncio.Event()
         self._stopping = False
         self._fault: BaseException | None = None
-        self._at_fault = ""
 
     def start(self) -> None:
         """Start the thread and wait until its loop runs."""
@@ -250,8 +235,7 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
-        self._is_told_to_stop = True
-        self._call(self._note_stop)
+        self._call(self._stop.set)
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
@@ -261,7 +245,7 @@ class Engine:
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 try:
-                    self._live_on(runner.get_loop())
+                    run_to_end(runner.get_loop(), self._live())
                 except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
                     self._lost(error)
                 run_to_end(runner.get_loop(), self._end())
@@ -271,35 +255,8 @@ class Engine:
             self._runs.set()
             self._connected.set()
 
-    def _live_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Live until the engine is stopped; again where something has ended a life.
-
-        Loop and broker's port stay: in one process they are also where limits are held.
-        """
-        run_to_end(loop, self._begin())
-        if self._parts is None:
-            return
-        blamed: Work | None = None
-        why = ""
-        for n_left in reversed(range(_MOST_RESTARTS + 1)):
-            try:
-                run_to_end(loop, self._live(blamed, why))
-            except (UltraparError, OSError):
-                # The disk, or the broker: it would end the next life as well.
-                raise
-            except BaseException as error:
-                if not n_left or self._is_told_to_stop:
-                    raise
-                ran_last = max(self._outputs, key=lambda one: self._outputs[one].ran_s, default="")
-                blamed = self._asked.get(self._at_fault or ran_last)
-                why = f"{type(error).__name__}: {error}"
-            else:
-                return
-
-    def _note_stop(self) -> None:
-        self._stop.set()
-
-    async def _begin(self) -> None:
+    async def _live(self) -> None:
+        """Run what is lined up until the engine is stopped."""
         settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._runs.set()
@@ -308,7 +265,7 @@ class Engine:
             max_connections=settings.most_open + SPARE_CONNECTIONS,
             unheard_s=settings.unheard_s,
         )
-        self._port = await self._connect(self._stop)
+        self._port = await self._connect()
         if self._port is None:
             return
         self._parts = EngineParts(
@@ -326,33 +283,6 @@ class Engine:
             roles=settings.roles,
             gateway=settings.gateway,
         )
-
-    async def _connect(self, stop: asyncio.Event) -> BrokerPort | None:
-        """The broker's port; None when the engine is stopped before there is one."""
-        connecting = asyncio.ensure_future(self._settings.connect())
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if connecting.done():
-            return connecting.result()
-        connecting.cancel()
-        return None
-
-    async def _live(self, blamed: Work | None, why: str) -> None:
-        """Run what is lined up until the engine is stopped.
-
-        Args:
-            blamed: The case whose code ran last when the life before this one ended.
-            why: What ended that.
-        """
-        await self._clear()
-        if blamed is not None:
-            detail = f"the engine ended, and started again without this case, which ran last: {why}"
-            self._note(self._unasked(blamed, "infra", "engine", detail), blamed)
-        self._renew()
-        if self._is_told_to_stop:
-            return
-        self._line_up([work for work in self._asked.values() if work is not blamed])
         self._connected.set()
         own = [asyncio.ensure_future(one) for one in (self._beat(), self._sync_always())]
         own.append(asyncio.ensure_future(self._stopped()))
@@ -363,15 +293,25 @@ class Engine:
                 task.cancel()
         for task in done:
             task.result()
-        self._record([self._loop_lag.spent(self._settings.worker)])
+        self._record([self._loop_lag.spent(settings.worker)])
+
+    async def _connect(self) -> BrokerPort | None:
+        """The broker's port; None when the engine is stopped before there is one."""
+        connecting = asyncio.ensure_future(self._settings.connect())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if connecting.done():
+            return connecting.result()
+        connecting.cancel()
+        return None
 
     async def _stopped(self) -> None:
         await self._stop.wait()
         if self._fault is not None:
             raise self._fault
 
-    async def _clear(self) -> None:
-        """End what a life has left under way."""
+    async def _end(self) -> None:
         self._stopping = True
         for asking in list(self._asking):
             asking.cancel()
@@ -383,9 +323,6 @@ class Engine:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_STOP_S)
         self._write()
-
-    async def _end(self) -> None:
-        await self._clear()
         await self._settings.gateway.close()
         if self._port is not None:
             await self._port.close()
@@ -407,7 +344,6 @@ class Engine:
             await loop.run_in_executor(self._syncing, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
-        self._asked.update((work.case_id, work) for work in works)
         for line in dict.fromkeys([self._admission.add(work) for work in works]):
             self._ask(line)
 
@@ -487,8 +423,6 @@ class Engine:
 
     async def _run(self, work: Work, lease: Lease | None) -> None:
         assert self._parts is not None
-        admission = self._admission
-        output = self._outputs[work.case_id] = EpisodeOutput()
         try:
             if self._stopping:
                 if lease is not None:
@@ -502,24 +436,24 @@ class Engine:
                 work,
                 lease,
                 self._parts,
-                output,
+                EpisodeOutput(),
                 timeout_s=self._settings.episode_timeout_s,
                 worker=self._settings.worker,
             )
             self._note(ended, work)
         except BaseException as error:
-            self._end_early(error, work.case_id)
+            self._end_early(error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            admission.closed()
+            self._admission.closed()
             for line in self._admission.lines():
                 self._ask(line)
 
-    def _end_early(self, error: BaseException, case_id: str = "") -> None:
+    def _end_early(self, error: BaseException) -> None:
         if not self._stopping:
             self._stopping = True
-            self._fault, self._at_fault = error, case_id
+            self._fault = error
             self._stop.set()
 
     def _note(self, record: EpisodeStarted | EpisodeEnded, work: Work) -> None:
@@ -552,8 +486,6 @@ class Engine:
             if told:
                 self._announce(told)
             for work, _ in told:
-                self._asked.pop(work.case_id, None)
-                self._outputs.pop(work.case_id, None)
                 self._tell_ended(work.case_id, work.group)
             if debug_log.is_on():
                 for record, _, _ in ends:

@@ -14,7 +14,7 @@ import msgspec
 from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm
-from pytest_ultrapar.engine.loop import Steps, episode_task
+from pytest_ultrapar.engine.loop import episode_task
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
@@ -164,7 +164,7 @@ def _late(llm: Llm, timeout_s: float) -> _End:
 
 async def _outcome(work: Work, llm: Llm) -> _End:
     try:
-        value = await Steps(work.start(llm), asyncio.get_running_loop())
+        value = await work.start(llm)
         # An infrastructure failure is no answer, even if the episode caught it and went on.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:
