@@ -10,29 +10,19 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.protocol import TAKEN, BrokerPort, Feedback, Lease, LeaseRequest
-from pytest_ultrapar.clock import Clock, utc_now_us
+from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
-from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
-from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.loop import EngineTask, engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.output import EpisodeOutput
-from pytest_ultrapar.engine.replay import ReplaySettings
-from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.sender import EngineParts
-from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.engine.sender import ClientSettings, EngineParts
 from pytest_ultrapar.errors import InfraError
-from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import (
     Ending,
     EngineSpent,
@@ -40,6 +30,9 @@ from pytest_ultrapar.records import (
     EpisodeStarted,
     JournalRecord,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
 
 HEARTBEAT_S = 0.005
 """The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):
@@ -108,41 +101,22 @@ _SYNC_S = 1.0
 _STOP_S = CLEAN_UP_S + 1.0
 
 
-class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine needs to know.
+class EngineSettings(ClientSettings, frozen=True, kw_only=True):
+    """What an engine needs to know; with `replay`, episodes begin without a lease.
 
     Attributes:
         worker: Name of the process in records and at the broker.
         connect: Makes the broker's port; awaited once on the engine's loop. Until it has, cases
             wait: it may take as long as it likes.
-        endpoints: Where each lane's requests go.
-        retry: The retry layer's policy.
         episode_timeout_s: Deadline of one episode, > 0 seconds.
         most_open: Episodes open at once at most; also the bound on connections.
-        shown: See `EngineParts`.
-        masked: See `EngineParts`.
-        tokens: Says what requests may take; None where no limit counts tokens.
-        conversation: See `EngineParts`.
-        replay: See `EngineParts`; with it episodes begin without a lease.
-        roles: See `EngineParts`.
-        gateway: See `EngineParts`.
         unheard_s: See `HttpClient`.
     """
 
     worker: str
     connect: Callable[[], Awaitable[BrokerPort]]
-    endpoints: Mapping[LaneId, Endpoint]
-    retry: RetryPolicy
     episode_timeout_s: float
     most_open: int
-    clock: Clock
-    shown: Callable[[str], str]
-    masked: Callable[[bytes], bytes]
-    tokens: TokenEstimates | None = None
-    conversation: Callable[[], Conversation] = Conversation
-    replay: ReplaySettings | None = None
-    roles: Mapping[str, str] = {}
-    gateway: Gateway = msgspec.field(default_factory=Gateway)
     unheard_s: float | None = None
 
 
@@ -271,17 +245,8 @@ class Engine:
         self._parts = EngineParts(
             port=self._port,
             exchange=self._http,
-            endpoints=settings.endpoints,
-            retry=settings.retry,
-            clock=settings.clock,
             next_request_id=self._request_ids.__next__,
-            tokens=settings.tokens,
-            shown=settings.shown,
-            masked=settings.masked,
-            conversation=settings.conversation,
-            replay=settings.replay,
-            roles=settings.roles,
-            gateway=settings.gateway,
+            **{name: getattr(settings, name) for name in ClientSettings.__struct_fields__},
         )
         self._connected.set()
         own = [asyncio.ensure_future(one) for one in (self._beat(), self._sync_always())]
