@@ -10,8 +10,9 @@ import asyncio
 import itertools
 import threading
 import time
+from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - for msgspec to read
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.protocol import TAKEN, BrokerPort, Feedback, Lease, LeaseRequest
@@ -30,9 +31,6 @@ from pytest_ultrapar.records import (
     EpisodeStarted,
     JournalRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
 
 HEARTBEAT_S = 0.005
 """The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):
