@@ -257,11 +257,8 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
             ", which comes later than --ultrapar-episode-timeout "
             f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
         )
-        how = run.how_to_ask_again()
-        if run.unfinished_before and not summary.statistics.n_graded:
-            # This run has nothing that the one before lacks.
-            how = f"the same command and --ultrapar-resume {run.unfinished_before}"
-        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} go on with {how}"
+        how = f"go on with {run.how_to_ask_again()}"
+        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} {how}"
 
 
 def stopped_early(summary: RunSummary) -> str:

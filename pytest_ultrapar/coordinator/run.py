@@ -32,7 +32,6 @@ from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store.cases_file import (
     cases_digest,
-    read_cases,
     read_generated,
     suite_digest,
 )
@@ -230,10 +229,6 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
-        requests_before: Per graded case in the run before, by role and to its own model (""); None
-            where nobody knows or asks.
-        unfinished_before: Id of the run before, where it can be finished; empty where it cannot, or
-            nobody asks.
         known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
@@ -264,9 +259,6 @@ class Run:
         self.may_have_sent = False
         self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
-        self.requests_before: dict[str, float] | None = None
-        self.unfinished_before = ""
-        self._suites: set[str] = set()
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
@@ -403,7 +395,6 @@ class Run:
             shared = self.cluster.share_limits(self.pool, self.lanes, self.directory.path)
             self.services.shared, self.services.shares = shared
         self.planned = len(cases)
-        self._suites = {case.suite for case in cases}
         return assignment
 
     def _refuse_other_suite(self, replayed: Manifest, cases: Sequence[Case]) -> None:
@@ -489,46 +480,6 @@ class Run:
         except ResultsError:
             return None
 
-    def _requests_before(self) -> dict[str, float] | None:
-        """Requests per graded case in the run before, if it had the same models and suites."""
-        from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
-
-        try:
-            directory = resolve_run(self.options.resume or LATEST)
-            summary = read_summary(directory)
-            if summary is None or summary.replayed is not None:
-                return None
-            if read_manifest(directory).models != self.pool.models:
-                return None
-            if {case.suite for case in read_cases(directory)} != self._suites:
-                return None
-        except UltraparError:
-            return None
-        n_graded = summary.statistics.n_graded
-        if not n_graded:
-            return None
-        found = {role: use.n_attempts / n_graded for role, use in summary.roles.items()}
-        in_roles = sum(use.n_attempts for use in summary.roles.values())
-        return found | {"": (summary.n_requests - in_roles) / n_graded}
-
-    def _unfinished_before(self) -> str:
-        """The id of the run that `latest` names, if some of its cases, not all, lack a grade."""
-        from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
-
-        if self.options.resume is not None or self.cluster is not None:
-            return ""
-        try:
-            directory = resolve_run(LATEST)
-            summary = read_summary(directory)
-        except UltraparError:
-            return ""
-        if summary is not None:
-            statistics = summary.statistics
-            n_missing = summary.n_never_ran + statistics.counts["infra"]
-            if not n_missing or not statistics.n_graded:
-                return ""
-        return directory.name
-
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
         """What this session has to ask of the planned cases; after `assign`."""
         unanswered = self._unanswered(cases)
@@ -594,10 +545,6 @@ class Run:
         counted = run_days(self.pool, self.lanes, os.environ, options.simulator, shard)
         self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
-        if counted:
-            # Before `latest` points at this run.
-            self.requests_before = self._requests_before()
-            self.unfinished_before = self._unfinished_before()
 
     def _key_group(self) -> KeyGroup | None:
         """With whom a shard may have its keys at once: the others of the same cases and limits."""
