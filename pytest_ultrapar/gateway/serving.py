@@ -270,7 +270,7 @@ class Serving:
             self._cases.add,
             engine.submit,
         )
-        self._token = self._gateway.admit_all(everyone, "the gateway", token).token
+        self._token = self._gateway.admit(everyone, "the gateway", token).token
         self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
