@@ -198,10 +198,10 @@ BROKER_DIES = """
 import os, signal, threading
 
 def pytest_runtest_logfinish(nodeid):
-    controller = CONFIG[0].pluginmanager.getplugin("ultrapar-controller")
-    if controller is not None and not DONE:
+    coordinator = CONFIG[0].pluginmanager.getplugin("ultrapar-coordinator")
+    if coordinator is not None and not DONE:
         DONE.append(nodeid)
-        os.kill(controller.run.services.broker.pid, signal.SIGKILL)
+        os.kill(coordinator.run.services.broker.pid, signal.SIGKILL)
 
 CONFIG, DONE = [], []
 
