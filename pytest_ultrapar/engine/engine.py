@@ -367,22 +367,10 @@ class Engine:
             self._end_early(error)
             return
         ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
-        self._note(self._unasked(work, ending, error.kind, str(error)), work)
+        own = (utc_now_us(), work.case_id, self._settings.worker, ending)
+        ended = EpisodeEnded.unasked(*own, kind=error.kind, detail=str(error))
+        self._note(ended, work)
         self._ask(line)
-
-    def _unasked(self, work: Work, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
-        """The record of a case that is not asked."""
-        now_us = utc_now_us()
-        return EpisodeEnded(
-            case_id=work.case_id,
-            worker=self._settings.worker,
-            ending=ending,
-            started_at_us=now_us,
-            ended_at_us=now_us,
-            duration_s=0.0,
-            kind=kind,
-            detail=detail,
-        )
 
     async def _run(self, work: Work, lease: Lease | None) -> None:
         assert self._parts is not None

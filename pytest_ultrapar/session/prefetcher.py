@@ -529,17 +529,8 @@ class Prefetcher:
         self._make_ready(index, self._ended_early(index, "infra", "engine", detail))
 
     def _ended_early(self, index: int, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
-        now_us = utc_now_us()
-        return EpisodeEnded(
-            case_id=self._collected.case_ids[index],
-            worker=self._settings.worker,
-            ending=ending,
-            started_at_us=now_us,
-            ended_at_us=now_us,
-            duration_s=0.0,
-            kind=kind,
-            detail=detail,
-        )
+        own = (utc_now_us(), self._collected.case_ids[index], self._settings.worker, ending)
+        return EpisodeEnded.unasked(*own, kind=kind, detail=detail)
 
     # -- the engine's thread -----------------------------------------------------------------------
 
