@@ -61,7 +61,7 @@ from pytest_ultrapar.store.run_directory import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -77,109 +77,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_SUMMARY = ("model",)
 _SEVERAL_SUITES = ("suite", "model")
-
-
-def make_manifest(
-    config: pytest.Config,
-    directory: RunDirectory,
-    started_at: datetime,
-    cases: Sequence[Case],
-    *,
-    restricted: bool,
-    redact: Callable[[str], str],
-    serial_sample: tuple[str, ...],
-    faults: str | None,
-    replayed: Manifest | None = None,
-    host: str | None = None,
-) -> Manifest:
-    """The manifest as it stands before the first request.
-
-    Args:
-        config: pytest's, for settings and pool.
-        directory: The run's own.
-        started_at: When the session began.
-        cases: All that are going to run.
-        restricted: Whether rules of mode or policy may keep episodes from free lanes.
-        redact: Takes secrets out of a text.
-        serial_sample: Ids of the cases that ran or will run one at a time first.
-        faults: Digest of the faults file that is in force, if one is.
-        replayed: Of the run whose answers are given again, if any.
-        host: This host's name, where several share the run.
-
-    Raises:
-        ConfigError: The run is to finish another one that ran something else.
-    """
-    options, pool = process.settings(config)
-    lanes = process.lanes(config)
-    on_path = {name for lane in lanes for name in lane.limits}
-    resumed = options.resume is not None
-    answers, is_simulated = answered_by(pool), pool.is_simulated
-    if replayed is not None:
-        answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
-        sends = process.source(config).sends
-        is_simulated = replayed.simulated or (sends and is_simulated)
-    manifest = Manifest(
-        run_id=directory.run_id,
-        started_at=started_at,
-        pool_path=pool.path,
-        pool_digest=pool.digest,
-        models=pool.models,
-        answered_by=answers,
-        simulated=is_simulated,
-        rate_mode=pool.rate_mode,
-        mode=options.mode,
-        policy=options.policy,
-        seed=options.seed,
-        repeats=options.repeats.n,
-        n_planned=len(cases),
-        suite_digest=suite_digest(cases),
-        cases_digest=cases_digest(directory.path),
-        arguments=tuple(map(redact, map(str, config.invocation_params.args))),
-        effective=(*pool.effective, *effective(options)),
-        versions=describe_versions(),
-        python=describe_python(),
-        machine=describe_machine(),
-        storage_format=options.storage,
-        record=options.record,
-        data=process.data(config),
-        reused=resolve_run(options.reuse).name if options.reuse else None,
-        replayed=None if replayed is None else replayed.run_id,
-        summary_by=_summary_by(read_tables(directory.path).values()),
-        resumed=resumed,
-        measured_from=started_at if resumed else None,
-        restricted=restricted,
-        serial_sample=serial_sample,
-        faults=faults,
-        shard=str(options.shard) if options.shard is not None else None,
-        host=host if options.divided_by is None else options.divided_by.host,
-        cluster_run=options.cluster_run,
-        generated=read_generated(directory.path) if options.shard is not None else None,
-        currency=pool.currency,
-        prices=pool.prices,
-        pool_lanes=lanes,
-        pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
-    )
-    if not resumed or not (directory.path / FILE_NAME).exists():
-        return manifest
-    earlier = read_manifest(directory.path)
-    differences = resume_differences(earlier, manifest)
-    if differences:
-        msg = f"--ultrapar-resume: {directory.path} cannot be finished by this run: " + "; ".join(
-            differences
-        )
-        raise ConfigError(msg)
-    # It stands until this session has measured something, if it is about the same limits.
-    same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
-        manifest.pool_limits,
-        lanes,
-        manifest.rate_mode,
-    )
-    return msgspec.structs.replace(
-        manifest,
-        bound=earlier.bound if same else None,
-        merged=earlier.merged,
-        segments=largest_sizes(directory.journal, earlier.segments),
-    )
 
 
 def finished_sample(directory: Path) -> tuple[str, ...]:
@@ -414,18 +311,7 @@ class Run:
         Raises:
             ResultsError: They cannot be written.
         """
-        self.manifest = make_manifest(
-            self.config,
-            self.directory,
-            self.started_at,
-            cases,
-            restricted=self._restricted,
-            redact=self.redactor.text,
-            serial_sample=self._sample,
-            faults=None if self.services.faults is None else self.services.faults.digest,
-            replayed=self.replayed,
-            host=None if self.cluster is None else self.cluster.host,
-        )
+        self.manifest = self._made_manifest(cases)
         if self.regraded is not None:
             self.manifest = as_measured(self.manifest, self.regraded)
         self.manifest = msgspec.structs.replace(
@@ -453,6 +339,90 @@ class Run:
         if self.services.compaction is not None:
             self.services.compaction.follow()
         self.may_have_sent = True
+
+    def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
+        """The manifest as it stands before the first request.
+
+        Raises:
+            ConfigError: The run is to finish another one that ran something else.
+        """
+        options, pool, lanes = self.options, self.pool, self.lanes
+        on_path = {name for lane in lanes for name in lane.limits}
+        resumed = options.resume is not None
+        answers, is_simulated = answered_by(pool), pool.is_simulated
+        replayed, directory = self.replayed, self.directory
+        if replayed is not None:
+            answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
+            is_simulated = replayed.simulated or (self.source.sends and is_simulated)
+        manifest = Manifest(
+            run_id=directory.run_id,
+            started_at=self.started_at,
+            pool_path=pool.path,
+            pool_digest=pool.digest,
+            models=pool.models,
+            answered_by=answers,
+            simulated=is_simulated,
+            rate_mode=pool.rate_mode,
+            mode=options.mode,
+            policy=options.policy,
+            seed=options.seed,
+            repeats=options.repeats.n,
+            n_planned=len(cases),
+            suite_digest=suite_digest(cases),
+            cases_digest=cases_digest(directory.path),
+            arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
+            effective=(*pool.effective, *effective(options)),
+            versions=describe_versions(),
+            python=describe_python(),
+            machine=describe_machine(),
+            storage_format=options.storage,
+            record=options.record,
+            data=process.data(self.config),
+            reused=resolve_run(options.reuse).name if options.reuse else None,
+            replayed=None if replayed is None else replayed.run_id,
+            summary_by=_summary_by(read_tables(directory.path).values()),
+            resumed=resumed,
+            measured_from=self.started_at if resumed else None,
+            restricted=self._restricted,
+            serial_sample=self._sample,
+            faults=None if self.services.faults is None else self.services.faults.digest,
+            shard=str(options.shard) if options.shard is not None else None,
+            host=self._host(),
+            cluster_run=options.cluster_run,
+            generated=read_generated(directory.path) if options.shard is not None else None,
+            currency=pool.currency,
+            prices=pool.prices,
+            pool_lanes=lanes,
+            pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
+        )
+        if not resumed or not (directory.path / FILE_NAME).exists():
+            return manifest
+        earlier = read_manifest(directory.path)
+        differences = resume_differences(earlier, manifest)
+        if differences:
+            msg = (
+                f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
+                + "; ".join(differences)
+            )
+            raise ConfigError(msg)
+        # It stands until this session has measured something, if it is about the same limits.
+        same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
+            manifest.pool_limits,
+            lanes,
+            manifest.rate_mode,
+        )
+        return msgspec.structs.replace(
+            manifest,
+            bound=earlier.bound if same else None,
+            merged=earlier.merged,
+            segments=largest_sizes(directory.journal, earlier.segments),
+        )
+
+    def _host(self) -> str | None:
+        """This host's name, where several share the run."""
+        if self.options.divided_by is not None:
+            return self.options.divided_by.host
+        return None if self.cluster is None else self.cluster.host
 
     def collected_before(self) -> tuple[float, int] | None:
         """Seconds that collecting took in the run before, or in this one's earlier session.
