@@ -108,12 +108,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
     from pytest_ultrapar.session import poolless  # noqa: PLC0415 - needed without a pool only
 
-    if given is not None:
-        plugin: object = poolless.PoollessWorker(given)
-    else:
-        plugin = (
-            poolless.PoollessController() if _has_workers(config) else poolless.PoollessSession()
-        )
+    if given is None:
+        config.pluginmanager.register(poolless.PoollessReporting(), "ultrapar-poolless-reporting")
+    controls = given is None and _has_workers(config)
+    plugin = poolless.PoollessController() if controls else poolless.PoollessCollecting(given)
     config.pluginmanager.register(plugin, "ultrapar-poolless")
 
 
