@@ -170,10 +170,11 @@ def _cut(config: pytest.Config) -> None:
     """Make only tests of the shard, if the run is one."""
     from pytest_ultrapar.session import process  # noqa: PLC0415 - needed with a pool only
 
-    if process.settings(config)[0].shard is not None:
-        from pytest_ultrapar.session.sharding import cut  # noqa: PLC0415 - few runs are shards
+    shard = process.settings(config)[0].shard
+    if shard is not None:
+        from pytest_ultrapar.session.sharding import ShardCut  # noqa: PLC0415 - few runs are shards
 
-        cut(config)
+        config.pluginmanager.register(ShardCut(config, shard), "ultrapar-shard")
 
 
 def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
