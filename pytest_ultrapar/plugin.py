@@ -93,7 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
         _without_pool(config, given)
     elif given is not None:
         from pytest_ultrapar.session import garbage  # noqa: PLC0415
-        from pytest_ultrapar.session.forks import ForkedChildren  # noqa: PLC0415
         from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.workers.worker import WorkerSession  # noqa: PLC0415 - heavy
 
@@ -101,7 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
         _cut(config)
-        config.pluginmanager.register(ForkedChildren(), "ultrapar-forks")
     else:
         with usage_errors():
             _coordinate(config)
@@ -110,12 +108,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
     from pytest_ultrapar.session import poolless  # noqa: PLC0415 - needed without a pool only
 
-    if given is not None:
-        plugin: object = poolless.PoollessWorker(given)
-    else:
-        plugin = (
-            poolless.PoollessController() if _has_workers(config) else poolless.PoollessSession()
-        )
+    if given is None:
+        config.pluginmanager.register(poolless.PoollessReporting(), "ultrapar-poolless-reporting")
+    controls = given is None and _has_workers(config)
+    plugin = poolless.PoollessController() if controls else poolless.PoollessCollecting(given)
     config.pluginmanager.register(plugin, "ultrapar-poolless")
 
 
@@ -174,10 +170,11 @@ def _cut(config: pytest.Config) -> None:
     """Make only tests of the shard, if the run is one."""
     from pytest_ultrapar.session import process  # noqa: PLC0415 - needed with a pool only
 
-    if process.settings(config)[0].shard is not None:
-        from pytest_ultrapar.session.sharding import cut  # noqa: PLC0415 - few runs are shards
+    shard = process.settings(config)[0].shard
+    if shard is not None:
+        from pytest_ultrapar.session.sharding import ShardCut  # noqa: PLC0415 - few runs are shards
 
-        cut(config)
+        config.pluginmanager.register(ShardCut(config, shard), "ultrapar-shard")
 
 
 def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
@@ -194,13 +191,11 @@ def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
         config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
         config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")
     else:
-        from pytest_ultrapar.session.forks import ForkedChildren  # noqa: PLC0415
         from pytest_ultrapar.workers.local import LocalSession  # noqa: PLC0415
 
         local = LocalSession(coordinator)
         coordinator.status_source = local.status
         config.pluginmanager.register(local, "ultrapar-local")
-        config.pluginmanager.register(ForkedChildren(), "ultrapar-forks")
 
 
 def _refuse(config: pytest.Config) -> None:

@@ -267,6 +267,13 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     exchanges: list[Exchange] = []
     host: str | None = None
 
+    @classmethod
+    def unasked(
+        cls, now_us: int, case_id: str, worker: str, ending: Ending, *, kind: str, detail: str
+    ) -> EpisodeEnded:
+        """The record of a case that ends now and was not asked."""
+        return cls(case_id, worker, ending, now_us, now_us, 0.0, kind=kind, detail=detail)
+
     @property
     def sent(self) -> list[Attempt]:
         """Its requests without those that got an answer of an earlier run."""

@@ -25,13 +25,14 @@ from pytest_ultrapar.publish import read_file
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
 __all__ = ["BrokerPlay", "ServerLog", "ServerRequest", "read_server_log"]
 
 _lines = msgspec.json.Decoder(LogLine)
+_NAMES = ("provider", "key", "model", "instance")
 
 
 class ServerRequest(msgspec.Struct, frozen=True):
@@ -74,7 +75,8 @@ class ServerRequest(msgspec.Struct, frozen=True):
 class ServerLog:
     """All requests that a server saw.
 
-    Where a method takes names, it looks at the requests that have all of them; without any, at all.
+    Where a method takes names (of a `provider`, `key`, `model`, `instance`), it looks at the
+    requests that have all of them; without any, at all.
 
     Attributes:
         requests: One row per arrival, in order of arrival.
@@ -84,14 +86,7 @@ class ServerLog:
     requests: tuple[ServerRequest, ...]
     limits: tuple[Limit, ...] = ()
 
-    def max_in_flight(
-        self,
-        *,
-        provider: str | None = None,
-        key: str | None = None,
-        model: str | None = None,
-        instance: str | None = None,
-    ) -> int:
+    def max_in_flight(self, **names: str | None) -> int:
         """The most requests that held a seat at one instant; exact, over all instants.
 
         An end at the time of an arrival counts as before it. Requests without an end count up to
@@ -99,9 +94,7 @@ class ServerLog:
         `count(429) == 0` too.
         """
         found = [
-            row
-            for row in self._where(provider, key, model, instance)
-            if row.admitted and row.t_arrival_s != row.t_end_s
+            row for row in self._where(names) if row.admitted and row.t_arrival_s != row.t_end_s
         ]
         ends_s = sorted(row.t_end_s for row in found if row.t_end_s is not None)
         most = n_ended = 0
@@ -111,20 +104,12 @@ class ServerLog:
             most = max(most, n_arrived - n_ended)
         return most
 
-    def max_in_window(
-        self,
-        window_s: float,
-        *,
-        provider: str | None = None,
-        key: str | None = None,
-        model: str | None = None,
-        instance: str | None = None,
-    ) -> int:
+    def max_in_window(self, window_s: float, **names: str | None) -> int:
         """The most arrivals in any window of that length, refused ones included.
 
         A window holds its beginning, not its end: arrivals `window_s` apart never share one.
         """
-        arrivals_s = sorted(row.t_arrival_s for row in self._where(provider, key, model, instance))
+        arrivals_s = sorted(row.t_arrival_s for row in self._where(names))
         most = n_before = 0
         for n_arrived, now_s in enumerate(arrivals_s, start=1):
             while arrivals_s[n_before] + window_s <= now_s:
@@ -144,20 +129,12 @@ class ServerLog:
         """How many requests were answered with that status."""
         return sum(row.status == status for row in self.requests)
 
-    def _where(
-        self, provider: str | None, key: str | None, model: str | None, instance: str | None
-    ) -> Iterator[ServerRequest]:
-        wanted = (provider, key, model, instance)
-        return (
-            row
-            for row in self.requests
-            if all(
-                name is None or name == found
-                for name, found in zip(
-                    wanted, (row.provider, row.key, row.model, row.instance), strict=True
-                )
-            )
-        )
+    def _where(self, names: Mapping[str, str | None]) -> list[ServerRequest]:
+        if unknown := names.keys() - _NAMES:
+            msg = f"{min(unknown)} is none of {', '.join(_NAMES)}"
+            raise TypeError(msg)
+        wanted = [(name, own) for name, own in names.items() if own is not None]
+        return [row for row in self.requests if all(getattr(row, n) == own for n, own in wanted)]
 
 
 def read_server_log(path: Path) -> ServerLog:

@@ -220,14 +220,10 @@ class Coordinator:
         if self._run is not None:
             if self._run.services.compaction is not None:
                 self._run.services.compaction.kill()
-            if self._run.services.has_tables:
-                path = self._run.directory.path
-                said = f"ultrapar: the tables are written; ultrapar report {path} makes the report"
-            else:
-                said = (
-                    "ultrapar: ended before the tables were written; no finished episode is lost, "
-                    f"go on with {self._run.how_to_resume()}"
-                )
+            said = (
+                "ultrapar: ended before all was written; no finished episode is lost, go on with "
+                f"{self._run.how_to_resume()}"
+            )
             # Not through `sys.stderr`: it may be in the middle of a line.
             os.write(_STDERR_FD, f"\n{said}\n".encode())
         os._exit(pytest.ExitCode.INTERRUPTED)

@@ -149,19 +149,10 @@ class LostCases:
         run = self._coordinator.run
         if self._journal is None:
             self._journal = JournalWriter(run.directory.journal, "controller", run.redactor.bytes)
-        now_us = utc_now_us()
         detail = f"worker lost: the case killed {worker} while it ran there alone"
+        now_us = utc_now_us()
         self._journal.append(
-            EpisodeEnded(
-                case_id,
-                "controller",
-                "infra",
-                started_at_us=now_us,
-                ended_at_us=now_us,
-                duration_s=0.0,
-                kind=KIND,
-                detail=detail,
-            )
+            EpisodeEnded.unasked(now_us, case_id, "controller", "infra", kind=KIND, detail=detail)
         )
         self._journal.append(
             Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)

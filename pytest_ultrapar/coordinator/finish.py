@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,31 +148,6 @@ def finish(
         meanwhile: Called once, while another process makes them.
         tell: Called with a sentence when that process does not move, fails or is gone.
     """
-    finished = _judged(
-        run,
-        gate,
-        stopped=stopped,
-        at_failure=at_failure,
-        written=written,
-        meanwhile=meanwhile,
-        tell=tell,
-    )
-    if finished.summary is None:
-        return finished
-    return replace(finished, has_page=run.services.wait_for_page(tell))
-
-
-def _judged(
-    run: Run,
-    gate: RunGate | None,
-    *,
-    stopped: bool,
-    at_failure: bool,
-    written: Callable[[int, int], None],
-    meanwhile: Callable[[], None],
-    tell: Callable[[str], None],
-) -> FinishedRun:
-    """`finish`, while the process that has made the tables writes the page."""
     with contextlib.ExitStack() as stack:
         judge = None
         if gate is not None:
@@ -195,20 +170,22 @@ def _judged(
             _show_in_step(path, summary, manifest, tell)
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
+        found: tuple[str, ...] = ()
+        said, judged = None, None
         if stopped and summary.n_without_grade:
             how = run.how_to_resume(at_failure=at_failure)
             said = f"{stopped_early(summary)}; go on with {how}"
-            return FinishedRun(path, manifest, summary, (), said)
-        found = failures(summary, run.options.coverage)
-        judged = None
-        if gate is not None and judge is not None:
-            try:
-                judged = gate.judge(path, judge)
-            except ResultsError as error:
-                found = (*found, f"the gate cannot be judged: {error}")
-            else:
-                found += judged.failures
-        return FinishedRun(path, manifest, summary, found, gate=judged)
+        else:
+            found = failures(summary, run.options.coverage)
+            if gate is not None and judge is not None:
+                try:
+                    judged = gate.judge(path, judge)
+                    found += judged.failures
+                except ResultsError as error:
+                    found += (f"the gate cannot be judged: {error}",)
+        # The process that has made the tables writes it meanwhile.
+        has_page = run.services.wait_for_page(tell)
+        return FinishedRun(path, manifest, summary, found, said, judged, has_page)
 
 
 def _show_in_step(
@@ -257,11 +234,8 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
             ", which comes later than --ultrapar-episode-timeout "
             f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
         )
-        how = run.how_to_ask_again()
-        if run.unfinished_before and not summary.statistics.n_graded:
-            # This run has nothing that the one before lacks.
-            how = f"the same command and --ultrapar-resume {run.unfinished_before}"
-        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} go on with {how}"
+        how = f"go on with {run.how_to_ask_again()}"
+        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} {how}"
 
 
 def stopped_early(summary: RunSummary) -> str:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.claims.day_left import begun_days, day_lines, is_spent, too_few
+from pytest_ultrapar.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.plan.waste import Service, waste
@@ -279,33 +279,18 @@ def process_loads(
 
 
 def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
-    """Of which limits per day the run needs more than is left."""
+    """Of which limits per day the run needs more than is left, by one request a case."""
     if not run.days:
         return
-    per_case, how = run.requests_before, "about"
-    if per_case is None:
-        per_case, how = {"": 1.0}, "at least"
-    to_ask = run.to_ask(cases).cases
-    needed = {model: n * per_case[""] for model, n in to_ask.items()}
-    for role, model in run.pool.roles.items():
-        if role in per_case:
-            needed[model] = needed.get(model, 0.0) + sum(to_ask.values()) * per_case[role]
-    timeout_s = run.options.episode_timeout_s
     yield from too_few(
         run.pool,
         run.lanes,
         run.days,
-        {"requests": needed},
-        how=how,
-        episode_timeout_s=timeout_s,
+        {"requests": run.to_ask(cases).cases},
+        how="at least",
+        episode_timeout_s=run.options.episode_timeout_s,
         again="--ultrapar-resume" if run.cluster is None else "ultrapar cluster reopen",
     )
-    if run.unfinished_before and is_spent(run.lanes, run.days, needed):
-        # Else a resume of `latest` would finish this run, which has nothing.
-        yield (
-            f"run {run.unfinished_before} is not finished: to go on with it and not with this one, "
-            f"use --ultrapar-resume {run.unfinished_before}"
-        )
 
 
 def not_asked(shared: Iterable[Shared]) -> Iterator[str]:

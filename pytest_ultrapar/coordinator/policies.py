@@ -208,13 +208,6 @@ def _deal_cases(
     return shares
 
 
-def serial(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Models one after the other, in the pool's order, each on all its lanes (fix A)."""
-    return batch(pool, workers, lanes, cases)
-
-
 def batch(
     pool: Pool,
     workers: Sequence[str],
@@ -223,7 +216,7 @@ def batch(
     *,
     n_models: int = 1,
 ) -> Assignment:
-    """Batches of `n_models` models in the pool's order, each after the one before (fix B).
+    """Batches of `n_models` models in the pool's order, each after the one before (fixes A and B).
 
     The keys of a provider are dealt out among the models of a batch, so that with enough keys each
     model has its own.
@@ -314,7 +307,7 @@ POLICIES: dict[str, Policy] = {
     "round-robin": round_robin,
     "exclusive": exclusive,
     _BATCH: batch,
-    "serial": serial,
+    "serial": batch,
 }
 
 

@@ -32,7 +32,6 @@ from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store.cases_file import (
     cases_digest,
-    read_cases,
     read_generated,
     suite_digest,
 )
@@ -62,7 +61,7 @@ from pytest_ultrapar.store.run_directory import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -78,109 +77,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_SUMMARY = ("model",)
 _SEVERAL_SUITES = ("suite", "model")
-
-
-def make_manifest(
-    config: pytest.Config,
-    directory: RunDirectory,
-    started_at: datetime,
-    cases: Sequence[Case],
-    *,
-    restricted: bool,
-    redact: Callable[[str], str],
-    serial_sample: tuple[str, ...],
-    faults: str | None,
-    replayed: Manifest | None = None,
-    host: str | None = None,
-) -> Manifest:
-    """The manifest as it stands before the first request.
-
-    Args:
-        config: pytest's, for settings and pool.
-        directory: The run's own.
-        started_at: When the session began.
-        cases: All that are going to run.
-        restricted: Whether rules of mode or policy may keep episodes from free lanes.
-        redact: Takes secrets out of a text.
-        serial_sample: Ids of the cases that ran or will run one at a time first.
-        faults: Digest of the faults file that is in force, if one is.
-        replayed: Of the run whose answers are given again, if any.
-        host: This host's name, where several share the run.
-
-    Raises:
-        ConfigError: The run is to finish another one that ran something else.
-    """
-    options, pool = process.settings(config)
-    lanes = process.lanes(config)
-    on_path = {name for lane in lanes for name in lane.limits}
-    resumed = options.resume is not None
-    answers, is_simulated = answered_by(pool), pool.is_simulated
-    if replayed is not None:
-        answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
-        sends = process.source(config).sends
-        is_simulated = replayed.simulated or (sends and is_simulated)
-    manifest = Manifest(
-        run_id=directory.run_id,
-        started_at=started_at,
-        pool_path=pool.path,
-        pool_digest=pool.digest,
-        models=pool.models,
-        answered_by=answers,
-        simulated=is_simulated,
-        rate_mode=pool.rate_mode,
-        mode=options.mode,
-        policy=options.policy,
-        seed=options.seed,
-        repeats=options.repeats.n,
-        n_planned=len(cases),
-        suite_digest=suite_digest(cases),
-        cases_digest=cases_digest(directory.path),
-        arguments=tuple(map(redact, map(str, config.invocation_params.args))),
-        effective=(*pool.effective, *effective(options)),
-        versions=describe_versions(),
-        python=describe_python(),
-        machine=describe_machine(),
-        storage_format=options.storage,
-        record=options.record,
-        data=process.data(config),
-        reused=resolve_run(options.reuse).name if options.reuse else None,
-        replayed=None if replayed is None else replayed.run_id,
-        summary_by=_summary_by(read_tables(directory.path).values()),
-        resumed=resumed,
-        measured_from=started_at if resumed else None,
-        restricted=restricted,
-        serial_sample=serial_sample,
-        faults=faults,
-        shard=str(options.shard) if options.shard is not None else None,
-        host=host if options.divided_by is None else options.divided_by.host,
-        cluster_run=options.cluster_run,
-        generated=read_generated(directory.path) if options.shard is not None else None,
-        currency=pool.currency,
-        prices=pool.prices,
-        pool_lanes=lanes,
-        pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
-    )
-    if not resumed or not (directory.path / FILE_NAME).exists():
-        return manifest
-    earlier = read_manifest(directory.path)
-    differences = resume_differences(earlier, manifest)
-    if differences:
-        msg = f"--ultrapar-resume: {directory.path} cannot be finished by this run: " + "; ".join(
-            differences
-        )
-        raise ConfigError(msg)
-    # It stands until this session has measured something, if it is about the same limits.
-    same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
-        manifest.pool_limits,
-        lanes,
-        manifest.rate_mode,
-    )
-    return msgspec.structs.replace(
-        manifest,
-        bound=earlier.bound if same else None,
-        merged=earlier.merged,
-        segments=largest_sizes(directory.journal, earlier.segments),
-    )
 
 
 def finished_sample(directory: Path) -> tuple[str, ...]:
@@ -230,10 +126,6 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
-        requests_before: Per graded case in the run before, by role and to its own model (""); None
-            where nobody knows or asks.
-        unfinished_before: Id of the run before, where it can be finished; empty where it cannot, or
-            nobody asks.
         known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
@@ -264,9 +156,6 @@ class Run:
         self.may_have_sent = False
         self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
-        self.requests_before: dict[str, float] | None = None
-        self.unfinished_before = ""
-        self._suites: set[str] = set()
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
@@ -403,7 +292,6 @@ class Run:
             shared = self.cluster.share_limits(self.pool, self.lanes, self.directory.path)
             self.services.shared, self.services.shares = shared
         self.planned = len(cases)
-        self._suites = {case.suite for case in cases}
         return assignment
 
     def _refuse_other_suite(self, replayed: Manifest, cases: Sequence[Case]) -> None:
@@ -423,18 +311,7 @@ class Run:
         Raises:
             ResultsError: They cannot be written.
         """
-        self.manifest = make_manifest(
-            self.config,
-            self.directory,
-            self.started_at,
-            cases,
-            restricted=self._restricted,
-            redact=self.redactor.text,
-            serial_sample=self._sample,
-            faults=None if self.services.faults is None else self.services.faults.digest,
-            replayed=self.replayed,
-            host=None if self.cluster is None else self.cluster.host,
-        )
+        self.manifest = self._made_manifest(cases)
         if self.regraded is not None:
             self.manifest = as_measured(self.manifest, self.regraded)
         self.manifest = msgspec.structs.replace(
@@ -463,6 +340,90 @@ class Run:
             self.services.compaction.follow()
         self.may_have_sent = True
 
+    def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
+        """The manifest as it stands before the first request.
+
+        Raises:
+            ConfigError: The run is to finish another one that ran something else.
+        """
+        options, pool, lanes = self.options, self.pool, self.lanes
+        on_path = {name for lane in lanes for name in lane.limits}
+        resumed = options.resume is not None
+        answers, is_simulated = answered_by(pool), pool.is_simulated
+        replayed, directory = self.replayed, self.directory
+        if replayed is not None:
+            answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
+            is_simulated = replayed.simulated or (self.source.sends and is_simulated)
+        manifest = Manifest(
+            run_id=directory.run_id,
+            started_at=self.started_at,
+            pool_path=pool.path,
+            pool_digest=pool.digest,
+            models=pool.models,
+            answered_by=answers,
+            simulated=is_simulated,
+            rate_mode=pool.rate_mode,
+            mode=options.mode,
+            policy=options.policy,
+            seed=options.seed,
+            repeats=options.repeats.n,
+            n_planned=len(cases),
+            suite_digest=suite_digest(cases),
+            cases_digest=cases_digest(directory.path),
+            arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
+            effective=(*pool.effective, *effective(options)),
+            versions=describe_versions(),
+            python=describe_python(),
+            machine=describe_machine(),
+            storage_format=options.storage,
+            record=options.record,
+            data=process.data(self.config),
+            reused=resolve_run(options.reuse).name if options.reuse else None,
+            replayed=None if replayed is None else replayed.run_id,
+            summary_by=_summary_by(read_tables(directory.path).values()),
+            resumed=resumed,
+            measured_from=self.started_at if resumed else None,
+            restricted=self._restricted,
+            serial_sample=self._sample,
+            faults=None if self.services.faults is None else self.services.faults.digest,
+            shard=str(options.shard) if options.shard is not None else None,
+            host=self._host(),
+            cluster_run=options.cluster_run,
+            generated=read_generated(directory.path) if options.shard is not None else None,
+            currency=pool.currency,
+            prices=pool.prices,
+            pool_lanes=lanes,
+            pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
+        )
+        if not resumed or not (directory.path / FILE_NAME).exists():
+            return manifest
+        earlier = read_manifest(directory.path)
+        differences = resume_differences(earlier, manifest)
+        if differences:
+            msg = (
+                f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
+                + "; ".join(differences)
+            )
+            raise ConfigError(msg)
+        # It stands until this session has measured something, if it is about the same limits.
+        same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
+            manifest.pool_limits,
+            lanes,
+            manifest.rate_mode,
+        )
+        return msgspec.structs.replace(
+            manifest,
+            bound=earlier.bound if same else None,
+            merged=earlier.merged,
+            segments=largest_sizes(directory.journal, earlier.segments),
+        )
+
+    def _host(self) -> str | None:
+        """This host's name, where several share the run."""
+        if self.options.divided_by is not None:
+            return self.options.divided_by.host
+        return None if self.cluster is None else self.cluster.host
+
     def collected_before(self) -> tuple[float, int] | None:
         """Seconds that collecting took in the run before, or in this one's earlier session.
 
@@ -488,46 +449,6 @@ class Run:
             return read_manifest(self.directory.path)
         except ResultsError:
             return None
-
-    def _requests_before(self) -> dict[str, float] | None:
-        """Requests per graded case in the run before, if it had the same models and suites."""
-        from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
-
-        try:
-            directory = resolve_run(self.options.resume or LATEST)
-            summary = read_summary(directory)
-            if summary is None or summary.replayed is not None:
-                return None
-            if read_manifest(directory).models != self.pool.models:
-                return None
-            if {case.suite for case in read_cases(directory)} != self._suites:
-                return None
-        except UltraparError:
-            return None
-        n_graded = summary.statistics.n_graded
-        if not n_graded:
-            return None
-        found = {role: use.n_attempts / n_graded for role, use in summary.roles.items()}
-        in_roles = sum(use.n_attempts for use in summary.roles.values())
-        return found | {"": (summary.n_requests - in_roles) / n_graded}
-
-    def _unfinished_before(self) -> str:
-        """The id of the run that `latest` names, if some of its cases, not all, lack a grade."""
-        from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
-
-        if self.options.resume is not None or self.cluster is not None:
-            return ""
-        try:
-            directory = resolve_run(LATEST)
-            summary = read_summary(directory)
-        except UltraparError:
-            return ""
-        if summary is not None:
-            statistics = summary.statistics
-            n_missing = summary.n_never_ran + statistics.counts["infra"]
-            if not n_missing or not statistics.n_graded:
-                return ""
-        return directory.name
 
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
         """What this session has to ask of the planned cases; after `assign`."""
@@ -594,10 +515,6 @@ class Run:
         counted = run_days(self.pool, self.lanes, os.environ, options.simulator, shard)
         self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
-        if counted:
-            # Before `latest` points at this run.
-            self.requests_before = self._requests_before()
-            self.unfinished_before = self._unfinished_before()
 
     def _key_group(self) -> KeyGroup | None:
         """With whom a shard may have its keys at once: the others of the same cases and limits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.address import running_simulator
-from pytest_ultrapar.store.run_directory import SPENDING_FILE, SUMMARY_FILE
+from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +50,6 @@ class Services:
         self.compaction: CompactionProcess | None = None
         self.faults: FaultScript | None = None
         self._has_page = self._is_writing_page = False
-        self._earlier_summary: int | None = None
         self._server_log: Path | None = None
         self._running: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
@@ -128,7 +126,6 @@ class Services:
         """
         self._has_page = page
         afterwards = [_PAGE_MODULE] if page else []
-        self._earlier_summary = self._summary_inode()
         self.compaction = CompactionProcess.start(self._directory, cwd=cwd, afterwards=afterwards)
 
     def compact(
@@ -168,17 +165,6 @@ class Services:
         if self._is_writing_page and self.compaction is not None:
             self.compaction.kill()
         return self._is_writing_page
-
-    @property
-    def has_tables(self) -> bool:
-        """Whether the tables of this session are written; also before `compact` returns."""
-        return self._summary_inode() not in {None, self._earlier_summary}
-
-    def _summary_inode(self) -> int | None:
-        """Which file the summary is; a session that resumes a run finds that of the one before."""
-        with suppress(OSError):
-            return (self._directory / SUMMARY_FILE).stat().st_ino
-        return None
 
     @property
     def broker_directory(self) -> BrokerDirectory:

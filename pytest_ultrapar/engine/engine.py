@@ -10,29 +10,20 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - for msgspec to read
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
-
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.protocol import TAKEN, BrokerPort, Feedback, Lease, LeaseRequest
-from pytest_ultrapar.clock import Clock, utc_now_us
+from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
-from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
-from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.loop import EngineTask, engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.output import EpisodeOutput
-from pytest_ultrapar.engine.replay import ReplaySettings
-from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.sender import EngineParts
-from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.errors import InfraError, UltraparError
-from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.engine.sender import ClientSettings, EngineParts
+from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.records import (
     Ending,
     EngineSpent,
@@ -106,45 +97,24 @@ SPARE_CONNECTIONS = 8
 _SYNC_S = 1.0
 """A process that is killed loses nothing of what it wrote; a power failure, at most this."""
 _STOP_S = CLEAN_UP_S + 1.0
-_MOST_RESTARTS = 4
-"""As many as xdist has for each of its workers: each asks again what was under way, for money."""
 
 
-class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine needs to know.
+class EngineSettings(ClientSettings, frozen=True, kw_only=True):
+    """What an engine needs to know; with `replay`, episodes begin without a lease.
 
     Attributes:
         worker: Name of the process in records and at the broker.
         connect: Makes the broker's port; awaited once on the engine's loop. Until it has, cases
             wait: it may take as long as it likes.
-        endpoints: Where each lane's requests go.
-        retry: The retry layer's policy.
         episode_timeout_s: Deadline of one episode, > 0 seconds.
         most_open: Episodes open at once at most; also the bound on connections.
-        shown: See `EngineParts`.
-        masked: See `EngineParts`.
-        tokens: Says what requests may take; None where no limit counts tokens.
-        conversation: See `EngineParts`.
-        replay: See `EngineParts`; with it episodes begin without a lease.
-        roles: See `EngineParts`.
-        gateway: See `EngineParts`.
         unheard_s: See `HttpClient`.
     """
 
     worker: str
     connect: Callable[[], Awaitable[BrokerPort]]
-    endpoints: Mapping[LaneId, Endpoint]
-    retry: RetryPolicy
     episode_timeout_s: float
     most_open: int
-    clock: Clock
-    shown: Callable[[str], str]
-    masked: Callable[[bytes], bytes]
-    tokens: TokenEstimates | None = None
-    conversation: Callable[[], Conversation] = Conversation
-    replay: ReplaySettings | None = None
-    roles: Mapping[str, str] = {}
-    gateway: Gateway = msgspec.field(default_factory=Gateway)
     unheard_s: float | None = None
 
 
@@ -154,10 +124,7 @@ class Engine:
     `record` appends to the journal and `ended` announces finished episodes; both are called on the
     engine's thread. An episode is announced only after its record was written.
 
-    What ends it in the middle of its work costs one case, that of the open ones whose code ran
-    last: its record says so, and the others are asked again, on the same connection to the broker.
-    Where that has happened four times, or the disk or the broker is at fault, the engine is lost,
-    and `lost` is called with the reason.
+    What ends it in the middle of its work, such as a full disk or a lost broker, is told by `lost`.
     """
 
     def __init__(
@@ -195,23 +162,13 @@ class Engine:
         self._port: BrokerPort | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
-        # Cases that are lined up and not yet announced, by id.
-        self._asked: dict[str, Work] = {}
         self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
-        self._is_told_to_stop = False
-        self._renew()
-
-    def _renew(self) -> None:
-        """What is a life's own."""
-        self._admission: Admission[Work] = Admission(self._settings.most_open)
+        self._admission: Admission[Work] = Admission(settings.most_open)
         self._asking: set[asyncio.Future[Lease]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Of its cases that have begun.
-        self._outputs: dict[str, EpisodeOutput] = {}
         self._stop = asyncio.Event()
         self._stopping = False
         self._fault: BaseException | None = None
-        self._at_fault = ""
 
     def start(self) -> None:
         """Start the thread and wait until its loop runs."""
@@ -250,8 +207,7 @@ class Engine:
 
     def stop(self) -> None:
         """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
-        self._is_told_to_stop = True
-        self._call(self._note_stop)
+        self._call(self._stop.set)
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
@@ -261,7 +217,7 @@ class Engine:
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 try:
-                    self._live_on(runner.get_loop())
+                    run_to_end(runner.get_loop(), self._live())
                 except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
                     self._lost(error)
                 run_to_end(runner.get_loop(), self._end())
@@ -271,35 +227,8 @@ class Engine:
             self._runs.set()
             self._connected.set()
 
-    def _live_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Live until the engine is stopped; again where something has ended a life.
-
-        Loop and broker's port stay: in one process they are also where limits are held.
-        """
-        run_to_end(loop, self._begin())
-        if self._parts is None:
-            return
-        blamed: Work | None = None
-        why = ""
-        for n_left in reversed(range(_MOST_RESTARTS + 1)):
-            try:
-                run_to_end(loop, self._live(blamed, why))
-            except (UltraparError, OSError):
-                # The disk, or the broker: it would end the next life as well.
-                raise
-            except BaseException as error:
-                if not n_left or self._is_told_to_stop:
-                    raise
-                ran_last = max(self._outputs, key=lambda one: self._outputs[one].ran_s, default="")
-                blamed = self._asked.get(self._at_fault or ran_last)
-                why = f"{type(error).__name__}: {error}"
-            else:
-                return
-
-    def _note_stop(self) -> None:
-        self._stop.set()
-
-    async def _begin(self) -> None:
+    async def _live(self) -> None:
+        """Run what is lined up until the engine is stopped."""
         settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._runs.set()
@@ -308,51 +237,15 @@ class Engine:
             max_connections=settings.most_open + SPARE_CONNECTIONS,
             unheard_s=settings.unheard_s,
         )
-        self._port = await self._connect(self._stop)
+        self._port = await self._connect()
         if self._port is None:
             return
         self._parts = EngineParts(
             port=self._port,
             exchange=self._http,
-            endpoints=settings.endpoints,
-            retry=settings.retry,
-            clock=settings.clock,
             next_request_id=self._request_ids.__next__,
-            tokens=settings.tokens,
-            shown=settings.shown,
-            masked=settings.masked,
-            conversation=settings.conversation,
-            replay=settings.replay,
-            roles=settings.roles,
-            gateway=settings.gateway,
+            **{name: getattr(settings, name) for name in ClientSettings.__struct_fields__},
         )
-
-    async def _connect(self, stop: asyncio.Event) -> BrokerPort | None:
-        """The broker's port; None when the engine is stopped before there is one."""
-        connecting = asyncio.ensure_future(self._settings.connect())
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if connecting.done():
-            return connecting.result()
-        connecting.cancel()
-        return None
-
-    async def _live(self, blamed: Work | None, why: str) -> None:
-        """Run what is lined up until the engine is stopped.
-
-        Args:
-            blamed: The case whose code ran last when the life before this one ended.
-            why: What ended that.
-        """
-        await self._clear()
-        if blamed is not None:
-            detail = f"the engine ended, and started again without this case, which ran last: {why}"
-            self._note(self._unasked(blamed, "infra", "engine", detail), blamed)
-        self._renew()
-        if self._is_told_to_stop:
-            return
-        self._line_up([work for work in self._asked.values() if work is not blamed])
         self._connected.set()
         own = [asyncio.ensure_future(one) for one in (self._beat(), self._sync_always())]
         own.append(asyncio.ensure_future(self._stopped()))
@@ -363,15 +256,25 @@ class Engine:
                 task.cancel()
         for task in done:
             task.result()
-        self._record([self._loop_lag.spent(self._settings.worker)])
+        self._record([self._loop_lag.spent(settings.worker)])
+
+    async def _connect(self) -> BrokerPort | None:
+        """The broker's port; None when the engine is stopped before there is one."""
+        connecting = asyncio.ensure_future(self._settings.connect())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if connecting.done():
+            return connecting.result()
+        connecting.cancel()
+        return None
 
     async def _stopped(self) -> None:
         await self._stop.wait()
         if self._fault is not None:
             raise self._fault
 
-    async def _clear(self) -> None:
-        """End what a life has left under way."""
+    async def _end(self) -> None:
         self._stopping = True
         for asking in list(self._asking):
             asking.cancel()
@@ -383,9 +286,6 @@ class Engine:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_STOP_S)
         self._write()
-
-    async def _end(self) -> None:
-        await self._clear()
         await self._settings.gateway.close()
         if self._port is not None:
             await self._port.close()
@@ -407,7 +307,6 @@ class Engine:
             await loop.run_in_executor(self._syncing, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
-        self._asked.update((work.case_id, work) for work in works)
         for line in dict.fromkeys([self._admission.add(work) for work in works]):
             self._ask(line)
 
@@ -468,27 +367,13 @@ class Engine:
             self._end_early(error)
             return
         ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
-        self._note(self._unasked(work, ending, error.kind, str(error)), work)
+        own = (utc_now_us(), work.case_id, self._settings.worker, ending)
+        ended = EpisodeEnded.unasked(*own, kind=error.kind, detail=str(error))
+        self._note(ended, work)
         self._ask(line)
-
-    def _unasked(self, work: Work, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
-        """The record of a case that is not asked."""
-        now_us = utc_now_us()
-        return EpisodeEnded(
-            case_id=work.case_id,
-            worker=self._settings.worker,
-            ending=ending,
-            started_at_us=now_us,
-            ended_at_us=now_us,
-            duration_s=0.0,
-            kind=kind,
-            detail=detail,
-        )
 
     async def _run(self, work: Work, lease: Lease | None) -> None:
         assert self._parts is not None
-        admission = self._admission
-        output = self._outputs[work.case_id] = EpisodeOutput()
         try:
             if self._stopping:
                 if lease is not None:
@@ -502,24 +387,24 @@ class Engine:
                 work,
                 lease,
                 self._parts,
-                output,
+                EpisodeOutput(),
                 timeout_s=self._settings.episode_timeout_s,
                 worker=self._settings.worker,
             )
             self._note(ended, work)
         except BaseException as error:
-            self._end_early(error, work.case_id)
+            self._end_early(error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            admission.closed()
+            self._admission.closed()
             for line in self._admission.lines():
                 self._ask(line)
 
-    def _end_early(self, error: BaseException, case_id: str = "") -> None:
+    def _end_early(self, error: BaseException) -> None:
         if not self._stopping:
             self._stopping = True
-            self._fault, self._at_fault = error, case_id
+            self._fault = error
             self._stop.set()
 
     def _note(self, record: EpisodeStarted | EpisodeEnded, work: Work) -> None:
@@ -552,8 +437,6 @@ class Engine:
             if told:
                 self._announce(told)
             for work, _ in told:
-                self._asked.pop(work.case_id, None)
-                self._outputs.pop(work.case_id, None)
                 self._tell_ended(work.case_id, work.group)
             if debug_log.is_on():
                 for record, _, _ in ends:

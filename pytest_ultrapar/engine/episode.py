@@ -14,7 +14,7 @@ import msgspec
 from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm
-from pytest_ultrapar.engine.loop import Steps, episode_task
+from pytest_ultrapar.engine.loop import episode_task
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
@@ -96,7 +96,7 @@ async def run_episode(
         end = await _ended(work, llm, output, timeout_s)
         await Llm.close(llm)
     except Exception as error:  # noqa: BLE001 - the suite may have made anything of its client
-        end = _raised(error, llm)
+        end = _error(error)
         await sender.close()
     duration_s = parts.clock.now_s() - started_s
     conversation = sender.conversation
@@ -164,7 +164,7 @@ def _late(llm: Llm, timeout_s: float) -> _End:
 
 async def _outcome(work: Work, llm: Llm) -> _End:
     try:
-        value = await Steps(work.start(llm), asyncio.get_running_loop())
+        value = await work.start(llm)
         # An infrastructure failure is no answer, even if the episode caught it and went on.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:
@@ -172,23 +172,16 @@ async def _outcome(work: Work, llm: Llm) -> _End:
     # Whatever a suite raises is its record.
     except BaseException as error:
         task = asyncio.current_task()
-        is_cancelled = issubclass(type(error), asyncio.CancelledError)
-        if is_cancelled and task is not None and task.cancelling():
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         # Otherwise something was cancelled that the episode waited for.
         return _raised(error, llm)
 
 
 def _raised(error: BaseException, llm: Llm) -> _End:
-    """What became of an episode that raised; all that is asked of the exception may raise, too."""
-    try:
-        wrong = fault_behind(error) or llm.refused
-        return _failed(llm.conversation.failure) or _failed(wrong) or _error(error)
-    except BaseException as worse:  # noqa: BLE001 - what it says of itself is code of the suite
-        name, why = _name(error), _name(worse)
-        lines = traceback.format_tb(_theirs(error))
-        said = f"{name}, and {why} where it should say why\n\n{''.join(lines)}"
-        return _End("error", name, said)
+    """What became of an episode that raised."""
+    wrong = fault_behind(error) or llm.refused
+    return _failed(llm.conversation.failure) or _failed(wrong) or _error(error)
 
 
 def _failed(failure: BaseException | None) -> _End | None:
@@ -221,18 +214,12 @@ def _error(error: BaseException) -> _End:
     ):
         told.stack.pop()
     said = list(told.format_exception_only())[-1].strip()
-    return _End("error", _name(error), f"{said}\n\n{''.join(told.format())}")
+    return _End("error", type(error).__name__, f"{said}\n\n{''.join(told.format())}")
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
     """Its frames from the suite's first one on: the first are ours, and people want theirs."""
-    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next
     return trace
-
-
-def _name(error: BaseException) -> str:
-    """Its class's name, whatever the class makes of that."""
-    name: str = type.__dict__["__name__"].__get__(type(error))
-    return name

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiohttp import web
-    from aiohttp.web_protocol import RequestHandler
 
 HOST = "127.0.0.1"
 MAX_WAIT_S = 60.0
@@ -45,10 +44,8 @@ _BACK_S = 1.0
 _LEFT_S = 10.0
 """For so long a client that has left may come back to its place, as SDKs do after a time-out. What
 has nobody when its turn comes is not sent."""
-_MOST_ENDED = 1000
-"""Of so many tokens that are worth nothing any more it is known whose they were."""
-REQUEST_S = 30.0
-"""A connection that brings no whole request within so long is closed: it holds a descriptor."""
+_IDLE_S = 30.0
+"""A connection without a request is closed so long after its last answer."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
@@ -102,14 +99,12 @@ class Door:
 
     Attributes:
         token: What its clients are given as their key.
-        path: Below the server's address; empty for the only guest of a server.
         name: Whose it is, for people.
         fault: What is wrong with the last request that was answered, if anything is.
     """
 
-    def __init__(self, guest: Guest, name: str, path: str, token: str = "") -> None:
+    def __init__(self, guest: Guest, name: str, token: str = "") -> None:
         self.token = token or f"ultrapar-{secrets.token_urlsafe(24)}"
-        self.path = path
         self.name = name
         self.guest = guest
         self.fault: PromptRefused | BadRequestError | None = None
@@ -233,14 +228,10 @@ class Gateway:
         self._listening = listening
         self._max_wait_s = max_wait_s
         self._doors: dict[str, Door] = {}
-        self._gone: dict[str, str] = {}
-        self._n_doors = 0
         self._address = ""
         self._starting: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
         self._server: web.Server | None = None
-        self._due: dict[RequestHandler, asyncio.TimerHandle] = {}
-        """When connections are closed that owe a request."""
 
     def open(self) -> str:
         """Listen, unless it does; returns the address, `http://HOST:PORT`.
@@ -279,56 +270,25 @@ class Gateway:
             handler_cancellation=True,
             access_log=None,
             logger=_SILENT,
-            # Counts from the end of an answer; before the first request not all versions count.
-            keepalive_timeout=REQUEST_S,
+            keepalive_timeout=_IDLE_S,
         )
+        self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
-        def connected() -> RequestHandler:
-            connection: RequestHandler = server()
-            self._expect(connection)
-            return connection
-
-        self._listener = await loop.create_server(connected, sock=listening, backlog=_BACKLOG)
-
-    def _expect(self, connection: RequestHandler) -> None:
-        """Close a connection unless a whole request comes in time."""
-
-        def close() -> None:
-            del self._due[connection]
-            connection.force_close()
-
-        self._due[connection] = asyncio.get_running_loop().call_later(REQUEST_S, close)
-
-    def admit(self, guest: Guest, name: str) -> Door:
-        """Let one of many guests in, by a path and a token of its own.
-
-        Args:
-            guest: Who answers.
-            name: Who asks, for people.
-        """
-        self._n_doors += 1
-        return self._let_in(Door(guest, name, f"/{self._n_doors}"))
-
-    def admit_all(self, guest: Guest, name: str, token: str = "") -> Door:
-        """Let in whoever has the one token; arguments as of `admit`.
+    def admit(self, guest: Guest, name: str, token: str = "") -> Door:
+        """Let in whoever has a token.
 
         Args:
             guest: Who answers.
             name: Who asks, for people.
             token: What they have; empty makes one.
         """
-        return self._let_in(Door(guest, name, "", token))
-
-    def _let_in(self, door: Door) -> Door:
+        door = Door(guest, name, token)
         self._doors[door.token] = door
         return door
 
     def dismiss(self, door: Door) -> None:
         """Let its token be worth nothing, and end what was asked by it."""
         if self._doors.pop(door.token, None) is not None:
-            self._gone[door.token] = door.name
-            if len(self._gone) > _MOST_ENDED:
-                del self._gone[next(iter(self._gone))]
             door.close()
 
     async def close(self) -> None:
@@ -345,8 +305,6 @@ class Gateway:
         if self._server is not None:
             self._server.pre_shutdown()
             await self._server.shutdown(_CLOSE_S)
-        for due in self._due.values():
-            due.cancel()
         if self._listening is not None:
             # Who has connected and was not heard yet is told so by that.
             self._listening.close()
@@ -354,8 +312,6 @@ class Gateway:
     # -- one request -------------------------------------------------------------------------------
 
     async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.protocol not in self._due:
-            self._expect(request.protocol)
         try:
             return await self._served(request)
         except Exception as error:  # a fault of ours is one sentence to who asked
@@ -363,12 +319,6 @@ class Gateway:
             path = urlsplit(request.raw_path).path
             said = f"the gateway failed: {type(error).__name__}"
             return _said(path, HTTPStatus.INTERNAL_SERVER_ERROR, said)
-        finally:
-            self._heard(request.protocol)
-
-    def _heard(self, connection: RequestHandler) -> None:
-        if (due := self._due.pop(connection, None)) is not None:
-            due.cancel()
 
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {
@@ -378,12 +328,11 @@ class Gateway:
         }
         url = request.raw_path
         try:
-            door, path = self._door(url, headers)
-            url = _TWICE.sub("", url.removeprefix(path))
+            door = self._door(url, headers)
+            url = _TWICE.sub("", url)
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
                 return _models(door)
             body = await _body(request)
-            self._heard(request.protocol)
             place = door.place(request.method, url, headers, body)
         except _RefusedError as refused:
             return _said(urlsplit(url).path, refused.status, str(refused))
@@ -391,32 +340,20 @@ class Gateway:
             return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
         return await self._answered(request, door, place, urlsplit(url).path)
 
-    def _door(self, url: str, headers: Mapping[str, str]) -> tuple[Door, str]:
-        """Whose request it is, and what of its path says so.
+    def _door(self, url: str, headers: Mapping[str, str]) -> Door:
+        """Whose request it is.
 
         Raises:
-            _RefusedError: Its token is no one's, or that of somebody else.
+            _RefusedError: Its token is no one's.
         """
-        path = urlsplit(url).path
-        tokens = keys_of(urlsplit(url).query, headers)
-        door = next((self._doors[token] for token in tokens if token in self._doors), None)
-        if door is None:
-            gone = next((self._gone[token] for token in tokens if token in self._gone), None)
-            said = (
-                "a request brings no token that this gateway knows: give the client the key that "
-            )
-            said += "was given with the address"
-            if gone is not None:
-                said = f"the token is that of {gone}, which has ended: it is worth nothing any more"
-            raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
-        if door.path and not f"{path}/".startswith(f"{door.path}/"):
-            whose = next(
-                (one.name for one in self._doors.values() if f"{path}/".startswith(f"{one.path}/")),
-                "another case",
-            )
-            said = f"the token is that of {door.name}, and the address that of {whose}"
-            raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
-        return door, door.path
+        for token in keys_of(urlsplit(url).query, headers):
+            if token in self._doors:
+                return self._doors[token]
+        said = (
+            "a request brings no token that this gateway knows: give the client the key that was "
+            "given with the address; one of a case that has ended is worth nothing any more"
+        )
+        raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 
     async def _answered(
         self, request: web.BaseRequest, door: Door, place: _Place, path: str

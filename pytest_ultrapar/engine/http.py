@@ -1,75 +1,102 @@
 """One HTTP exchange, with a total deadline and a bounded answer, whole or as a stream.
 
-httpx with aiohttp as its transport: at 300 connections httpx's own pool costs 8.4 ms of CPU per
-request (it looks through all its connections each time), httpx's client over httpx-aiohttp 0.34 ms,
-what is here 0.21 ms, and aiohttp alone 0.17 ms.
-
-httpx and not httpx2, its fork to which the providers' own clients have moved: we use its names for
-URLs, headers, requests, responses and errors, no more, both take 0.14 s to load, and respx
-(0.23.1), by which suites put answers in the place of providers, knows httpx alone. Both may be
-installed; what a suite gives its own clients is its own affair.
+By aiohttp: 0.17 ms of CPU per request at 300 connections. The pool of httpx looks through all its
+connections each time: 8.4 ms.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
+import os
+import socket
 import ssl
+import time
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
 
 from pytest_ultrapar.apis.failure import Failure, beginning
 from pytest_ultrapar.clock import boot_s
-from pytest_ultrapar.engine.answers import Answer, Pieces
-from pytest_ultrapar.engine.lean_httpx import httpx
-from pytest_ultrapar.engine.transport import (
-    Address,
-    Body,
-    BrokenHttpError,
-    ProxyRefusedError,
-    Received,
-    RefusedError,
-    SessionTransport,
-    Unpacker,
-    UntrustedError,
-)
+from pytest_ultrapar.engine.answers import Answer, Pieces, TooLateError
+from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+    from types import SimpleNamespace
 
+    from aiohttp.connector import AddrInfoType
+
+    from pytest_ultrapar.apis.failure_classes import FailedOutcome
     from pytest_ultrapar.apis.registry import Stream
-    from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
-_NO_CODING = frozenset({"", "identity"})
 _REST_S = 0.25
 """How long the end of a body is waited for when its answer is complete: then the connection can be
 used again, else it is closed."""
+_LARGE_BYTES = 1 << 20
+"""From here on aiohttp warns of bytes.
+
+Source: aiohttp.payload.TOO_LARGE_BYTES_BODY.
+"""
+_SPEAKS_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
+"""What OpenSSL calls bytes that are none of TLS."""
+_HEADERS = {
+    "content-type": "application/json",
+    "accept": "application/json",
+    "user-agent": "pytest-ultrapar",
+}
+_ACCEPTED = "gzip, deflate"
+CONNECT_SHARE = 0.9
+"""Of a request's deadline for making its connection: what has not connected then was not sent, and
+cannot have been billed."""
+LONGEST_CONNECT_S = 30.0
+KEPT_S = 0.5
+"""How long a connection without a request is kept, at most twice as long. Under load one is used
+again within milliseconds. An idle one holds a place at a server or proxy that has few, and keeps
+out our other processes and our own waiting requests. Only who sends less than two requests a second
+to a host makes a new connection for each (0.5 ms of CPU, with TLS 3 ms)."""
+STALE_S = 1.0
+"""After a kept connection turned out to be dead, requests to its host make new ones for so long: a
+server that closes one idle connection closes all of that age, and by then we will have seen it."""
 
 
-class _Client(httpx.AsyncClient):
-    def __init__(self, transport: SessionTransport, tls: ssl.SSLContext) -> None:
-        super().__init__(transport=transport, verify=tls, trust_env=False)
-        self._own = transport
+@dataclass(frozen=True, slots=True, repr=False)
+class _Address:
+    """Where a lane's requests go, in aiohttp's words."""
 
-    async def send_plainly(
-        self, address: Address, body: bytes, may_send: Callable[[], bool] | None
-    ) -> Received | httpx.Response:
-        """Send without httpx's layers for authentication, redirects, cookies and hooks.
+    endpoint: Endpoint
+    place: str
+    headers: dict[str, str]
+    timeout: aiohttp.ClientTimeout
+    tls: ssl.SSLContext
+    proxy: str | None
+    proxy_headers: dict[str, str] | None
 
-        None of them is of use to an API's client, and they cost 0.06 ms of CPU per request. The
-        transport is looked for where httpx does (`AsyncClient._transport_for_url`), since respx
-        puts its own there; an httpx without that place has our own.
-        """
-        transport_for = getattr(self, "_transport_for_url", None)
-        transport = self._own if transport_for is None else transport_for(address.url)
-        if transport is self._own:
-            return await self._own.send(address, body, may_send)
-        response: httpx.Response = await transport.handle_async_request(address.request(body))
-        return response
+    @classmethod
+    def of(cls, endpoint: Endpoint, tls: ssl.SSLContext) -> _Address:
+        """The address of an endpoint, whose server must satisfy `tls`."""
+        proxy = endpoint.route.proxy
+        # A proxy that compresses a stream keeps tokens back until it has enough of them.
+        coding = {"accept-encoding": "identity" if endpoint.stream else _ACCEPTED}
+        return cls(
+            endpoint=endpoint,
+            place=urlsplit(endpoint.url).netloc,
+            headers={**_HEADERS, **endpoint.headers, **coding, **endpoint.authentication},
+            timeout=_timeout(CONNECT_SHARE * endpoint.timeout_s),
+            tls=tls,
+            proxy=None if proxy is None else proxy.url,
+            proxy_headers=(proxy.headers or None) if proxy is not None else None,
+        )
 
 
 class HttpClient:
@@ -98,11 +125,12 @@ class HttpClient:
         of_https = (one.route.trust for one in endpoints if one.url.startswith("https:"))
         self._contexts = {trust: tls_context(trust, _default_tls) for trust in set(of_https)}
         self._default = self._contexts.get(DEFAULT_TRUST) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        transport = SessionTransport(
-            self._default, max_connections=max_connections, unheard_s=unheard_s
-        )
-        self._client = _Client(transport, self._default)
-        self._addresses: dict[LaneId, Address] = {}
+        self._max_connections = max_connections
+        self._new_socket = None if unheard_s is None else _giving_up(unheard_s)
+        self._kept: aiohttp.ClientSession | None = None
+        self._unkept: aiohttp.ClientSession | None = None
+        self._stale: dict[str, float] = {}
+        self._addresses: dict[LaneId, _Address] = {}
 
     async def exchange(
         self,
@@ -125,64 +153,128 @@ class HttpClient:
         Raises:
             TooLateError: `may_send` said no; nothing was sent.
         """
+        address = self._address(endpoint)
         try:
             async with asyncio.timeout(timeout_s):
-                response = await self._client.send_plainly(self._address(endpoint), body, may_send)
-                first_byte_s = boot_s()
                 try:
-                    stream, content = None, b""
-                    if _is_stream(endpoint, response):
-                        stream = endpoint.reader.stream()
-                        content = await _follow(stream, response, self._largest_bytes, pieces)
-                    else:
-                        content = await _read(response, self._largest_bytes)
-                finally:
-                    await response.aclose()
+                    answer = await self._send(address, body, may_send)
+                    first_byte_s = boot_s()
+                    stop_watching = _wake_when_broken(answer)
+                    try:
+                        stream, content = None, b""
+                        if _is_stream(endpoint, answer):
+                            stream = endpoint.reader.stream()
+                            content = await _follow(stream, answer, self._largest_bytes, pieces)
+                        else:
+                            came = _pieces(answer, self._largest_bytes)
+                            content = b"".join([piece async for piece in came])
+                    finally:
+                        # The connection lives on, and would keep the answer with it.
+                        stop_watching()
+                        answer.release()
+                except (aiohttp.ClientError, OSError) as error:
+                    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+                        self._stale[address.place] = time.monotonic() + STALE_S
+                    return _failure(error, address)
         except TimeoutError:
             return Failure("timeout", f"no answer within {timeout_s:g} s", maybe_billed=True)
-        except httpx.DecodingError as error:
-            return Failure("malformed", _say(error), maybe_billed=True)
-        except httpx.HTTPError as error:
-            return _transport_failure(error)
         except _TooLargeError:
             reason = f"the answer is larger than {self._largest_bytes} bytes"
             return Failure("malformed", reason, maybe_billed=True)
-        return Answer(response.status_code, response.headers, content, first_byte_s, stream)
-
-    def _address(self, endpoint: Endpoint) -> Address:
-        address = self._addresses.get(endpoint.lane)
-        if address is None or address.endpoint is not endpoint:
-            tls = self._contexts.get(endpoint.route.trust, self._default)
-            address = self._addresses[endpoint.lane] = Address.of(endpoint, tls)
-        return address
+        return Answer(answer.status, answer.headers, content, first_byte_s, stream)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        for session in (self._kept, self._unkept):
+            if session is not None:
+                await session.close()
+
+    def _address(self, endpoint: Endpoint) -> _Address:
+        address = self._addresses.get(endpoint.lane)
+        if address is None or address.endpoint is not endpoint:
+            tls = self._contexts.get(endpoint.route.trust, self._default)
+            address = self._addresses[endpoint.lane] = _Address.of(endpoint, tls)
+        return address
+
+    async def _send(
+        self, address: _Address, body: bytes, may_send: Callable[[], bool] | None
+    ) -> aiohttp.ClientResponse:
+        """Send a request; returns when the headers of its answer are there."""
+        asked = _MAY_SEND.set(may_send)
+        try:
+            return await self._session_for(address).request(
+                address.endpoint.method,
+                address.endpoint.url,
+                # In pieces where it is large, so that the loop can do other things.
+                data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
+                headers=address.headers,
+                allow_redirects=False,
+                timeout=address.timeout,
+                ssl=address.tls,
+                proxy=address.proxy,
+                proxy_headers=address.proxy_headers,
+            )
+        finally:
+            _MAY_SEND.reset(asked)
+
+    def _session_for(self, address: _Address) -> aiohttp.ClientSession:
+        """One that makes a new connection, where a kept one may be dead or the request is no POST.
+
+        aiohttp sends a GET a second time when its connection breaks, which would be outside the
+        lease; a session whose requests make one connection each cannot.
+        """
+        is_stale = self._stale.get(address.place, 0.0) > time.monotonic()
+        if address.endpoint.method == "POST" and not is_stale:
+            if self._kept is None:
+                self._kept = self._session(keepalive_timeout=KEPT_S)
+            return self._kept
+        if self._unkept is None:
+            once = aiohttp.TraceConfig()
+            once.on_connection_create_start.append(_connect_once)
+            self._unkept = self._session(once, force_close=True)
+        return self._unkept
+
+    def _session(self, *traces: aiohttp.TraceConfig, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - of aiohttp's connector
+        return aiohttp.ClientSession(
+            connector=_Connector(
+                limit=self._max_connections,
+                ssl=self._default,
+                socket_factory=self._new_socket,
+                **how,
+            ),
+            trace_configs=list(traces),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=_timeout(LONGEST_CONNECT_S),
+        )
 
 
 def _default_tls() -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=False)
+    import certifi  # noqa: PLC0415 - needed for https only
+
+    return ssl.create_default_context(cafile=certifi.where())
 
 
 class _TooLargeError(Exception):
     """A body is larger than the client reads."""
 
 
-def _is_stream(endpoint: Endpoint, response: Received | httpx.Response) -> bool:
+# -- reading an answer -----------------------------------------------------------------------------
+
+
+def _is_stream(endpoint: Endpoint, answer: aiohttp.ClientResponse) -> bool:
     """Whether to read the body as a stream: a server may answer whole although asked for one."""
-    if not endpoint.stream or response.status_code != HTTPStatus.OK:
+    if not endpoint.stream or answer.status != HTTPStatus.OK:
         return False
-    kind: str = response.headers.get("content-type", "")
+    kind = answer.headers.get("content-type", "")
     return kind.lower().startswith("text/event-stream")
 
 
 async def _follow(
-    chat: Stream, response: Received | httpx.Response, largest_bytes: int, reader: Pieces | None
+    chat: Stream, answer: aiohttp.ClientResponse, largest_bytes: int, reader: Pieces | None
 ) -> bytes:
     """Feed a stream to its end; returns all that came of it."""
     came: list[bytes] = []
-    async with aclosing(_decoded(response, largest_bytes)) as pieces:
+    async with aclosing(_pieces(answer, largest_bytes)) as pieces:
         async for piece in pieces:
             came.append(piece)
             chat.feed(piece, boot_s())
@@ -192,10 +284,10 @@ async def _follow(
                     if result.outcome not in {"refused", "bad_request"}:
                         break
                     reader.failure = result
-                reader.put(response.status_code, response.headers, piece)
+                reader.put(answer.status, answer.headers, piece)
                 reader.is_whole = chat.done
             if chat.done:
-                with suppress(TimeoutError, httpx.HTTPError, _TooLargeError):
+                with suppress(TimeoutError, aiohttp.ClientError, OSError, _TooLargeError):
                     await asyncio.wait_for(_drain(pieces), _REST_S)
                 return b"".join(came)
     chat.end(boot_s())
@@ -207,60 +299,177 @@ async def _drain(pieces: AsyncIterator[bytes]) -> None:
         pass
 
 
-async def _read(response: Received | httpx.Response, largest_bytes: int) -> bytes:
-    stream = response.stream
-    if isinstance(stream, Body) and "content-encoding" not in response.headers:
-        content = await stream.read_at_most(largest_bytes)
-        if content is None:
-            raise _TooLargeError
-        return content
-    return b"".join([piece async for piece in _decoded(response, largest_bytes)])
-
-
-async def _decoded(
-    response: Received | httpx.Response, largest_bytes: int
+async def _pieces(
+    answer: aiohttp.ClientResponse, largest_bytes: int
 ) -> AsyncGenerator[bytes, None]:
-    """The body in pieces, at most `largest_bytes` in all.
-
-    Counted after decompression, so that a small bomb cannot become a large answer.
-    """
-    stream = response.stream
-    if isinstance(stream, Body) and stream.is_longer_than(largest_bytes):
-        raise _TooLargeError
-    coding = response.headers.get("content-encoding", "")
-    unpacker = None if coding.strip().lower() in _NO_CODING else Unpacker(coding)
+    """The body in pieces, decompressed, at most `largest_bytes` in all."""
     n_bytes = 0
-    # What comes is bytes: our own transport's, or a mock's in place of it.
-    assert isinstance(stream, httpx.AsyncByteStream)
-    async for raw in stream:
-        for piece in (raw,) if unpacker is None else unpacker.steps(raw):
-            n_bytes += len(piece)
-            if n_bytes > largest_bytes:
-                raise _TooLargeError
-            yield piece
-    if unpacker is not None:
-        unpacker.end()
+    if (answer.content_length or 0) > largest_bytes:
+        raise _TooLargeError
+    while piece := await answer.content.readany():
+        n_bytes += len(piece)
+        if n_bytes > largest_bytes:
+            raise _TooLargeError
+        yield piece
 
 
-def _transport_failure(error: httpx.HTTPError) -> Failure:
-    if isinstance(error, UntrustedError):
-        return Failure("tls", f"certificate not trusted: {beginning(str(error))}")
-    if isinstance(error, ProxyRefusedError):
-        return Failure("connect", f"no tunnel to the server: {beginning(str(error))}")
-    if isinstance(error, BrokenHttpError):
-        return Failure("malformed", f"the answer is no HTTP: {_say(error)}", maybe_billed=True)
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        failure = Failure("connect", f"cannot connect: {beginning(str(error))}")
-        if not isinstance(error, RefusedError):
-            return failure
-        # Nobody counts a rate by refusing connections.
-        return replace(failure, is_wordless=True, exceeded="in_flight")
-    if isinstance(error, httpx.TimeoutException):
-        return Failure("timeout", _say(error), maybe_billed=True)
-    return Failure("transport", _say(error), maybe_billed=True)
+def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
+    """Fail a body whose chunked encoding is broken, for who waits for it.
+
+    aiohttp closes the connection of such a body and tells its protocol, but not the body
+    (`ResponseHandler.data_received`): its reader would wait until the deadline. Returns what ends
+    the watching.
+    """
+    content = answer.content
+    protocol = answer.connection.protocol if answer.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+    if content.is_eof() or protocol is None or closed is None:
+        return lambda: None
+
+    def wake(done: asyncio.Future[None]) -> None:
+        if not done.cancelled():
+            done.exception()  # else asyncio would complain that nobody asked for it
+        broken = isinstance(protocol.exception(), HttpProcessingError)
+        if broken and not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the body's chunks cannot be read"))
+
+    closed.add_done_callback(wake)
+    return lambda: closed.remove_done_callback(wake)
 
 
-def _say(error: BaseException) -> str:
-    # A server's broken words may be part of it.
+# -- making a connection ---------------------------------------------------------------------------
+
+
+_MAY_SEND: ContextVar[Callable[[], bool] | None] = ContextVar("may_send", default=None)
+"""Of the request for which a connection is made: aiohttp hands nothing of ours through to there."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Asks, when there is a connection, whether its request may still be sent.
+
+    A new one takes a round trip, three with TLS, and longer while many are made. What limits sends
+    by the second must know.
+    """
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[aiohttp.tracing.Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its signature
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        may_send = _MAY_SEND.get()
+        if may_send is not None and not may_send():
+            connection.release()
+            raise TooLateError
+        return connection
+
+
+def _giving_up(unheard_s: float) -> Callable[[AddrInfoType], socket.socket]:
+    """What makes sockets whose bytes the system sends anew for so long only, then never again.
+
+    Not even when the socket is closed meanwhile: else what was given up at a request's deadline
+    would still be delivered when a link is back. Source: tcp(7), TCP_USER_TIMEOUT.
+    """
+
+    def new_socket(address: AddrInfoType) -> socket.socket:
+        made = socket.socket(*address[:3])
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(unheard_s * 1000))
+        return made
+
+    return new_socket
+
+
+async def _connect_once(
+    _: aiohttp.ClientSession,
+    request: SimpleNamespace,
+    params: aiohttp.TraceConnectionCreateStartParams,
+) -> None:
+    """End a request that would make a second connection; aiohttp passes one object per request."""
+    if hasattr(request, "has_connected"):
+        raise aiohttp.ServerDisconnectedError
+    request.has_connected = True
+
+
+def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
+    # `connect` is about a proxy's answer, too; `sock_connect` alone about its socket.
+    longest_s = min(connect_s, LONGEST_CONNECT_S)
+    return aiohttp.ClientTimeout(total=None, connect=longest_s, sock_connect=longest_s)
+
+
+# -- what went wrong -------------------------------------------------------------------------------
+
+
+def _failure(error: Exception, address: _Address) -> Failure:
+    """What aiohttp's error means, or the system's.
+
+    Of errors before the request was sent, nothing may have been billed.
+    """
     said = beginning(str(error))
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            within_s = address.timeout.connect
+            return _not_connected(
+                f"no connection to {address.place} within {within_s:.3g} s (the smaller of 30 s "
+                "and 90 % of timeout_s)"
+            )
+        case aiohttp.ClientConnectorCertificateError():
+            # It has no `os_error` before aiohttp 3.13.
+            said = beginning(getattr(error.certificate_error, "verify_message", said))
+            return Failure("tls", f"certificate not trusted: {said}")
+        case aiohttp.ClientConnectorError():
+            return _not_connected(_no_connection(error), is_refused=_is_refused(error))
+        case aiohttp.ClientHttpProxyError():
+            answered = f"the proxy answered {error.status} {error.message}".rstrip()
+            return Failure("connect", f"no tunnel to the server: {beginning(answered)}")
+        case aiohttp.ClientResponseError():
+            # Below the line that it quotes it points at what is wrong there.
+            return _no_http(error, error.message.rstrip(" ^\n"))
+        # What the network has cut off is not told by the type (`ResponseHandler.connection_lost`).
+        case aiohttp.ClientPayloadError() if "ConnectionResetError" not in said:
+            # Behind that it quotes an object.
+            return _no_http(error, str(error).partition(": <")[0])
+    outcome: FailedOutcome = "timeout" if isinstance(error, TimeoutError) else "transport"
+    return Failure(outcome, _named(error, said), maybe_billed=True)
+
+
+def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
+    failure = Failure("connect", f"cannot connect: {beginning(said)}")
+    # Nobody counts a rate by refusing connections.
+    return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
+
+
+def _is_refused(error: aiohttp.ClientConnectorError) -> bool:
+    """Whether the host is up and takes no connection at this port."""
+    is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
+    return error.errno == errno.ECONNREFUSED and not is_proxy
+
+
+def _no_http(error: Exception, said: str) -> Failure:
+    # A server's broken words may be part of it.
+    reason = f"the answer is no HTTP: {_named(error, beginning(said))}"
+    return Failure("malformed", reason, maybe_billed=True)
+
+
+def _named(error: Exception, said: str) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _no_connection(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection; aiohttp's own words contain the names of its objects."""
+    host = f"[{error.host}]" if ":" in error.host else error.host
+    place = f"{host}:{error.port}"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        host, place = f"{host} (the proxy)", f"{place} (the proxy)"
+    cause = error.os_error
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the host {host} cannot be found"
+    if error.errno == errno.ECONNREFUSED:
+        return f"nothing listens on {place}"
+    if isinstance(cause, ssl.SSLError):
+        if cause.reason in _SPEAKS_NO_TLS:
+            return f"{place} does not speak TLS: base_url should perhaps begin with http://"
+        return f"the TLS handshake with {place} failed: {cause.reason or 'no reason was given'}"
+    # asyncio puts a tuple of Python's into `strerror`.
+    said = os.strerror(cause.errno) if cause.errno else type(cause).__name__
+    return f"{place} cannot be reached: {said}"

@@ -140,8 +140,8 @@ class Llm:
         They get there with `api_key`, in any of the APIs that the lanes of the case's model speak,
         until the episode ends. The first call in a process starts its server.
         """
-        door = self._opened()
-        return f"{self._sender.parts.gateway.open()}{door.path}/v1"
+        self._opened()
+        return f"{self._sender.parts.gateway.open()}/v1"
 
     @property
     def api_key(self) -> str:

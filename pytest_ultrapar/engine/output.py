@@ -36,16 +36,11 @@ class _Kept:
 
 
 class EpisodeOutput:
-    """Prints and log text of one episode, of each what `beginning` keeps.
+    """Prints and log text of one episode, of each what `beginning` keeps."""
 
-    Attributes:
-        ran_s: When its code ran last, by `time.monotonic`.
-    """
-
-    __slots__ = ("_log", "_stdout", "ran_s")
+    __slots__ = ("_log", "_stdout")
 
     def __init__(self) -> None:
-        self.ran_s = 0.0
         self._stdout = _Kept()
         self._log = _Kept()
 

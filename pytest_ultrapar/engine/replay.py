@@ -19,7 +19,6 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.errors import (
     BadRequestError,
@@ -33,8 +32,6 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.engine.answers import Request
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -453,38 +450,10 @@ def stored_requests(
 
 
 class NoBroker:
-    """The broker's port of a run that sends nothing: nobody asks it for a lease."""
-
-    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """Never called."""
-        raise AssertionError(request)
-
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
-    ) -> None:
-        """Never called."""
-        raise AssertionError(lease)
-
-    def pay(
-        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
-    ) -> asyncio.Future[bool]:
-        """Never called."""
-        raise AssertionError(lease, most_in, most_out, n_guessed)
-
-    def sent_late(self, lease: Lease, late_s: float) -> None:
-        """Never called."""
-        raise AssertionError(lease)
+    """As much of a broker's port as a run asks for that sends nothing."""
 
     def episode_ended(self, case_id: str, group: str) -> None:
         """Nobody waits for it."""
-
-    async def assign(self, assignment: Assignment) -> None:
-        """Never called."""
-        raise AssertionError(assignment)
-
-    async def status(self) -> BrokerStatus:
-        """Never called."""
-        raise AssertionError
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -87,10 +87,12 @@ class HttpPort(Protocol):
         ...
 
 
-class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clients of all episodes of an engine share.
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the clients of all episodes of an engine go by.
 
     Attributes:
+        endpoints: Where each lane's requests go.
+        retry: The retry layer's policy.
         shown: Makes one line, without secrets and not too long, of what servers and networks say of
             a failure.
         masked: Takes secrets out of what SDKs get of an answer.
@@ -101,12 +103,9 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
         gateway: Where others than this process ask, once an episode tells them its address.
     """
 
-    port: BrokerPort
-    exchange: HttpPort
     endpoints: Mapping[LaneId, Endpoint]
     retry: RetryPolicy
     clock: Clock
-    next_request_id: Callable[[], int]
     shown: Callable[[str], str]
     masked: Callable[[bytes], bytes]
     tokens: TokenEstimates | None = None
@@ -114,6 +113,14 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplaySettings | None = None
     roles: Mapping[str, str] = {}
     gateway: Gateway = msgspec.field(default_factory=Gateway)
+
+
+class EngineParts(ClientSettings, frozen=True, kw_only=True):
+    """These and what the engine has made; what the clients of all its episodes share."""
+
+    port: BrokerPort
+    exchange: HttpPort
+    next_request_id: Callable[[], int]
 
 
 class Sends:

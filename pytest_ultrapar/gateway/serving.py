@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,14 +23,9 @@ from pytest_ultrapar.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.coordinator.services import Services
-from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.descriptors import connections_allowed
-from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
+from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
-from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.gateway.everyone import Everyone, grade_of
 from pytest_ultrapar.gateway.sharing import sharing_of
 from pytest_ultrapar.pool.config import load_pool
@@ -48,6 +42,7 @@ from pytest_ultrapar.report.file import write_report
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
+from pytest_ultrapar.session.engine_settings import engine_settings
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
@@ -74,9 +69,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 _WORKER = "main"
-_MOST_OPEN = 1000
 _MOST_CLIENTS = 20_000
-_LONGEST_FAILURE = 300
 _INTERRUPTED = 2
 _LAST_PORT = 65_535
 _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
@@ -249,36 +242,35 @@ class Serving:
             services.shared, services.shares = self._sharing.settings(services.days)
         for line in begun_days(days_left(pool, services.days, MonotonicClock(), claim=True)):
             write_line(line)
-        found = lane_endpoints(pool, services.base_urls)
-        tokens = TokenEstimates.of(pool)
-        seats = pool.seats(pool.lanes)
-        most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
-        connections_allowed(most_open + SPARE_CONNECTIONS + _MOST_CLIENTS)
+        settings = engine_settings(
+            pool,
+            self._redactor,
+            self._parts,
+            record=self._kept,
+            max_attempts=Options.max_attempts.default,
+            n_clients=_MOST_CLIENTS,
+            worker=_WORKER,
+            connect=self._connect,
+            endpoints=lane_endpoints(pool, services.base_urls),
+            episode_timeout_s=self._arguments.timeout,
+            gateway=self._gateway,
+            unheard_s=None if self._sharing is None else self._sharing.unheard_s,
+        )
         engine = Engine(
-            EngineSettings(
-                worker=_WORKER,
-                connect=self._connect,
-                endpoints=found,
-                retry=RetryPolicy(Options.max_attempts.default),
-                episode_timeout_s=self._arguments.timeout,
-                most_open=most_open,
-                clock=MonotonicClock(),
-                shown=partial(self._redactor.short, most=_LONGEST_FAILURE),
-                masked=self._redactor.bytes,
-                tokens=tokens,
-                conversation=self._conversation,
-                gateway=self._gateway,
-                unheard_s=None if self._sharing is None else self._sharing.unheard_s,
-            ),
+            settings,
             record=self._record,
             ended=lambda _: None,
             sync=self._sync,
             lost=self._note_lost,
         )
         everyone = Everyone(
-            list(found.values()), tokens, self._directory.run_id, self._cases.add, engine.submit
+            list(settings.endpoints.values()),
+            settings.tokens,
+            self._directory.run_id,
+            self._cases.add,
+            engine.submit,
         )
-        self._token = self._gateway.admit_all(everyone, "the gateway", token).token
+        self._token = self._gateway.admit(everyone, "the gateway", token).token
         self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
@@ -374,11 +366,6 @@ class Serving:
     def _note_lost(self, error: BaseException) -> None:
         self._lost = error
         self._over.set()
-
-    def _conversation(self) -> Conversation:
-        if self._kept == "full":
-            return Conversation(exchanges=ExchangeLog(self._parts.keep, self._redactor.bytes))
-        return Conversation(keeps_text=self._kept == "text")
 
     def _record(self, records: Sequence[JournalRecord]) -> Sequence[Any]:
         self._cases.write()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     import pytest
@@ -19,8 +19,8 @@ _NOBODYS = 1_000
 """So many frozen objects are no sign of a user's `gc.freeze()`, which takes some 50,000 in any
 pytest process: CPython 3.12 begins with 375."""
 
-_made_after: WeakKeyDictionary[pytest.Config, list[None]] = WeakKeyDictionary()
-"""An object that was made when all others had been frozen for it; frozen with the next ones."""
+_spared: WeakSet[pytest.Config] = WeakSet()
+"""For which all that lived then was frozen."""
 
 
 def collect_seldom(config: pytest.Config) -> None:
@@ -55,9 +55,9 @@ def thaw_last(config: pytest.Config) -> None:
     """
 
     def thaw() -> None:
-        if _is_ours(config):
+        if config in _spared:
+            _spared.remove(config)
             gc.unfreeze()
-        _made_after.pop(config, None)
 
     config.add_cleanup(thaw)
 
@@ -65,10 +65,12 @@ def thaw_last(config: pytest.Config) -> None:
 def spare_items(config: pytest.Config) -> None:
     """Leave what lives now out of garbage collection until the end of `config` (`thaw_last`).
 
-    Called on the main thread when pytest has collected. What somebody else froze is not thawed.
+    Called on the main thread when pytest has collected, and without effect where somebody else has
+    frozen objects: those are not to be thawed.
     """
     if gc.get_freeze_count() <= _NOBODYS:
-        _spare(config)
+        gc.freeze()
+        _spared.add(config)
 
 
 def spare_reports(config: pytest.Config) -> None:
@@ -79,21 +81,9 @@ def spare_reports(config: pytest.Config) -> None:
     objects that it keeps of each item: twice 0.5 s of 50,000. What was never closed is found here,
     and shown where they would show it.
     """
-    if _is_ours(config):
+    if config in _spared:
         gc.collect()
-        _spare(config)
-
-
-def _spare(config: pytest.Config) -> None:
-    gc.freeze()
-    # Counting them would take 10 ms for 3,000 items, and the first request is waited for.
-    _made_after[config] = []
-
-
-def _is_ours(config: pytest.Config) -> bool:
-    """Whether nobody froze anything after us."""
-    marker = _made_after.get(config)
-    return marker is not None and any(each is marker for each in gc.get_objects())
+        gc.freeze()
 
 
 def _freeze_at_exit() -> None:

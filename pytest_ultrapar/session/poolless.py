@@ -30,32 +30,27 @@ class PoollessReporting:
             )
 
 
-class PoollessSession(PoollessReporting):
-    """The plugin of a process without workers."""
+class PoollessCollecting:
+    """The plugin of a process that collects: pytest's own, or an xdist worker.
+
+    Args:
+        given: Of a worker, which leaves the fault where the controller finds it.
+    """
+
+    def __init__(self, given: dict[str, Any] | None) -> None:
+        self._given = given
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Skip evaluations; where there is nothing else, refuse them. Let them be listed."""
         fault = None if only_looks(session.config) else skip_evaluations(session)
-        if fault:
+        if fault and self._given is not None:
+            report_fault(self._given, fault)
+        elif fault:
             raise pytest.UsageError(fault)
 
 
-class PoollessWorker:
-    """The plugin of an xdist worker: leaves the fault where the controller finds it."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._given = given
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Skip evaluations; where there is nothing else, refuse them."""
-        fault = None if only_looks(session.config) else skip_evaluations(session)
-        if fault:
-            report_fault(self._given, fault)
-
-
-class PoollessController(PoollessReporting):
+class PoollessController:
     """The plugin of xdist's controller: ends with the fault that a worker left."""
 
     def __init__(self) -> None:

@@ -6,21 +6,15 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pytest_ultrapar.clock import MonotonicClock, utc_now_us
-from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.descriptors import connections_allowed
-from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
+from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
-from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import internals, prefetch, process
 from pytest_ultrapar.session.collection import (
@@ -30,6 +24,7 @@ from pytest_ultrapar.session.collection import (
     parameter,
     repetition,
 )
+from pytest_ultrapar.session.engine_settings import engine_settings
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoints
 from pytest_ultrapar.session.prefetch import CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
@@ -41,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.broker.protocol import BrokerPort
+    from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.session.prefetch import Prefetched
@@ -56,8 +52,6 @@ _YIELD_LAG_S = 0.003
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
 """The engine is given up to 40 times 5 ms before each report, for as long as its loop lags."""
-_MOST_OPEN = 1000
-"""Episodes open at once in one process where no limit says less."""
 _AT_ONCE = 500
 """Cases that are made ready before the engine gets them: 50,000 take more than a second, in which
 the first could have been asked."""
@@ -66,8 +60,6 @@ _NOT_THERE: tuple[Ending, str, str] = (
     "not_in_run",
     "the run that is graded anew has no episode of this case",
 )
-_LONGEST_FAILURE = 300
-"""Characters that are kept of what a server says of a failure."""
 
 
 def make_prefetcher(
@@ -101,35 +93,21 @@ def make_prefetcher(
         worker=worker,
         redactor=process.redactor(pool),
     )
-    seats = pool.seats(pool.lanes)
-    # Twice the seats: episodes between two requests hold none.
-    most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
-    most_open = max(1, connections_allowed(most_open + SPARE_CONNECTIONS) - SPARE_CONNECTIONS)
-    engine_settings = EngineSettings(
+    settings = engine_settings(
+        pool,
+        runtime.redactor,
+        runtime.parts,
+        record=options.record,
+        max_attempts=options.max_attempts,
         worker=worker,
         connect=connect if source.sends else _no_broker,
         endpoints=found,
-        retry=RetryPolicy(options.max_attempts),
         episode_timeout_s=options.episode_timeout_s,
-        most_open=most_open,
-        clock=MonotonicClock(),
-        tokens=TokenEstimates.of(pool),
-        shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
-        masked=runtime.redactor.bytes,
-        conversation=partial(_conversation, runtime),
         replay=None if replayed is None else _replay(replayed, collected, runtime, source),
         roles=pool.roles,
         unheard_s=_unheard_s(options),
     )
-    return Prefetcher(items, collected, runtime, engine_settings, source, alone=alone)
-
-
-def _conversation(runtime: Runtime) -> Conversation:
-    """What keeps of an episode's conversation as much as the settings say."""
-    record = runtime.options.record
-    if record == "full":
-        return Conversation(exchanges=ExchangeLog(runtime.parts.keep, runtime.redactor.bytes))
-    return Conversation(keeps_text=record == "text")
+    return Prefetcher(items, collected, runtime, settings, source, alone=alone)
 
 
 def _unheard_s(options: Options) -> float | None:
@@ -142,7 +120,7 @@ def _unheard_s(options: Options) -> float | None:
 
 
 async def _no_broker() -> BrokerPort:
-    return NoBroker()
+    return cast("BrokerPort", NoBroker())
 
 
 def _replay(
@@ -551,17 +529,8 @@ class Prefetcher:
         self._make_ready(index, self._ended_early(index, "infra", "engine", detail))
 
     def _ended_early(self, index: int, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
-        now_us = utc_now_us()
-        return EpisodeEnded(
-            case_id=self._collected.case_ids[index],
-            worker=self._settings.worker,
-            ending=ending,
-            started_at_us=now_us,
-            ended_at_us=now_us,
-            duration_s=0.0,
-            kind=kind,
-            detail=detail,
-        )
+        own = (utc_now_us(), self._collected.case_ids[index], self._settings.worker, ending)
+        return EpisodeEnded.unasked(*own, kind=kind, detail=detail)
 
     # -- the engine's thread -----------------------------------------------------------------------
 

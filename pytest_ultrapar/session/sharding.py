@@ -115,10 +115,3 @@ class ShardCut:
                     f"and run {suite} with --ultrapar-reuse and the merged run, or leave out "
                     f"--ultrapar-shard {self._shard}"
                 )
-
-
-def cut(config: pytest.Config) -> None:
-    """Make only tests of the shard, if this run is one."""
-    options, _ = process.settings(config)
-    if options.shard is not None:
-        config.pluginmanager.register(ShardCut(config, options.shard), "ultrapar-shard")

@@ -53,21 +53,16 @@ def check_installed(environ: Mapping[str, str] = os.environ) -> None:
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         msg = "--ultrapar-otel needs the extra otel: pip install 'pytest-ultrapar[otel]'"
         raise ConfigError(msg)
-    for signal in ("traces", "metrics"):
-        _exporters(signal, environ)
     # Each part of it reads variables of its own, some as it is imported, and refuses them with
     # errors of any kind.
     try:
-        from opentelemetry.propagate import extract  # noqa: PLC0415 - as below
-
-        extract({})
         for make in (_tracers, _meters):
             _, end = make(environ, str)
             end()
+    except ConfigError:
+        raise
     except Exception as error:
-        said = str(error) or type(error).__name__
-        names = ", ".join(sorted(name for name in environ if name.startswith("OTEL_"))) or "none"
-        msg = f"OpenTelemetry refuses its settings: {said} (variables that are set: {names})"
+        msg = f"OpenTelemetry refuses its settings (OTEL_*): {str(error) or type(error).__name__}"
         raise ConfigError(msg) from error
 
 
@@ -99,13 +94,8 @@ class Telemetry:
         tracers, end_spans = _tracers(environ, text)
         meters, end_metrics = _meters(environ, text)
         self._endings = {"spans": end_spans, "metrics": end_metrics}
-        # As CI programs hand a trace on to what they start; without a key that stands in it.
-        given = {
-            name: value
-            for name in _CONTEXT
-            if (value := environ.get(name.upper())) is not None and text(value) == value
-        }
-        self._parent: Context = extract(given)
+        # As CI programs hand a trace on to what they start; its id alone, which holds no key.
+        self._parent: Context = extract({"traceparent": environ.get("TRACEPARENT", "")})
         self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
         meter = meters.get_meter(_SCOPE, schema_url=SCHEMA_URL)
         self._duration = meter.create_histogram(
@@ -252,9 +242,6 @@ class Telemetry:
             )
 
 
-_CONTEXT = ("traceparent", "tracestate")
-
-
 def _sent_from_us(directory: Path) -> float:
     """From when on a session sent the episodes that it grades, microseconds since the epoch."""
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - as above
@@ -292,7 +279,7 @@ def _tracers(
     if isinstance(found, TracerProvider):
         # Others may use it after us.
         return found, found.force_flush
-    made = TracerProvider(resource=_resource(environ, text), shutdown_on_exit=False)
+    made = TracerProvider(resource=_resource(text), shutdown_on_exit=False)
     for exporter in _exporters("traces", environ):
         made.add_span_processor(BatchSpanProcessor(exporter.load()()))
     return made, made.shutdown
@@ -311,22 +298,24 @@ def _meters(
         return found, found.force_flush
     exporters = _exporters("metrics", environ)
     readers = [PeriodicExportingMetricReader(one.load()()) for one in exporters]
-    made = MeterProvider(readers, resource=_resource(environ, text), shutdown_on_exit=False)
+    made = MeterProvider(readers, resource=_resource(text), shutdown_on_exit=False)
     return made, made.shutdown
 
 
-def _resource(environ: Mapping[str, str], text: Callable[[str], str]) -> Resource:
+def _resource(text: Callable[[str], str]) -> Resource:
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
 
-    named = "OTEL_SERVICE_NAME" in environ or "service.name" in environ.get(
-        "OTEL_RESOURCE_ATTRIBUTES", ""
-    )
-    made = Resource.create({} if named else {"service.name": "pytest-ultrapar"})
+    made = Resource.create()
     said = {
-        name: text(value) if isinstance(value, str) else value
-        for name, value in made.attributes.items()
+        name: text(one) if isinstance(one, str) else one for name, one in made.attributes.items()
     }
+    if str(said["service.name"]).startswith("unknown_service"):
+        said["service.name"] = "pytest-ultrapar"
     return Resource(said, made.schema_url)
+
+
+_PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+"""Names under which the exporters of OTLP are installed, by the protocol's."""
 
 
 def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
@@ -335,41 +324,26 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
     Raises:
         ConfigError: Nothing of that name is installed, or nothing speaks the protocol asked for.
     """
-    variable = f"OTEL_{signal.upper()}_EXPORTER"
-    # By the specification what is empty is as good as unset.
-    names = [name.strip() for name in (environ.get(variable) or "otlp").split(",")]
-    return [
-        _exporter(signal, variable, name, environ) for name in names if name not in {"", "none"}
-    ]
-
-
-def _exporter(signal: str, variable: str, name: str, environ: Mapping[str, str]) -> EntryPoint:
-    """What is installed under a name; for `otlp` under the name of the protocol asked for."""
-    installed_as, cure = name, ""
-    if name == "otlp":
-        variable, name = _protocol(signal, environ)
-        installed_as = _PROTOCOLS[name]
-        cure = f"; pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
     known = entry_points(group=f"opentelemetry_{signal}_exporter")
-    if installed_as not in known.names:
-        installed = ", ".join(sorted(known.names)) or "none"
-        msg = f"{variable} = {name}: no such exporter is installed (there are: {installed}){cure}"
-        raise ConfigError(msg)
-    return known[installed_as]
-
-
-_PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
-"""Names under which the exporters of OTLP are installed, by the protocol's."""
-
-
-def _protocol(signal: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The variable that says by which protocol OTLP is sent, and what it says."""
-    common = "OTEL_EXPORTER_OTLP_PROTOCOL"
-    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", common):
-        if protocol := environ.get(variable, "").strip():
-            if protocol not in _PROTOCOLS:
-                allowed = " or ".join(_PROTOCOLS)
-                msg = f"{variable} = {protocol}: no exporter speaks it; use {allowed}"
-                raise ConfigError(msg)
-            return variable, protocol
-    return common, "http/protobuf"
+    found: list[EntryPoint] = []
+    # By the specification what is empty is as good as unset.
+    for each in (environ.get(f"OTEL_{signal.upper()}_EXPORTER") or "otlp").split(","):
+        variable, name = f"OTEL_{signal.upper()}_EXPORTER", each.strip()
+        if name in {"", "none"}:
+            continue
+        installed_as = name
+        if name == "otlp":
+            variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL"
+            if not environ.get(variable):
+                variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
+            name = environ.get(variable) or "http/protobuf"
+            installed_as = _PROTOCOLS.get(name, name)
+        if installed_as not in known.names:
+            installed = ", ".join(sorted(known.names)) or "none"
+            msg = (
+                f"{variable} = {name}: no such exporter is installed (there are: {installed}); "
+                f"pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
+            )
+            raise ConfigError(msg)
+        found.append(known[installed_as])
+    return found

@@ -1,4 +1,4 @@
-"""xdist's hooks and scheduler protocol in the controller; `dispatch` and `crashes` decide."""
+"""The plugin of the controller of xdist, and its scheduler there; `dispatch`, `crashes` decide."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from pytest_ultrapar.store.cases_file import read_plan
 from pytest_ultrapar.workers.messages import event, handle_packed, receive_packed
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
-    from pytest_ultrapar.coordinator.run import Run
 
 _MOST_IN_A_ROW = 5
 """More are no accident: a process that cannot even start would be started for ever."""
@@ -44,23 +43,36 @@ _KEPT_TO_THE_END = 1
 
 
 class ControllerSession:
-    """The plugin of xdist's controller."""
+    """The plugin of xdist's controller, and its scheduler for runs on a pool.
+
+    All of it is called on the main thread, between two messages of workers; methods named in
+    parentheses are those of `DSession` that call.
+    """
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
+        self._config = coordinator.config
         self._client: BlockingBrokerClient | None = None
-        self._scheduling: Scheduling | None = None
-        self._alone: set[str] = set()
         self._fault_path = fault_path()
-        self.running: set[str] = set()
-        self.reported: set[int] = set()
-        self.case_ids: dict[int, str] = {}
         self._lost = LostCases(coordinator)
+        self._n_workers = 0
+        self._nodes: dict[str, Any] = {}
+        self._collections: dict[str, list[str]] = {}
+        self._collection: list[str] = []
+        self._case_ids: dict[int, str] = {}
+        # Made when all have collected.
+        self._dispatch: Dispatch | None = None
+        self._crashes: Crashes | None = None
+        # Workers that were started to run one episode at a time.
+        self._alone: set[str] = set()
+        self._vacant: list[HomeShare] = []
+        self._homes: dict[str, HomeShare] = {}
+        self._unclaimed: dict[int, DispatchItem] = {}
+        self._claims = False
+        self._running: set[str] = set()
+        self._reported: set[int] = set()
 
-    @property
-    def run(self) -> Run:
-        """The run."""
-        return self._coordinator.run
+    # -- hooks -------------------------------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
@@ -76,9 +88,9 @@ class ControllerSession:
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where everything is, before it starts. Called for replacements too."""
-        run, worker = self.run, node.gateway.id
+        run, worker = self._coordinator.run, node.gateway.id
         receive_packed(node)
-        alone = self._scheduling is not None and self._scheduling.wants_alone_worker
+        alone = self._dispatch is not None and self._dispatch.wants_alone_worker
         if alone:
             self._alone.add(worker)
         with usage_errors():
@@ -95,163 +107,52 @@ class ControllerSession:
             "fault": str(self._fault_path),
         }
 
-    @contextlib.contextmanager
-    def stopping_on_lost_journal(self) -> Generator[None]:
-        """End the session where the journal cannot be read or written: nothing can be kept."""
-        try:
-            yield
-        except ResultsError as error:
-            msg = f"pytest-ultrapar: {error}"
-            raise pytest.Session.Interrupted(msg) from error
-
-    def prepare_end(self) -> None:
-        """Load what only the end needs, while workers are at work."""
-        self._coordinator.prepare_end()
-
-    def is_alone(self, worker: str) -> bool:
-        """Whether a worker was started to run one episode at a time."""
-        return worker in self._alone
-
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Scheduling:
-        """Give xdist our scheduler. Called once."""
-        self._scheduling = Scheduling(config, self)
-        return self._scheduling
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> ControllerSession:
+        """Be the scheduler. Called once."""
+        # As `LoadScheduling.__init__` of xdist: `nodes` may hold a replacement while one of the
+        # first has not come up.
+        self._n_workers = len(parse_tx_spec_config(config))
+        return self
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """End with exit code 4 when a worker found the suite unusable."""
         # `DSession.worker_collectionfinish` calls it before the worker counts as collected: of the
         # first workers nothing is dispatched yet. A replacement may complain of other cases than
-        # those that stand in the run's directory; whether others go on, `Scheduling` says.
-        if self._scheduling is not None and self._scheduling.is_other_than_dispatched(ids):
+        # those that stand in the run's directory; whether others go on, `add_node_collection` says.
+        if self._is_other_than_dispatched(ids):
             self._fault_path.unlink(missing_ok=True)
         raise_fault(self._fault_path)
 
-    def begin(self, workers: list[str], collection: Sequence[str]) -> list[DispatchItem]:
-        """Make the assignment, have the keys and the broker, say what there is to dispatch.
-
-        Called once, when all have collected.
-        """
-        # Only workers collect; those that found cases have written them there.
-        if not (self.run.directory.path / "cases.json").exists():
-            self._coordinator.plan_nothing()
-            return [DispatchItem(index, None) for index in range(len(collection))]
-        with usage_errors():
-            cases = read_plan(self.run.directory.path)
-            of_nodeid = {case.nodeid: case for case in cases}
-            planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
-            self._coordinator.plan(workers, planned)
-            if self.run.source.sends:
-                self._start_broker()
-            self._coordinator.join_cluster(planned)
-        place = {
-            case_id: (position, group.name)
-            for position, group in enumerate(in_order(self.run.assignment.groups))
-            for case_id in group.cases
-        }
-        items: list[DispatchItem] = []
-        for index, nodeid in enumerate(collection):
-            case = of_nodeid.get(nodeid)
-            if case is None:
-                items.append(DispatchItem(index, None))
-            else:
-                self.case_ids[index] = case.case_id
-                rank, group = place.get(case.case_id, (-1, ""))
-                items.append(DispatchItem(index, case.model, rank, group))
-        return items
-
-    def claim(self, scheduling: Scheduling) -> bool:
-        """Have cases come one by one, where several hosts share them; whether it is so.
-
-        What is told on another thread comes to the main thread as events of xdist's queue.
-        """
-        cluster = self.run.cluster
-        if cluster is None or not self.case_ids:
-            return False
-        dsession = self._coordinator.config.pluginmanager.getplugin("dsession")
-        cluster.start(
-            event(dsession, "claimed", scheduling.claimed),
-            event(dsession, "claims_over", scheduling.claims_over),
-            event(dsession, "claims_lost", scheduling.claims_lost),
-            event(dsession, "claims_troubled", self._coordinator.warn),
-            self._hold,
-        )
-        return True
-
-    def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
-        """Tell the broker of the claims, from any thread; one that is gone grants nothing."""
-        if self._client is not None:
-            with contextlib.suppress(OSError):
-                self._client.hold_claims(until_s, taken, again)
-
-    def _start_broker(self) -> None:
-        broker = self.run.services.start_broker(self.run.options.episode_timeout_s, self.run.known)
-        self._client = BlockingBrokerClient(broker.path, broker.token)
-        self._coordinator.status_source = self.status
-        self._client.assign(self.run.assignment)
-
-    def status(self) -> BrokerStatus | None:
-        """The broker's words now, from any thread; None when it does not answer."""
-        if self._client is None:
-            return None
-        try:
-            return self._client.status()
-        except (OSError, ValueError):
-            return None
-
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which items run now: one of them may be what kills a worker."""
-        self.running.add(nodeid)
+        self._running.add(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whose last report has come, and how far its worker is."""
         # xdist adds position and worker (`WorkerController.process_from_remote`,
         # `DSession.worker_testreport`); reports of lost cases are ours and have neither.
-        if outcome_of(report) == TAKEN and self._scheduling is not None:
-            self._scheduling.given_up(report.item_index)
-        if report.when == "teardown" and hasattr(report, "item_index"):
-            self.reported.add(report.item_index)
+        dispatch = self._dispatch
+        if dispatch is None or not hasattr(report, "item_index"):
+            return
+        index = report.item_index
+        if outcome_of(report) == TAKEN:
+            # Another host has it; it may be claimed here once more.
+            self._unclaimed[index] = dispatch.item(index)
+        if report.when == "teardown":
+            self._reported.add(index)
             n_ready = getattr(report, N_READY, None)
-            if n_ready is not None and self._scheduling is not None:
-                self._scheduling.ended(report.node, n_ready)
+            if n_ready is not None:
+                dispatch.ended(report.node.gateway.id, n_ready)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """An item was reported."""
-        self.running.discard(nodeid)
-
-    def forget(self, nodeids: Iterable[str]) -> None:
-        """Take back what a dead worker said of items that run again, or they would count twice.
-
-        It may have died between the report of a call and that of its teardown.
-        """
-        reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is None:
-            return
-        # Of these lists (`TerminalReporter.stats`) pytest makes its last line and `-rA`. Warnings
-        # stay: they were given, whatever became of the item.
-        again = set(nodeids)
-        for category, reports in reporter.stats.items():
-            if category != "warnings":
-                reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
-
-    def report_lost(self, index: int, worker: str) -> None:
-        """Report a case that kills every worker which runs it."""
-        assert self._scheduling is not None
-        assert self._scheduling.collection is not None
-        nodeid = self._scheduling.collection[index]
-        case_id = self.case_ids[index]
-        with self.stopping_on_lost_journal():
-            reports = self._lost.reports(nodeid, case_id, worker)
-        setattr(reports[0], OUTCOME, "infra")
-        for report in reports:
-            self._coordinator.config.hook.pytest_runtest_logreport(report=report)
-        if self._client is not None:
-            self._client.episode_ended(case_id, self._lost.group_of(case_id))
+        self._running.discard(nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Ask the broker for its last words while it still runs."""
-        self.run.last_status = self.status()
+        self._coordinator.run.last_status = self.status()
         self._fault_path.unlink(missing_ok=True)
 
     def pytest_unconfigure(self) -> None:
@@ -262,29 +163,16 @@ class ControllerSession:
         with contextlib.suppress(ResultsError):
             self._lost.close()
 
+    def status(self) -> BrokerStatus | None:
+        """The broker's words now, from any thread; None when it does not answer."""
+        if self._client is None:
+            return None
+        try:
+            return self._client.status()
+        except (OSError, ValueError):
+            return None
 
-class Scheduling:
-    """xdist's scheduler for runs on a pool: its protocol, and what `Dispatch` says carried out.
-
-    `DSession` calls everything here on the main thread, between two messages of workers; methods
-    named in parentheses are its own.
-    """
-
-    def __init__(self, config: pytest.Config, session: ControllerSession) -> None:
-        self._config = config
-        self._session = session
-        # As `LoadScheduling.__init__` of xdist: `nodes` may hold a replacement while one of the
-        # first has not come up.
-        self._n_workers = len(parse_tx_spec_config(config))
-        self._nodes: dict[str, Any] = {}
-        self._collections: dict[str, list[str]] = {}
-        self._dispatch: Dispatch | None = None
-        self._vacant: list[HomeShare] = []
-        self._homes: dict[str, HomeShare] = {}
-        self._crashes: Crashes | None = None
-        self._unclaimed: dict[int, DispatchItem] = {}
-        self._claims = False
-        self.collection: list[str] | None = None
+    # -- xdist's protocol of schedulers ------------------------------------------------------------
 
     @property
     def nodes(self) -> list[Any]:
@@ -294,7 +182,7 @@ class Scheduling:
     @property
     def collection_is_completed(self) -> bool:
         """Whether all first workers have said what they collected."""
-        return self.collection is not None or len(self._collections) >= self._n_workers
+        return bool(self._collection) or len(self._collections) >= self._n_workers
 
     @property
     def tests_finished(self) -> bool:
@@ -339,15 +227,14 @@ class Scheduling:
         self._collections[worker] = list(collection)
         if self._dispatch is None:
             return
-        alone = self._session.is_alone(worker)
-        if self.is_other_than_dispatched(collection):
+        alone = worker in self._alone
+        if self._is_other_than_dispatched(collection):
             may_come = self._nodes.keys() - self._collections.keys()
             if alone or not (self._dispatch.workers or may_come):
-                # As `DSession._handlefailures` does for `-x`: workers end in order, exit code 2.
-                self._config.pluginmanager.getplugin("dsession").shouldstop = (
-                    f"pytest-ultrapar: {worker} replaces a worker that died and collected other "
-                    "tests than that one: nobody is there to run what is left; the ids of tests "
-                    "must be the same in every process"
+                self._stop(
+                    f"{worker} replaces a worker that died and collected other tests than that "
+                    "one: nobody is there to run what is left; the ids of tests must be the same "
+                    "in every process"
                 )
             return
         home = self._vacant.pop() if self._vacant else None
@@ -355,21 +242,16 @@ class Scheduling:
         if home is not None:
             self._homes[worker] = home
 
-    def is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
-        """Whether tests are being dispatched, and this collection is not theirs."""
-        return self._dispatch is not None and list(collection) != self.collection
-
     def schedule(self) -> None:
         """Begin when all have collected, dispatch to each replacement that has.
 
         Called after `add_node_collection` (`worker_collectionfinish`).
         """
-        if self._dispatch is None and not self._begin():
-            return
-        assert self._dispatch is not None
-        for worker, indices in self._dispatch.hand_out_to_all().items():
-            self._send(worker, indices)
-        self._session.prepare_end()
+        if self._dispatch is None:
+            self._dispatch = self._begun()
+        if self._dispatch is not None:
+            self._send_to_all(self._dispatch)
+            self._coordinator.prepare_end()
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
         """A worker has reported an item (`worker_runtest_protocol_complete`)."""
@@ -379,16 +261,10 @@ class Scheduling:
         self._dispatch.reported(worker, item_index)
         self._send(worker, self._dispatch.hand_out(worker))
 
-    def ended(self, node: Any, n_by_group: Mapping[str, int]) -> None:  # noqa: ANN401
-        """A worker said how many episodes have ended whose items it has not reported."""
-        assert self._dispatch is not None
-        self._dispatch.ended(node.gateway.id, n_by_group)
-
     def mark_test_pending(self, item: str) -> None:
         """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
         assert self._dispatch is not None
-        assert self.collection is not None
-        self._dispatch.give_back([self.collection.index(item)])
+        self._dispatch.give_back([self._collection.index(item)])
         self.schedule()
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
@@ -417,59 +293,35 @@ class Scheduling:
         assert self._crashes is not None
         # Its teardown report came, so the item is done; only xdist's own "complete" message was
         # lost.
-        pending = [i for i in pending if i not in self._session.reported]
-        with self._session.stopping_on_lost_journal():
-            crash = self._crashes.worker_died(
-                worker, pending, running=self._running(pending), was_alone=alone
-            )
-        assert self.collection is not None
+        pending = [index for index in pending if index not in self._reported]
+        running = {index for index in pending if self._collection[index] in self._running}
+        with _stopping_on_lost_journal():
+            crash = self._crashes.worker_died(worker, pending, running=running, was_alone=alone)
         again = {*crash.again, *crash.alone, *crash.lost}
         # None of them runs any more; where a later worker only holds one it is no suspect.
-        self._session.running.difference_update(self.collection[index] for index in pending)
-        self._session.forget(self.collection[index] for index in again)
+        self._running.difference_update(self._collection[index] for index in pending)
+        self._forget(self._collection[index] for index in again)
         self._dispatch.give_back_alone(crash.alone)
         self._dispatch.give_back(crash.again)
         for index in crash.lost:
-            self._session.report_lost(index, worker)
+            self._report_lost(index, worker)
         for other in self._dispatch.workers:
             self._send(other, self._dispatch.hand_out(other))
-        return self.collection[crash.plain] if crash.plain is not None else None
+        return self._collection[crash.plain] if crash.plain is not None else None
 
-    def claimed(self, indices: Sequence[int]) -> None:
-        """This host has to run these cases."""
-        assert self._dispatch is not None
-        # One that comes again is here already: the server forgot to whom it had given it.
-        found = [self._unclaimed.pop(index, None) for index in indices]
-        # Not of when it was given up.
-        self._session.reported.difference_update(indices)
-        self._dispatch.line_up(item for item in found if item is not None)
-        for worker, sent in self._dispatch.hand_out_to_all().items():
-            self._send(worker, sent)
+    # -- what it does for them ---------------------------------------------------------------------
 
-    def given_up(self, index: int) -> None:
-        """Another host has a case that this one had; it may be claimed here once more."""
-        assert self._dispatch is not None
-        self._unclaimed[index] = self._dispatch.item(index)
+    def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
+        """Whether tests are being dispatched, and this collection is not theirs."""
+        return self._dispatch is not None and list(collection) != self._collection
 
-    def claims_over(self) -> None:
-        """No host has anything left to begin: workers may end, and run the item that they keep."""
-        self._claims = False
+    def _stop(self, why: str) -> None:
+        """End as `DSession._handlefailures` does for `-x`: workers end in order, exit code 2."""
+        dsession = self._config.pluginmanager.getplugin("dsession")
+        dsession.shouldstop = f"pytest-ultrapar: {why}"
 
-    def claims_lost(self, why: str) -> None:
-        """The server was silent for too long: end in order, with exit code 2."""
-        self._claims = False
-        self._config.pluginmanager.getplugin("dsession").shouldstop = f"pytest-ultrapar: {why}"
-
-    @property
-    def wants_alone_worker(self) -> bool:
-        """Whether the next replacement should run suspects alone."""
-        return self._dispatch is not None and self._dispatch.wants_alone_worker
-
-    def _running(self, pending: Sequence[int]) -> set[int]:
-        assert self.collection is not None
-        return {index for index in pending if self.collection[index] in self._session.running}
-
-    def _begin(self) -> bool:
+    def _begun(self) -> Dispatch | None:
+        """What there is to dispatch, once all have collected; None for nothing."""
         collections = list(self._collections.items())
         first_worker, collection = collections[0]
         for worker, other in collections[1:]:
@@ -479,38 +331,74 @@ class Scheduling:
                 # another order in each process, such as those of a set.
                 report = pytest.CollectReport(worker, "failed", difference, [])
                 self._config.hook.pytest_collectreport(report=report)
-                return False
-        self.collection = collection
+                return None
+        self._collection = collection
         if not collection:
-            return False
+            return None
         session = self._config.pluginmanager.getplugin("session")
         if process.stops_at_collection(session):
             # As `_pytest.main.pytest_runtestloop` does without workers; xdist would run the other
             # tests, and requests of a run that fails anyway would be paid for.
             msg = f"{counted(session.testsfailed, 'error')} during collection"
             raise session.Interrupted(msg)
-        # gw2 before gw10.
-        workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
-        items = self._session.begin(workers, collection)
+        items = self._items()
         garbage.spare_items(self._config)
-        run = self._session.run
+        run = self._coordinator.run
         self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}
-        self._claims = self._session.claim(self)
-        if self._claims:
+        if self._claim():
             self._unclaimed = {item.index: item for item in items if item.model is not None}
             items = [item for item in items if item.model is None]
-        self._dispatch = Dispatch(
+        dispatch = Dispatch(
             items,
             seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or MANY_SEATS for m in models},
             home_of=self._homes,
         )
-        self._crashes = Crashes(run.directory.path, self._session.case_ids)
+        self._crashes = Crashes(run.directory.path, self._case_ids)
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:
-                self._dispatch.add_worker(worker)
-        return True
+                dispatch.add_worker(worker)
+        return dispatch
+
+    def _items(self) -> list[DispatchItem]:
+        """Make the assignment, have the keys and the broker, say what there is to dispatch."""
+        run = self._coordinator.run
+        # Only workers collect; those that found cases have written them there.
+        if not (run.directory.path / "cases.json").exists():
+            self._coordinator.plan_nothing()
+            return [DispatchItem(index, None) for index in range(len(self._collection))]
+        # gw2 before gw10.
+        workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
+        with usage_errors():
+            of_nodeid = {case.nodeid: case for case in read_plan(run.directory.path)}
+            planned = [of_nodeid[nodeid] for nodeid in self._collection if nodeid in of_nodeid]
+            self._coordinator.plan(workers, planned)
+            if run.source.sends:
+                broker = run.services.start_broker(run.options.episode_timeout_s, run.known)
+                self._client = BlockingBrokerClient(broker.path, broker.token)
+                self._coordinator.status_source = self.status
+                self._client.assign(run.assignment)
+            self._coordinator.join_cluster(planned)
+        place = {
+            case_id: (position, group.name)
+            for position, group in enumerate(in_order(run.assignment.groups))
+            for case_id in group.cases
+        }
+        items: list[DispatchItem] = []
+        for index, nodeid in enumerate(self._collection):
+            case = of_nodeid.get(nodeid)
+            if case is None:
+                items.append(DispatchItem(index, None))
+            else:
+                self._case_ids[index] = case.case_id
+                rank, group = place.get(case.case_id, (-1, ""))
+                items.append(DispatchItem(index, case.model, rank, group))
+        return items
+
+    def _send_to_all(self, dispatch: Dispatch) -> None:
+        for worker, indices in dispatch.hand_out_to_all().items():
+            self._send(worker, indices)
 
     def _send(self, worker: str, indices: list[int]) -> None:
         node = self._nodes[worker]
@@ -527,6 +415,88 @@ class Scheduling:
         # comes back through `remove_node`, like all that it had not reported.
         with contextlib.suppress(OSError):
             node.send_runtest_some(indices)
+
+    def _forget(self, nodeids: Iterable[str]) -> None:
+        """Take back what a dead worker said of items that run again, or they would count twice.
+
+        It may have died between the report of a call and that of its teardown.
+        """
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None:
+            return
+        # Of these lists (`TerminalReporter.stats`) pytest makes its last line and `-rA`. Warnings
+        # stay: they were given, whatever became of the item.
+        again = set(nodeids)
+        for category, reports in reporter.stats.items():
+            if category != "warnings":
+                reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
+
+    def _report_lost(self, index: int, worker: str) -> None:
+        """Report a case that kills every worker which runs it."""
+        case_id = self._case_ids[index]
+        with _stopping_on_lost_journal():
+            reports = self._lost.reports(self._collection[index], case_id, worker)
+        setattr(reports[0], OUTCOME, "infra")
+        for report in reports:
+            self._config.hook.pytest_runtest_logreport(report=report)
+        if self._client is not None:
+            self._client.episode_ended(case_id, self._lost.group_of(case_id))
+
+    # -- cases that several hosts share ------------------------------------------------------------
+
+    def _claim(self) -> bool:
+        """Have cases come one by one, where several hosts share them; whether it is so.
+
+        What is told on another thread comes to the main thread as events of xdist's queue.
+        """
+        cluster = self._coordinator.run.cluster
+        if cluster is None or not self._case_ids:
+            return False
+        self._claims = True
+        dsession = self._config.pluginmanager.getplugin("dsession")
+        cluster.start(
+            event(dsession, "claimed", self._claimed),
+            event(dsession, "claims_over", self._claims_over),
+            event(dsession, "claims_lost", self._claims_lost),
+            event(dsession, "claims_troubled", self._coordinator.warn),
+            self._hold,
+        )
+        return True
+
+    def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
+        """Tell the broker of the claims, from any thread; one that is gone grants nothing."""
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                self._client.hold_claims(until_s, taken, again)
+
+    def _claimed(self, indices: Sequence[int]) -> None:
+        """This host has to run these cases."""
+        assert self._dispatch is not None
+        # One that comes again is here already: the server forgot to whom it had given it.
+        found = [self._unclaimed.pop(index, None) for index in indices]
+        # Not of when it was given up.
+        self._reported.difference_update(indices)
+        self._dispatch.line_up(item for item in found if item is not None)
+        self._send_to_all(self._dispatch)
+
+    def _claims_over(self) -> None:
+        """No host has anything left to begin: workers may end, and run the item that they keep."""
+        self._claims = False
+
+    def _claims_lost(self, why: str) -> None:
+        """The server was silent for too long: end in order, with exit code 2."""
+        self._claims = False
+        self._stop(why)
+
+
+@contextlib.contextmanager
+def _stopping_on_lost_journal() -> Generator[None]:
+    """End the session where the journal cannot be read or written: nothing can be kept."""
+    try:
+        yield
+    except ResultsError as error:
+        msg = f"pytest-ultrapar: {error}"
+        raise pytest.Session.Interrupted(msg) from error
 
 
 def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types

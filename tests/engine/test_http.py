@@ -7,19 +7,17 @@ import os
 import socket
 import ssl
 import threading
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
 import aiohttp
-import httpx
 import pytest
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.engine.answers import Answer, TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.transport import SessionTransport, as_httpx
+from pytest_ultrapar.engine.http import HttpClient, _Address, _failure
 from tests.raw_server import RawServer, response
 
 BODY = b'{"model": "m"}'
@@ -162,6 +160,8 @@ def test_exchange_ends_at_its_deadline():
         (None, "transport"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", "malformed"),
         (b"?\r\n", "malformed"),
+        (response(b"no gzip", b"content-encoding: gzip"), "malformed"),
+        (response(b"no brotli", b"content-encoding: br"), "malformed"),
     ],
 )
 def test_exchange_tells_a_lost_connection_from_an_answer_that_is_no_http(answer, outcome):
@@ -258,72 +258,9 @@ def test_exchange_flags_a_reset_after_sending_as_maybe_billed():
     assert (failure.outcome, failure.maybe_billed) == ("transport", True)
 
 
-@asynccontextmanager
-async def plain_client():
-    """httpx's own client over our transport."""
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    transport = SessionTransport(tls, max_connections=4)
-    async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
-        yield client
-
-
-def test_transport_sends_any_request_of_httpx():
-    async def go() -> tuple[list[httpx.Response], list[bytes]]:
-        async def pieces():
-            yield b"in "
-            yield b"pieces"
-
-        with server(*[response(b"ok")] * 3) as one:
-            async with plain_client() as client:
-                url = f"{one.base_url}?a=b%20c"
-                found = [
-                    await client.get(url, headers={"x-own": "1"}),
-                    await client.put(url, json={"a": 1}),
-                    await client.post(url, content=pieces()),
-                ]
-        return found, [request.raw for request in one.requests]
-
-    found, seen = asyncio.run(go())
-    assert [one.text for one in found] == ["ok"] * 3
-    get, put, post = (one.lower() for one in seen)
-    assert get.startswith(b"get /v1?a=b%20c http/1.1\r\n")
-    assert b"x-own: 1\r\n" in get
-    assert b"content-type" not in get
-    assert put.startswith(b"put ")
-    assert b"content-type: application/json\r\n" in put
-    assert put.endswith(b'{"a":1}')
-    assert post.endswith(b"in pieces")
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (None, httpx.RemoteProtocolError),
-        (b"?\r\n", httpx.RemoteProtocolError),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", httpx.RemoteProtocolError),
-    ],
-    ids=["leaves", "is no http", "is cut off"],
-)
-def test_transport_raises_what_httpx_does(answer, kind):
-    async def go() -> None:
-        with server(answer) as one:
-            async with plain_client() as client:
-                with pytest.raises(kind) as raised:
-                    await client.post(one.base_url, content=BODY)
-            assert raised.value.request.url.port == one.port
-
-    asyncio.run(go())
-
-
-def test_transport_raises_httpx_errors_where_no_connection_is_made():
-    async def go() -> None:
-        with server() as one:
-            closed = one.port
-        async with plain_client() as client:
-            with pytest.raises(httpx.ConnectError):
-                await client.get(f"http://127.0.0.1:{closed}")
-
-    asyncio.run(go())
+def there(timeout_s: float = 60.0) -> _Address:
+    one = replace(endpoint(1), url="https://h.example/v1", timeout_s=timeout_s)
+    return _Address.of(one, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
 
 @pytest.mark.parametrize(
@@ -353,15 +290,15 @@ def test_transport_raises_httpx_errors_where_no_connection_is_made():
 )
 def test_reason_for_no_connection_is_in_plain_words(kind, cause, said):
     key = SimpleNamespace(host="h.example", port=443, ssl=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    found = as_httpx(kind(key, cause), httpx.Request("POST", "https://h.example"))
-    assert str(found) == said
+    failure = _failure(kind(key, cause), there())
+    assert (failure.outcome, failure.message) == ("connect", f"cannot connect: {said}")
 
 
 def test_connection_that_takes_too_long_says_what_sets_the_time():
-    request = httpx.Request("POST", "https://h.example/v1")
-    found = as_httpx(aiohttp.ConnectionTimeoutError("Connection timeout to host"), request, 18.0)
-    assert str(found) == (
-        "no connection to h.example within 18 s (the smaller of 30 s and 90 % of timeout_s)"
+    error = aiohttp.ConnectionTimeoutError("Connection timeout to host")
+    assert _failure(error, there(timeout_s=20.0)).message == (
+        "cannot connect: no connection to h.example within 18 s "
+        "(the smaller of 30 s and 90 % of timeout_s)"
     )
 
 
@@ -384,25 +321,6 @@ def test_get_is_sent_once_whatever_becomes_of_its_connection():
         "transport",
         b"four",
     ]
-
-
-def test_respx_sees_requests():
-    async def go() -> list[Answer | Failure]:
-        client = HttpClient([endpoint(1)], max_connections=1)
-        import respx  # brings all of httpx
-
-        with respx.mock(using="httpx") as mock:
-            route = mock.post("http://127.0.0.1:1/v1")
-            route.side_effect = [httpx.Response(200, json={}), httpx.ConnectError("no")]
-            found = [await client.exchange(endpoint(1), BODY, timeout_s=60.0) for _ in range(2)]
-        await client.close()
-        assert route.calls[0].request.content == BODY
-        assert route.calls[0].request.headers["authorization"] == "Bearer secret"
-        return found
-
-    answer, failure = asyncio.run(go())
-    assert (answer.status, answer.body) == (200, b"{}")
-    assert failure.outcome == "connect"
 
 
 def test_exchange_does_not_wait_for_a_body_whose_chunks_are_none():

@@ -24,11 +24,14 @@ from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.engine import recorded_shapes as shapes
+from tests.raw_server import RawServer, Request, response
 from tests.unit.pool_texts import real
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
-OPENAI_URL = "https://api.example.com/v1/chat/completions"
-AZURE_URL = "https://res.openai.azure.com/openai/deployments/m/chat/completions"
+PATHS = {
+    "openai": "/v1/chat/completions",
+    "azure-openai": "/openai/deployments/m/chat/completions",
+}
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
 APIS = ("openai", "azure-openai")
 
@@ -44,17 +47,31 @@ class Talk:
         path = directory / "pool.toml"
         path.write_text(text, encoding="utf-8")
         self.pool = load_pool(path, environ={}, overrides=Overrides())
-        self.url = AZURE_URL if azure else OPENAI_URL
+        self.path = PATHS[api]
         self.max_attempts = max_attempts
         self.told = []
-        self.requests: list[httpx.Request] = []
+        self.requests: list[Request] = []
         self.attempts = []
 
     def chat(self, answer: httpx.Response, messages=MESSAGES, **parameters):
         return asyncio.run(self._chat(answer, messages, parameters))
 
     async def _chat(self, answer, messages, parameters):
-        found = endpoints(self.pool, token_of=lambda *_: "sk-secret", base_url_of={})
+        own = {name: value for name, value in answer.headers.items() if name != "content-length"}
+        headers = (f"{name}: {value}".encode() for name, value in own.items())
+        told = response(answer.content, *headers, status=b"%d Said" % answer.status_code)
+
+        async def say(peer, request):
+            assert request.path == self.path
+            await peer.send(told)
+
+        with RawServer(say) as server:
+            return await self._ask(server, messages, parameters)
+
+    async def _ask(self, server, messages, parameters):
+        base = server.base_url if self.path.startswith("/v1") else server.url
+        urls = {provider.name: base for provider in self.pool.providers}
+        found = endpoints(self.pool, token_of=lambda *_: "sk-secret", base_url_of=urls)
         reading = {lane: replace(each, reads_allowance=True) for lane, each in found.items()}
         clock = MonotonicClock()
         broker = LocalBroker(BrokerSettings(self.pool), clock, asyncio.get_running_loop())
@@ -76,17 +93,13 @@ class Talk:
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
         llm = Llm(Sender(parts, model="m", group="", case_id="c1", seed=1, first=first))
-        import respx  # brings all of httpx
-
-        with respx.mock(using="httpx") as mock:
-            route = mock.post(self.url).mock(return_value=answer)
-            try:
-                return await llm.chat(messages, **parameters)
-            finally:
-                await llm.close()
-                await http.close()
-                self.requests = [call.request for call in route.calls]
-                self.attempts = llm.conversation.attempts
+        try:
+            return await llm.chat(messages, **parameters)
+        finally:
+            await llm.close()
+            await http.close()
+            self.requests = list(server.requests)
+            self.attempts = llm.conversation.attempts
 
 
 def whole(api: str, message: dict[str, object], finish: str = "stop") -> httpx.Response:
@@ -109,15 +122,15 @@ def test_request_is_what_the_api_documents(tmp_path, api):
     talk = Talk(tmp_path, api)
     talk.chat(whole(api, {"content": "Hello"}), temperature=0.5)
     (request,) = talk.requests
-    body = json.loads(request.content)
+    body = request.json()
     assert body.pop("messages") == MESSAGES
     if api == "azure-openai":
-        assert request.url.params["api-version"] == "2024-10-21"
+        assert request.query["api-version"] == "2024-10-21"
         assert request.headers["api-key"] == "sk-secret"
         assert "authorization" not in request.headers
         assert body == {"temperature": 0.5}
     else:
-        assert not request.url.query
+        assert not request.query
         assert request.headers["authorization"] == "Bearer sk-secret"
         assert "api-key" not in request.headers
         assert body == {"model": "m", "temperature": 0.5}
@@ -149,7 +162,7 @@ def test_text_usage_and_limits(tmp_path, api, streams):
         if api == "azure-openai"
         else Allowance(5000, 4999, 0.012, 160000, 159976, 0.008)
     )
-    asked = json.loads(talk.requests[0].content)
+    asked = talk.requests[0].json()
     assert asked.get("stream_options") == ({"include_usage": True} if streams else None)
 
 
@@ -180,7 +193,7 @@ def test_tool_calls_and_their_results(tmp_path, api, streams):
     assert reply.tool_calls == (
         ToolCall("call_abc123", "get_weather", '{\n"location": "Boston"\n}'),
     )
-    body = json.loads(talk.requests[0].content)
+    body = talk.requests[0].json()
     assert body["messages"] == conversation
     assert body["tools"][0]["function"]["name"] == "get_weather"
 

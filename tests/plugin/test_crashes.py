@@ -198,10 +198,10 @@ BROKER_DIES = """
 import os, signal, threading
 
 def pytest_runtest_logfinish(nodeid):
-    controller = CONFIG[0].pluginmanager.getplugin("ultrapar-controller")
-    if controller is not None and not DONE:
+    coordinator = CONFIG[0].pluginmanager.getplugin("ultrapar-coordinator")
+    if coordinator is not None and not DONE:
         DONE.append(nodeid)
-        os.kill(controller.run.services.broker.pid, signal.SIGKILL)
+        os.kill(coordinator.run.services.broker.pid, signal.SIGKILL)
 
 CONFIG, DONE = [], []
 
@@ -321,7 +321,7 @@ import ast, asyncio, os, sys, time
 import pytest
 from pytest_ultrapar import prefetch
 
-N, HOSTILE = 780, {hostile!r}
+N, HOSTILE = 720, {hostile!r}
 EVERY = N // len(HOSTILE)
 
 class Own(BaseException):
@@ -358,14 +358,12 @@ HOSTILE = {
     "sys.exit(3)": ("error", "SystemExit"),
     "await asyncio.create_task(raises(SystemExit))": ("error", "SystemExit"),
     "await asyncio.create_task(raises(KeyboardInterrupt))": ("error", "KeyboardInterrupt"),
-    "loop.stop()": ("error", "RuntimeError"),
+    "loop.stop()": ("unsolved", None),
     "loop.close()": ("error", "RuntimeError"),
-    "loop.set_task_factory(None)": ("error", "RuntimeError"),
     "loop.run_until_complete(asyncio.sleep(0))": ("error", "RuntimeError"),
     "asyncio.current_task().cancel(); await asyncio.sleep(0)": ("error", "CancelledError"),
     "for task in asyncio.all_tasks(): task.cancel()": ("error", "RuntimeError"),
     "f = lambda: f(); f()": ("error", "RecursionError"),
-    "os.fork()": ("unsolved", None),
     "os.chdir('/')": ("unsolved", None),
     "print('y' * 2**20)": ("unsolved", None),
     "await asyncio.sleep(1e6)": ("infra", "timeout"),
@@ -376,7 +374,7 @@ HOSTILE = {
 }
 
 
-def test_of_780_cases_26_hostile_ones_spoil_no_other(folder):
+def test_of_720_cases_24_hostile_ones_spoil_no_other(folder):
     folder.joinpath("conftest.py").write_text(
         "from pytest_ultrapar.workers import watch\nwatch.GRACE_S = 5.0\n"
     )
@@ -387,55 +385,10 @@ def test_of_780_cases_26_hostile_ones_spoil_no_other(folder):
     code, output = _finish(process, folder, timeout_s=600)
     assert code == 1, output
     rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
-    assert len(rows) == len({row["case_id"] for row in rows}) == 780
-    every = 780 // len(HOSTILE)
+    assert len(rows) == len({row["case_id"] for row in rows}) == 720
+    every = 720 // len(HOSTILE)
     places = {every * n + 7: hostile for n, hostile in enumerate(HOSTILE)}
     assert all(row["error"] for row in rows if row["param.number"] in places)
     found = {row["param.number"]: (row["outcome"], row["kind"]) for row in rows}
     assert {hostile: found.pop(number) for number, hostile in places.items()} == HOSTILE
     assert set(found.values()) == {("solved", None)}
-
-
-ENGINE_ENDS = """
-import asyncio, threading
-
-from pytest_ultrapar.engine.engine import Engine
-
-beat, faults = Engine._beat, [ValueError("injected")]
-
-async def break_down(self):
-    beating = asyncio.ensure_future(beat(self))
-    while faults and self.n_answered < 10:
-        await asyncio.sleep(0.001)
-    if faults:
-        beating.cancel()
-        raise faults.pop()
-    await beating
-
-def note(self, record, work, write=Engine._note):
-    self.n_answered += hasattr(record, "ending")
-    write(self, record, work)
-
-Engine._beat, Engine._note, Engine.n_answered = break_down, note, 0
-"""
-
-
-@pytest.mark.parametrize(("workers", "n_engines"), [("-n0", 1), ("-n2", 2)])
-def test_engine_that_ends_costs_one_case_and_no_seat_and_passes_no_limit(
-    folder, workers, n_engines
-):
-    folder.joinpath("conftest.py").write_text(ENGINE_ENDS)
-    text = POOL.replace("workers = 5", "workers = 5, qps = 40")
-    folder.joinpath("pool.toml").write_text(text)
-    _write(folder, n=100, turns=2)
-    code, output = _finish(_start(folder, workers, "--ultrapar-coverage=0.9"), folder)
-    assert code == 0, output
-    assert _outcomes(folder) == {"solved": 100 - n_engines, "infra": n_engines}
-    report = (_run_dir(folder) / "report.md").read_text(encoding="utf-8")
-    said = "the engine ended, and started again without this case, which ran last: ValueError"
-    assert report.count(said) == 1, report
-    log = read_server_log(_run_dir(folder) / "simulator.jsonl")
-    assert log.count(429) == 0
-    for key in ("key0", "key1", "key2"):
-        assert log.max_in_flight(key=key) == 5
-        assert log.max_in_window(1.0, key=key) <= 40 + 1

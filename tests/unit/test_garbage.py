@@ -89,15 +89,6 @@ def test_what_others_froze_before_stays_frozen():
     assert len(later) == 1_000
 
 
-def test_what_others_freeze_meanwhile_stays_frozen():
-    config = Config()
-    spare_items(config)
-    later = [[n] for n in range(1_000)]
-    gc.freeze()
-    config.unconfigure()
-    assert gc.get_freeze_count() > len(later)
-
-
 def test_freezing_at_exit_leaves_the_users_own_registration_alone():
     script = (
         "import atexit, gc\n"

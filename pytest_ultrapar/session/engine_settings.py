@@ -1,0 +1,68 @@
+"""The settings of an engine, in a run and in a gateway."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.conversation import Conversation
+from pytest_ultrapar.engine.descriptors import connections_allowed
+from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, EngineSettings
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.exchanges import ExchangeLog
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.settings import Recording
+    from pytest_ultrapar.store.parts import PartWriter
+    from pytest_ultrapar.store.redact import Redactor
+
+_MOST_OPEN = 1000
+"""Episodes open at once in one process where no limit says less."""
+_LONGEST_FAILURE = 300
+"""Characters that are kept of what a server says of a failure."""
+
+
+def engine_settings(
+    pool: Pool,
+    redactor: Redactor,
+    parts: PartWriter,
+    *,
+    record: Recording,
+    max_attempts: int,
+    n_clients: int = 0,
+    **own: Any,  # noqa: ANN401 - further fields of the settings
+) -> EngineSettings:
+    """What an engine needs to know.
+
+    Args:
+        pool: What its requests are for.
+        redactor: Takes secrets out.
+        parts: Keeps the long strings of conversations.
+        record: How much of conversations is kept.
+        max_attempts: As of `RetryPolicy`.
+        n_clients: Connections of others that this process serves beside.
+        own: Fields of `EngineSettings` that are not made here.
+    """
+
+    def conversation() -> Conversation:
+        if record == "full":
+            return Conversation(exchanges=ExchangeLog(parts.keep, redactor.bytes))
+        return Conversation(keeps_text=record == "text")
+
+    seats = pool.seats(pool.lanes)
+    # Twice the seats: episodes between two requests hold none.
+    most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
+    n_allowed = connections_allowed(most_open + SPARE_CONNECTIONS + n_clients)
+    return EngineSettings(
+        retry=RetryPolicy(max_attempts),
+        most_open=max(1, min(most_open, n_allowed - SPARE_CONNECTIONS)),
+        clock=MonotonicClock(),
+        tokens=TokenEstimates.of(pool),
+        shown=partial(redactor.short, most=_LONGEST_FAILURE),
+        masked=redactor.bytes,
+        conversation=conversation,
+        **own,
+    )
