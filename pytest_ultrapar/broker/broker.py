@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
+from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.headroom import never_late_s
@@ -46,6 +47,7 @@ from pytest_ultrapar.broker.scheduler import (
 from pytest_ultrapar.broker.shares import SharesEnd
 from pytest_ultrapar.broker.wakes import LeaseTerms, WakeQueue
 from pytest_ultrapar.broker.wants import wants_of
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -141,6 +143,51 @@ class LaneBroker:
         self.trouble = ""
         self.shares: list[ShareStatus] = []
         self.notes: list[str] = []
+
+    def handle(
+        self, who: str, message: wire.ClientMessage, now_s: float
+    ) -> tuple[wire.Answer | None, list[Action]]:
+        """Do what a client says.
+
+        Args:
+            who: The worker that says it; empty: the controller.
+            message: What it says. A `Hello` is a matter of connections: `connect`.
+            now_s: As everywhere.
+
+        Returns:
+            What to answer it, None where nothing is asked; and what to tell whom beside.
+
+        Raises:
+            ValueError: The state of its requests does not allow that.
+        """
+        answer: wire.Answer | None = None
+        actions: list[Action] = []
+        match message:
+            case wire.Acquire(request) | wire.AcquirePriced(request):
+                actions = self.request(who, request, now_s)
+            case wire.Release(lease_id, outcome, feedback):
+                actions = self.release(who, lease_id, outcome, feedback, now_s)
+            case wire.EpisodeOver(case_id, group):
+                actions = self.episode_ended(who, case_id, group, now_s)
+            case wire.Pay(lease_id, most_in, most_out, n_guessed):
+                most = most_in, most_out, n_guessed
+                is_paid, actions = self.pay(who, lease_id, most, now_s)
+                answer = wire.Paid(is_paid)
+            case wire.SentLate(lease_id, late_s):
+                actions = self.sent_late(who, lease_id, late_s, now_s)
+            case wire.Withdraw(request_id):
+                actions = self.withdraw(who, request_id, now_s)
+            case wire.AskStatus():
+                answer = wire.StatusNow(self.status(now_s))
+            case wire.HoldClaims(until_s, taken, again):
+                actions = self.hold_claims(until_s, taken, again, now_s)
+            case wire.Assign(assignment):
+                try:
+                    actions = self.assign(assignment, now_s)
+                    answer = wire.Assigned(None)
+                except ConfigError as error:
+                    answer = wire.Assigned(str(error))
+        return answer, actions
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
         """Make a worker known.

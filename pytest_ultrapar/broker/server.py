@@ -104,65 +104,20 @@ class BrokerServer:
         Raises:
             ValueError: When its role or the state of its requests does not allow that.
         """
-        if connection.role == "controller":
-            self._handle_controller(connection, message, now_s)
+        if not isinstance(message, wire.MAY_SAY[connection.role]):
+            msg = f"a {connection.role} may not send {type(message).__name__} now"
+            raise ValueError(msg)  # noqa: TRY004 - of the right type, at the wrong time
+        answer: wire.Answer | None
+        if isinstance(message, wire.AskSigns):
+            answer = wire.Signs({name: one.heard_s for name, one in self._connections.items()})
+            actions: list[Action] = []
         else:
-            self._handle_worker(connection, message, now_s)
-
-    def _handle_worker(
-        self, connection: Connection, message: wire.ClientMessage, now_s: float
-    ) -> None:
-        broker, worker = self._broker, connection.worker
-        match message:
-            case wire.Acquire(request) | wire.AcquirePriced(request):
-                self._carry_out(broker.request(worker, request, now_s))
-            case wire.Release(lease_id, outcome, feedback):
-                self._carry_out(broker.release(worker, lease_id, outcome, feedback, now_s))
-            case wire.Pay(lease_id, most_in, most_out, n_guessed):
-                is_paid, actions = broker.pay(
-                    worker, lease_id, (most_in, most_out, n_guessed), now_s
-                )
-                self.answer(connection, wire.Paid(lease_id, is_paid))
-                self._carry_out(actions)
-            case wire.SentLate(lease_id, late_s):
-                self._carry_out(broker.sent_late(worker, lease_id, late_s, now_s))
-            case wire.EpisodeOver(case_id, group):
-                self._carry_out(broker.episode_ended(worker, case_id, group, now_s))
-            case wire.Withdraw(request_id):
-                self._carry_out(broker.withdraw(worker, request_id, now_s))
-            case wire.Alive():
-                pass  # that it came is all it says
-            case wire.AskStatus():
-                self.answer(connection, wire.StatusNow(broker.status(now_s)))
-            case _:
-                msg = f"a worker may not send {type(message).__name__} now"
-                raise ValueError(msg)
-
-    def _handle_controller(
-        self, connection: Connection, message: wire.ClientMessage, now_s: float
-    ) -> None:
-        broker = self._broker
-        match message:
-            case wire.AskStatus():
-                self.answer(connection, wire.StatusNow(broker.status(now_s)))
-            case wire.AskSigns():
-                heard_s = {name: one.heard_s for name, one in self._connections.items()}
-                self.answer(connection, wire.Signs(heard_s))
-            case wire.EpisodeOver(case_id, group):
-                # Under no worker's name: it ends a case, it closes nobody's episode.
-                self._carry_out(broker.episode_ended("", case_id, group, now_s))
-            case wire.HoldClaims(until_s, taken, again):
-                self._carry_out(broker.hold_claims(until_s, taken, again, now_s))
-            case wire.Assign(assignment):
-                try:
-                    self._carry_out(broker.assign(assignment, now_s))
-                except ConfigError as error:
-                    self.answer(connection, wire.Assigned(str(error)))
-                else:
-                    self.answer(connection, wire.Assigned(None))
-            case _:
-                msg = f"a controller may not send {type(message).__name__} now"
-                raise ValueError(msg)
+            # A controller is under no worker's name: it ends a case, it closes nobody's episode.
+            who = connection.worker if connection.role == "worker" else ""
+            answer, actions = self._broker.handle(who, message, now_s)
+        if answer is not None:
+            self.answer(connection, answer)
+        self._carry_out(actions)
 
     def now_s(self) -> float:
         """The server's time, the same clock as in its clients."""

@@ -144,7 +144,6 @@ class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
 class Paid(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Whether it is."""
 
-    lease_id: int
     is_paid: bool
 
 
@@ -163,7 +162,24 @@ ClientMessage = (
     | Pay
     | HoldClaims
 )
-ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs | Paid
+Answer = Assigned | StatusNow | Signs | Paid
+"""Of a client that asks; answers come in the order in which it asked."""
+ServerMessage = Welcome | Grant | Refusal | Answer
+
+MAY_SAY = {
+    "worker": (
+        *(Acquire, Withdraw, Release, EpisodeOver, AskStatus, Alive),
+        *(SentLate, AcquirePriced, Pay),
+    ),
+    "controller": (EpisodeOver, Assign, AskStatus, AskSigns, HoldClaims),
+}
+"""What a client may say after its `Hello`, by its role."""
+
+
+def acquiring(request: LeaseRequest) -> Acquire | AcquirePriced:
+    """The wish for a lease as a message."""
+    return AcquirePriced(request) if isinstance(request, PricedRequest) else Acquire(request)
+
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.protocol import TAKEN, BrokerPort, Feedback, Lease, LeaseRequest
+from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.clock import Clock, utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.conversation import Conversation

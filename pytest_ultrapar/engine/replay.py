@@ -13,13 +13,13 @@ from dataclasses import replace
 from difflib import SequenceMatcher, unified_diff
 from http import HTTPStatus
 from itertools import product, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, BrokerStatus
+from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.errors import (
     BadRequestError,
@@ -33,8 +33,8 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
+    from pytest_ultrapar.broker.wire import ClientMessage
     from pytest_ultrapar.engine.answers import Request
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -452,39 +452,19 @@ def stored_requests(
         yield Stored(asked, one.api, one.status, one.came, one.is_stream, last.get(one.turn))
 
 
-class NoBroker:
+class NoBroker(BrokerPort):
     """The broker's port of a run that sends nothing: nobody asks it for a lease."""
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """Never called."""
         raise AssertionError(request)
 
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
-    ) -> None:
-        """Never called."""
-        raise AssertionError(lease)
-
-    def pay(
-        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
-    ) -> asyncio.Future[bool]:
-        """Never called."""
-        raise AssertionError(lease, most_in, most_out, n_guessed)
-
-    def sent_late(self, lease: Lease, late_s: float) -> None:
-        """Never called."""
-        raise AssertionError(lease)
-
-    def episode_ended(self, case_id: str, group: str) -> None:
+    def tell(self, message: ClientMessage) -> None:
         """Nobody waits for it."""
 
-    async def assign(self, assignment: Assignment) -> None:
+    def ask(self, message: ClientMessage) -> asyncio.Future[Any]:
         """Never called."""
-        raise AssertionError(assignment)
-
-    async def status(self) -> BrokerStatus:
-        """Never called."""
-        raise AssertionError
+        raise AssertionError(message)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -44,7 +44,7 @@ SERVER_MESSAGES = [
     Grant("gw0", 1, LEASE),
     Refusal("gw0", 1, "no lane"),
     wire.Assigned(None),
-    wire.Paid(7, True),
+    wire.Paid(True),
     wire.StatusNow(BrokerStatus(1.0, 0, 0, 0, 0, [])),
 ]
 
