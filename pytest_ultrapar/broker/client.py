@@ -70,7 +70,7 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._reader = wire.FrameReader(wire.CONTROLLER_FRAME_BYTES)
+        self._reader = wire.FrameReader()
         self._decoder = msgspec.msgpack.Decoder(wire.ServerMessage)
         self._transport: asyncio.WriteTransport | None = None
         self._outgoing = bytearray()

@@ -390,7 +390,7 @@ class LaneTable:
 
     def part_ends_s(self, lane: LaneState) -> float:
         """Until when this host's claims, and its parts of a lane's limits, hold."""
-        is_shared = any(one.shares is not None for one in lane.path)
+        is_shared = any(one.shares.is_used for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
     def begin_term(
@@ -579,12 +579,10 @@ class LaneTable:
         changed: dict[LimitState, None] = {}
         for row in self.shared:
             limit = self._limits[row.limit]
-            assert limit.shares is not None
             if limit.shares.set_share(row.word, shares.get(row, 0)):
                 changed[limit] = None
         for (name, word), left in (most or {}).items():
             limit = self._limits[name]
-            assert limit.shares is not None
             if limit.shares.set_most(word, left) and not limit.seats.in_flight:
                 self.idle.append(limit)
         self._adopt_shares(changed, now_s)
@@ -597,7 +595,6 @@ class LaneTable:
     def close_shares(self, now_s: float) -> None:
         """Nobody knows what may be used: grant nothing on what is shared."""
         for limit in self._sharing:
-            assert limit.shares is not None
             limit.shares.close()
         self._adopt_shares(self._sharing, now_s)
         self._shares_end.wake_s = math.inf
@@ -623,7 +620,6 @@ class LaneTable:
         found: dict[Row, Holding] = {}
         for row in self.shared:
             limit = self._limits[row.limit]
-            assert limit.shares is not None
             found[row] = limit.shares.held(row.word, limit.seats.in_flight, now_s)
         return found
 
