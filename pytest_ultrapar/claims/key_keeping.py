@@ -293,5 +293,4 @@ def _who(taken: Taken) -> str:
     if not holder.run:
         return f"a check of lanes with process id {holder.pid} ({since})"
     who = holder.member or "the run"
-    more = f" and {taken.n_more} more of its run" if taken.n_more else ""
-    return f"{who} with process id {holder.pid} (results in {visible(holder.run)}, {since}){more}"
+    return f"{who} with process id {holder.pid} (results in {visible(holder.run)}, {since})"

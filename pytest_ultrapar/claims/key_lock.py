@@ -82,13 +82,11 @@ class KeyGroup(NamedTuple):
 class Taken:
     """A key that somebody else has; `holder` is None when it does not say who it is.
 
-    Attributes:
-        n_more: Other members of the holder's group that have it, too.
+    Of a group it is the member that took the key first, which may be over.
     """
 
     name: str
     holder: Holder | None
-    n_more: int = 0
 
 
 Before = Callable[[str, Holder], float]
@@ -162,7 +160,7 @@ class KeyLocks:
             is_ours = _lock(fd, path)
             found = _read(fd)
             if not is_ours:
-                return _taken(name, directory, found)
+                return Taken(name, found)
             members = _members(name, directory)
             found = _latest([found, *map(_read_file, members)])
             if found is not None:
@@ -192,13 +190,13 @@ class KeyLocks:
             is_shared = _lock(fd, path, fcntl.LOCK_SH)
             said = _read(fd)
             if not is_shared:
-                return _taken(name, directory, said)
+                return Taken(name, said)
             # Whoever was alone for a moment may have removed the member's file.
             is_named = _is_at(own_fd, own_path)
             if said is None or said.group != group.group_id or not is_named:
                 os.close(fd)
                 fd = -1
-                return _taken(name, directory, said)
+                return Taken(name, said)
             own = _read(own_fd)
             if own is not None:
                 self.earlier[name] = own
@@ -338,26 +336,6 @@ def _kept(fd: int) -> int:
 def _members(name: str, directory: Path) -> list[Path]:
     """The files of all that had a key as members of a group, or have it."""
     return sorted(directory.glob(f"{name}{_MEMBER}*"))
-
-
-def _taken(name: str, directory: Path, said: Holder | None) -> Taken:
-    """Who has a key that is taken: of a group a member that lives."""
-    if said is None or not said.group:
-        return Taken(name, said)
-    living = [one for path in _members(name, directory) if (one := _living(path)) is not None]
-    return Taken(name, living[0], len(living) - 1) if living else Taken(name, None)
-
-
-def _living(path: Path) -> Holder | None:
-    """Who has the file of a member; None where nobody does."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        return None if _lock(fd, path, fcntl.LOCK_SH) else _read(fd)
-    finally:
-        os.close(fd)
 
 
 def _read_file(path: Path) -> Holder | None:
