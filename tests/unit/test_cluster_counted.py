@@ -133,7 +133,6 @@ def test_closed_rows_are_those_of_days_that_await_their_hosts():
             shares={},
             hosts={},
             names={"a": ("key a", "rpd")},
-            news={},
             server_ms=90_000,
         )
     )
