@@ -20,7 +20,6 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -89,14 +88,6 @@ class Taken:
     holder: Holder | None
 
 
-Before = Callable[[str, Holder], float]
-"""From when on sends of an earlier holder of a key (by its file's name) keep no group waiting."""
-
-
-def _at_once(_: str, earlier: Holder) -> float:
-    return earlier.free_s or 0.0
-
-
 def lock_directory(environ: Mapping[str, str]) -> Path:
     """Where this user's files stand on this host.
 
@@ -120,18 +111,14 @@ class KeyLocks:
             that is merely forked closes them, and one that is started does not get them.
         earlier: Who had each key last, by the file's name; keys that nobody had are left out. Of a
             group the same member.
-        before_s: Of a group: from when on nothing that was sent before it keeps it waiting, as
-            `Holder.free_s`.
+        before_s: Of a group: the `Holder.free_s` of whoever had the key before it; 0: nobody.
     """
 
-    def __init__(
-        self, holder: Holder, group: KeyGroup | None = None, before: Before = _at_once
-    ) -> None:
+    def __init__(self, holder: Holder, group: KeyGroup | None = None) -> None:
         if group is not None:
             holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
         self._group = group
-        self._before = before
         # Where it stands that we have the key, and what stands there when we give it back unused.
         self._fd_of: dict[str, int] = {}
         self._restored: dict[str, Holder | None] = {}
@@ -220,7 +207,7 @@ class KeyLocks:
         own = directory / group.file_of(name)
         members = [one for one in _members(name, directory) if one != own]
         found = _latest([said, *map(_read_file, members)])
-        free_s = 0.0 if found is None else self._before(name, found)
+        free_s = 0.0 if found is None else found.free_s
         _write(fd, msgspec.structs.replace(self._holder, free_s=free_s))
         for member in members:
             member.unlink(missing_ok=True)
@@ -254,7 +241,6 @@ def take_all(
     names: Collection[str],
     holder: Holder,
     group: KeyGroup | None = None,
-    before: Before = _at_once,
 ) -> KeyLocks | Taken:
     """Take all keys or none; never waits.
 
@@ -266,7 +252,6 @@ def take_all(
         names: Of the keys' files.
         holder: Who takes them.
         group: With whom it may have them together; None: with nobody.
-        before: From when on a group need not wait for an earlier holder.
 
     Returns:
         The locks, or the first key that somebody else has.
@@ -276,7 +261,7 @@ def take_all(
     """
     if names:
         _make_private(directory)
-    locks = KeyLocks(holder, group, before)
+    locks = KeyLocks(holder, group)
     try:
         for name in sorted(names):
             taken = locks.take(name, directory)

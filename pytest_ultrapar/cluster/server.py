@@ -70,8 +70,6 @@ Redis 6.2 to Valkey 9 and without those that redis-py leaves out."""
 _OF_OTHERS = re.compile(r"user_script|WRONGTYPE|value is not (an integer|a valid float)")
 """Errors of scripts: they are right with what they wrote."""
 _KNOWN_OTHERS = re.compile(r"a (row|number) that no script wrote")
-_SORTED_SETS, _BITMAPS = frozenset({"seen", "back", "claims", "failed"}), frozenset({"done"})
-"""Ends of the names of keys that are no hashes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
@@ -365,35 +363,15 @@ class ClusterServer:
             if not is_of_others or _is_forbidden(error):
                 refuse(self.address, error)
             known = _KNOWN_OTHERS.search(said)
-            what = known.group() if known else self._not_ours(keys)
-            raise self.strange(what) from None
+            begin = keys[0].rpartition(":")[0] if keys else self.address.key_prefix
+            of_key = f"a value or a type of a key that begins with {one_line(begin)}; remove that"
+            raise self.strange(known.group() if known else of_key) from None
         except NOT_THAT_SERVER as error:
             msg = (
                 f"{self.address.shown} answers as neither Redis nor Valkey does "
                 f"({type(error).__name__}: {self.address.quoted(error, 100)})"
             )
             raise ConfigError(msg) from error
-
-    def _not_ours(self, keys: Sequence[str]) -> str:
-        """Which of the keys of a call another program made, as far as their types tell."""
-        pipeline = self._client.pipeline(transaction=False)
-        for key in keys:
-            end = key.rpartition(":")[2]
-            if end in _SORTED_SETS:
-                pipeline.zcard(key)
-            elif end in _BITMAPS:
-                pipeline.getbit(key, 0)
-            else:
-                pipeline.hlen(key)
-        try:
-            found = pipeline.execute(raise_on_error=False)
-        except redis.RedisError as error:
-            refuse(self.address, error)
-        for key, one in zip(keys, found, strict=True):
-            if isinstance(one, redis.ResponseError):
-                return f"the key {one_line(key)}, which is of another type; remove it"
-        before = f"{keys[0].rpartition(':')[0]}:" if keys else self.address.key_prefix
-        return f"a value in a key that begins with {one_line(before)}; remove that"
 
     def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
         """Ask for several things at once."""
