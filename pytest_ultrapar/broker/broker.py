@@ -12,13 +12,11 @@ from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.headroom import never_late_s
-from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat, room_on
+from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.lanes import (
     GroupBook,
     GroupState,
     HeldLease,
-    LaneState,
-    LimitState,
     ModelState,
     Waiting,
     WorkerState,
@@ -43,8 +41,7 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
-from pytest_ultrapar.broker.shares import SharesEnd
-from pytest_ultrapar.broker.wakes import LeaseTerms, WakeQueue
+from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.broker.wants import wants_of
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -126,8 +123,9 @@ class LaneBroker:
             budgets=budgets,
             shared=shared,
         )
-        self._groups = GroupBook(self._wakes)
+        self._groups = GroupBook(self._wakes, self._look_at_models)
         self._homes = Homes(self._table.lanes, self._wakes)
+        self._homes.due = lambda now_s: self._table.look_at(self._homes.end_home_wait(now_s))
         self._workers: dict[str, WorkerState] = {}
         # Workers in order of their last granted opening request, the longest without one in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
@@ -557,25 +555,7 @@ class LaneBroker:
         # What was due goes before what has just come: else a request would find a lane paused that
         # should be up by now, and wait although it is free.
         while (wake := self._wakes.pop_due(now_s)) is not None:
-            if isinstance(wake, LimitState):
-                self._table.look_at(wake.lanes)
-                if wake.day_trouble and not wake.seats.in_flight:
-                    self._table.idle.append(wake)
-            elif isinstance(wake, LaneState):
-                self._table.pause_over(wake, now_s)
-            elif isinstance(wake, LeaseTerms):
-                self._table.end_terms(wake, now_s)
-            elif isinstance(wake, OrphanSeat):
-                self._table.orphan_over(wake)
-            elif isinstance(wake, GroupState):
-                self._look_at_models(self._groups.refresh(wake, now_s))
-            elif isinstance(wake, RetryBudget):
-                # `_finish` looks at all that have somebody waiting.
-                pass
-            elif isinstance(wake, Homes):
-                self._table.look_at(wake.end_home_wait(now_s))
-            elif isinstance(wake, SharesEnd):
-                self._table.close_shares(now_s)
+            wake.due(now_s)
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:

@@ -1429,14 +1429,16 @@ class GroupBook:
         "_followers",
         "_groups",
         "_holders",
+        "_look_at",
         "_sharers",
         "_wakes",
         "ended",
         "start_s",
     )
 
-    def __init__(self, wakes: WakeQueue) -> None:
+    def __init__(self, wakes: WakeQueue, look_at: Callable[[Iterable[ModelState]], object]) -> None:
         self._wakes = wakes
+        self._look_at = look_at
         self._groups: dict[str, GroupState] = {}
         self._by_case: dict[str, GroupState] = {}
         self._followers: dict[str, list[GroupState]] = {}
@@ -1460,7 +1462,12 @@ class GroupBook:
         if group is None:
             if self.start_s is not None:
                 raise LookupError(name)
-            group = self._groups[name] = GroupState(name, now_s)
+            group = self._groups[name] = self._new_group(name, now_s)
+        return group
+
+    def _new_group(self, name: str, now_s: float) -> GroupState:
+        group = GroupState(name, now_s)
+        group.due = lambda now_s: self._look_at(self.refresh(group, now_s))
         return group
 
     def states(self) -> Collection[GroupState]:
@@ -1490,7 +1497,7 @@ class GroupBook:
             del self._groups[state.name]
         self._by_case, self._followers, self._sharers = {}, {}, {}
         for rank, rule in enumerate(assignment.groups):
-            state = self._groups.setdefault(rule.name, GroupState(rule.name, now_s))
+            state = self._groups.setdefault(rule.name, self._new_group(rule.name, now_s))
             state.rule, state.rank = rule, rank
             state.sets.clear()
             left = {case_id for case_id in rule.cases if case_id not in self.ended}

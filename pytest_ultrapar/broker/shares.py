@@ -18,7 +18,6 @@ import msgspec
 
 from pytest_ultrapar.broker.headroom import longest_late_s
 from pytest_ultrapar.broker.throttles import Pacer, Reservation, TokenPacer
-from pytest_ultrapar.broker.wakes import Wake
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
@@ -496,9 +495,3 @@ class LimitShares:
         if word in self.tokens:
             return Holding(self.tokens[word].held(now_s))
         return Holding(max(int(self.seats), in_flight))
-
-
-class SharesEnd(Wake):
-    """Wakes when no share holds any more."""
-
-    __slots__ = ()

@@ -242,9 +242,8 @@ class HostShares:
             else:
                 free[line.model] = 0 if leaving else n
         wants = broker.wants(now_s, free, in_groups=in_groups)
-        wall_s = time.time()
-        walls_s = (wall_s, wall_s + self._server_ahead_s)
-        lanes = self._asked.ask(held, wants.rows, walls_s, leaving=leaving)
+        wall_s = time.time() + self._server_ahead_s
+        lanes = self._asked.ask(held, wants.rows, wall_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
         return Renewal(
             host=settings.host,
