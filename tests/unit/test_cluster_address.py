@@ -34,11 +34,7 @@ def test_urls_that_are_taken(url, shown):
     [
         ("localhost:6379", "must begin with redis://"),
         ("redis://", "names no host"),
-        ("redis://a..b", "names a host that cannot be one"),
-        ("redis://" + "a" * 64 + ".example", "names a host that cannot be one"),
-        ("redis://\udcff.example", "not UTF-8"),
         ("redis://localhost:99999", "is not a URL"),
-        ("redis://localhost:0", "names port 0"),
         ("redis://localhost/first", "number of a database"),
         ("redis://localhost/" + "1" * 5000, "number of a database"),
         ("redis://localhost?speed=1", "unknown parameter speed"),
