@@ -14,6 +14,7 @@ from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
     Answer,
+    Notice,
     Renewal,
     RowKind,
     RowShare,
@@ -127,6 +128,14 @@ class Member:
     """When its lanes must be looked at again, whatever changes."""
 
 
+class Told(NamedTuple):
+    """A notice, its number, and when it is over."""
+
+    number: int
+    until_ms: float
+    notice: Notice
+
+
 class Ledger:
     """All rows and hosts of one installation; `cluster.ledger` says what holds and why."""
 
@@ -151,6 +160,8 @@ class Ledger:
         self.reported = 0
         self.last_told = (0, 0)
         self.reports: list[int] = []
+        self.news: dict[str, Told] = {}
+        self.news_number = 0
 
     def renew(self, call: Renewal, server_ms: int, run_id: str = "") -> Answer:
         """Answer a host.
@@ -167,15 +178,16 @@ class Ledger:
         if known and call.seq <= known.seq:
             same = call.seq == known.seq and known.epoch == self.epoch
             stale = not same or call.incarnation not in self.seen
-            return self._answer([] if stale else known.shares, stale=stale)
+            return self._answer(call, [] if stale else known.shares, stale=stale)
         if (known is None or known.epoch != self.epoch) and call.peers:
             self._report(call)
+        self._hear(call.news)
         self._renew(call)
         if call.leaving:
             self._leave(call)
             shares = [RowShare(0, spec.amount, 0) for spec in call.rows]
-            return self._answer(shares, stale=False)
-        return self._answer(self.members[call.incarnation].shares, stale=False)
+            return self._answer(call, shares, stale=False)
+        return self._answer(call, self.members[call.incarnation].shares, stale=False)
 
     def _leave(self, call: Renewal) -> None:
         for spec in call.rows:
@@ -601,7 +613,33 @@ class Ledger:
                 share.target, share.barred = target, barred
         return changed
 
-    def _answer(self, shares: list[RowShare], *, stale: bool) -> Answer:
+    # News
+
+    def _hear(self, news: tuple[Notice, ...]) -> None:
+        for notice in news:
+            known = self.news.get(notice.name)
+            until_ms = self.now_ms + notice.for_ms if notice.for_ms else NEVER
+            if (
+                known
+                and known.notice.reason == notice.reason
+                and known.notice.run == notice.run
+                and (until_ms <= known.until_ms + SKIP_MS)
+            ):
+                continue
+            self.news_number += 1
+            self.news[notice.name] = Told(self.news_number, until_ms, notice)
+
+    def _answer(self, call: Renewal, shares: list[RowShare], *, stale: bool) -> Answer:
+        seen = call.news_seen if call.epoch == self.epoch else 0
+        news = []
+        if not stale and seen < self.news_number:
+            for name, told in list(self.news.items()):
+                if told.until_ms <= self.now_ms:
+                    del self.news[name]
+                elif told.number > seen and told.notice.run in {"", call.run}:
+                    left = 0 if told.until_ms == NEVER else int(told.until_ms) - self.now_ms
+                    notice = told.notice
+                    news.append((told.number, Notice(name, notice.reason, left, notice.run)))
         return Answer(
             epoch=self.epoch,
             stale=stale,
@@ -610,6 +648,8 @@ class Ledger:
             epoch_age_ms=self.now_ms - self.begun_ms,
             peers=len(self.seen),
             shares=tuple(shares),
+            news=tuple(notice for _, notice in sorted(news)),
+            news_seen=self.news_number,
         )
 
 

@@ -21,6 +21,7 @@ from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
     Answer,
+    Notice,
     Renewal,
     RowSpec,
     RowUse,
@@ -83,6 +84,7 @@ class Host:
     stopped_until: float = 0.0
     alive: bool = True
     death: float = 0.0
+    news_seen: int = 0
     heard: dict[str, str] = field(default_factory=dict)
 
 
@@ -178,6 +180,10 @@ class World:
             spec if spec.amount == amount else msgspec.structs.replace(spec, amount=amount)
             for spec, amount in zip(ROWS, host.amounts, strict=True)
         )
+        news = ()
+        if self.dice.random() < 0.05:
+            name = f"key{self.dice.randrange(3)}"
+            news = (Notice(name, self.dice.choice(["401", "quota"]), self.dice.choice([0, 5_000])),)
         return Renewal(
             host=host.name,
             incarnation=host.incarnation,
@@ -192,6 +198,8 @@ class World:
             epoch=host.epoch,
             peers=host.peers,
             answered_ms=host.answered,
+            news=news,
+            news_seen=host.news_seen,
         )
 
     def ask(self, host: Host) -> None:
@@ -252,8 +260,11 @@ class World:
         was_dead = host.returned or -1 < host.applied < asked - EXPIRE_MS
         host.returned = was_dead and any(use.held for use in call.uses)
         host.applied = asked
+        if host.epoch != answer.epoch:
+            host.news_seen = 0
         host.epoch, host.peers, host.answered = answer.epoch, answer.peers, answer.now_ms
         self.disk = max(self.disk, answer.epoch)
+        host.news_seen = answer.news_seen
         for at, share in enumerate(answer.shares):
             use = host.uses[at]
             use.told = share.told

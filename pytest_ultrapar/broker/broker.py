@@ -22,6 +22,7 @@ from pytest_ultrapar.broker.lanes import (
     WorkerState,
     settle,
 )
+from pytest_ultrapar.broker.news import NewsBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
     TAKEN,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
+    from pytest_ultrapar.broker.news import News
     from pytest_ultrapar.broker.protocol import (
         Feedback,
         KnownLane,
@@ -124,6 +126,7 @@ class LaneBroker:
             budgets=budgets,
             shared=shared,
         )
+        self._news = NewsBook(self._table)
         self._groups = GroupBook(self._wakes, self._look_at_models)
         self._homes = Homes(self._table.lanes, self._wakes)
         self._homes.due = lambda now_s: self._table.look_at(self._homes.end_home_wait(now_s))
@@ -292,6 +295,7 @@ class LaneBroker:
             said, feedback.retry_after_s, held.granted_s, now_s, pending, pause_s=pause_s
         )
         if verdict is not None:
+            self._news.decided(lane, verdict, said, feedback)
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
@@ -488,6 +492,24 @@ class LaneBroker:
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
         workers = self._workers.values()
         return wants_of(self._table, workers, unclaimed, bears or {}, now_s, groups=groups)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `take_news` has any that should not wait."""
+        return self._news.is_fresh
+
+    def take_news(self, now_s: float) -> list[News]:
+        """What this host learned of keys, instances and lanes since the last call.
+
+        Removals are said again from time to time.
+        """
+        return self._news.take(max(now_s, self._now_s))
+
+    def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
+        """Do as another host has learned; news that were heard before change nothing."""
+        now_s = self._advance(now_s)
+        self._news.hear(news, now_s)
+        return self._finish(now_s)
 
     def tick(self, now_s: float) -> list[Action]:
         """Let time pass; to be called at `next_wake_s()`, at other times it does no harm."""

@@ -183,6 +183,14 @@ class LaneHealth:
         if self._rate_count:
             self._rate_since_s += now_s - max(since_s, self._rate_since_s)
 
+    def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
+        """The provider asked another host to leave the lane alone until then.
+
+        Returns:
+            None when it pauses for so long already.
+        """
+        return self._pause_until(until_s, f"on another host: paused {until_s - now_s:.2f} s")
+
     def wake(self, now_s: float) -> Pause | Removal | None:
         """The time of the lane's pause has come.
 

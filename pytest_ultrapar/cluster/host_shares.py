@@ -29,24 +29,29 @@ from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
     Answer,
+    Notice,
     Renewal,
     RowShare,
     RowSpec,
 )
+from pytest_ultrapar.cluster.notices import news_of, notice_of
 from pytest_ultrapar.cluster.rows import BUDGET_UNITS
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
-from pytest_ultrapar.publish import read_file, write_whole
+from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.host import BrokerHost
+    from pytest_ultrapar.broker.news import News
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Between two calls; and while units are on their way, here or from here."""
+"""Between two calls; and while units are on their way, here or from here, or there are news."""
+LOOK_S = 0.1
+"""Between two looks for news."""
 NAMED_S = 86_400.0
 """Between two times that rows are named: the server keeps the names for a week."""
 
@@ -126,7 +131,8 @@ class HostShares:
         self._clock = boot_id() + _time_namespace()
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
-        self._peers = self._answered_ms = 0
+        self._peers = self._news_seen = self._answered_ms = 0
+        self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
         self._days_before = DaysBefore(settings.days)
         self._asked = AskedRows(
@@ -184,7 +190,10 @@ class HostShares:
             else:
                 if not answer.stale:
                     pause_s = self._apply(answer, call, begun_s)
-            await asyncio.sleep(max(0.0, begun_s + pause_s - boot_s()))
+            while (left_s := begun_s + pause_s - boot_s()) > 0:
+                await asyncio.sleep(min(left_s, LOOK_S))
+                if self._host.broker.has_news:
+                    pause_s = SOON_S
 
     def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
@@ -245,6 +254,10 @@ class HostShares:
         wall_s = time.time() + self._server_ahead_s
         lanes = self._asked.ask(held, wants.rows, wall_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
+        if self.said is not None:
+            at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
+            news = broker.take_news(now_s)
+            self._news += tuple(notice_of(one, settings.run, at_ms) for one in news)
         return Renewal(
             host=settings.host,
             incarnation=self._incarnation,
@@ -259,18 +272,21 @@ class HostShares:
             lanes=lanes,
             answered_ms=self._answered_ms,
             peers=self._peers,
+            news=self._news,
+            news_seen=self._news_seen,
             leaving=leaving and not any(use.held for use in uses),
         )
 
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Have what was answered; returns in how many seconds to ask again."""
         self.said = answer
+        self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
             with suppress(OSError, UltraparError):
                 self._epoch_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
-        self._peers = answer.peers
+        self._peers, self._news_seen = answer.peers, answer.news_seen
         self._answered_ms = answer.now_ms
         # Taken for dead, others may have by now what it still holds: that may end, and nothing is
         # begun before all of it has.
@@ -283,6 +299,10 @@ class HostShares:
         broker = self._host.broker
         held = broker.holdings(now_s())
         shares, left = self._asked.granted(answer.shares, held, forfeits=self._returned)
+        if answer.news:
+            # Before the shares: nothing more is to be sent where nothing should be.
+            heard = _news(answer.news, answer.server_ms)
+            self._host.move(lambda: broker.hear(heard, now_s()))
         self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
         self._tell_people(answer)
         moves = any(
@@ -332,6 +352,15 @@ def _lowered(row: tuple[str, str], spec: RowSpec, amount: int) -> str:
         f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} in that "
         "of others who share it; the smallest holds"
     )
+
+
+def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
+    """Those that hold; what somebody else wrote is none."""
+    found = []
+    for notice in notices:
+        with suppress(*NOT_THAT_JSON):
+            found.append(news_of(notice, server_ms))
+    return [one for one in found if one is not None]
 
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:

@@ -2,10 +2,10 @@
 -- hold it against a model (tests/ledger_model.py), whose functions have the same names. `script.py` makes KEYS and ARGV.
 --
 -- KEYS, all in one slot: ledger (hash: epoch, time, numbers), seen (sorted set: incarnation by its
--- last call), dead (hash: incarnation, when it died), clocks, rows (hash: a packed row each),
+-- last call), dead (hash: incarnation, when it died), clocks, news, rows (hash: a packed row each),
 -- the caller's own (hash), and for each of its rows the shares (hash: incarnation, packed share).
 -- ARGV: the call; its rows and lanes; its uses, five numbers each: all msgpack.
--- Answer: what is of the ledger; grant, amount, target, told, spent, closed of each row: all
+-- Answer: what is of the ledger; grant, amount, target, told, spent, closed of each row; news: all
 -- msgpack.
 
 local SKIP_MS, STOP_MS, GRACE_MS, EXPIRE_MS = 500, 2000, 2000, 5000
@@ -13,7 +13,7 @@ local LEAST_PACED, RECOMPUTE_MS, AT_ONCE, KEPT_PERCENT = 10, 250, 2000, 5
 local TURN_MS, CELLS, FORGOTTEN_MS, WEEK_MS = 20000, 48, 86400000, 604800000
 local NEVER = math.huge
 local LOST = 9007199254740992
-local FIXED = 7
+local FIXED = 8
 local SHARE, SHARE_BYTES = '<dddddddddd', 80
 local HEADER, HEADER_BYTES = '<ddddd', 40
 
@@ -35,14 +35,14 @@ end
 
 local call = unpacked(ARGV[1])
 local host, incarnation, seq, run = call[1], call[2], call[3], call[4]
-local call_epoch, peers = call[6], call[9]
-local clock, clock_ms, leaving, fresh = call[7], call[8], call[10], call[11]
-local answered_ms, open_days = call[12], call[13]
+local call_epoch, peers, news_seen = call[6], call[9], call[10]
+local clock, clock_ms, leaving, fresh, heard = call[7], call[8], call[11], call[12], call[13]
+local answered_ms, open_days = call[14], call[15]
 local key_ledger, key_seen, key_dead, key_clocks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local key_rows, key_own = KEYS[5], KEYS[6]
+local key_news, key_rows, key_own = KEYS[5], KEYS[6], KEYS[7]
 
 local fields = redis.call('HMGET', key_ledger, 'epoch', 'born', 'begun', 'closing', 'run_id', 'now',
-  'server', 'deaths', 'versions', 'peers', 'reported', 'lag',
+  'server', 'deaths', 'versions', 'peers', 'reported', 'news', 'lag',
   'last_epoch', 'last_ms', 'shift', 'kept')
 local function number(at)
   local found = tonumber(fields[at] or '0')
@@ -54,10 +54,10 @@ end
 local epoch, born, begun, closing = number(1), number(2), number(3), fields[4] or 'open'
 local run_id, now, server = fields[5] or '', number(6), number(7)
 local deaths, versions, peers_told = number(8), number(9), number(10)
-local reported, lag = number(11), number(12)
-local last_epoch, last_ms, shift = number(13), number(14), number(15)
+local reported, news_number, lag = number(11), number(12), number(13)
+local last_epoch, last_ms, shift = number(14), number(15), number(16)
 -- Rows that there must be, unless somebody removed some.
-local kept = number(16)
+local kept = number(17)
 
 -- Time, lives and deaths
 
@@ -624,17 +624,54 @@ local function divide(at)
   end
 end
 
+-- News
+
+local function hear()
+  for _, notice in ipairs(heard) do
+    local name, reason, for_ms, of_run = notice[1], notice[2], notice[3], notice[4]
+    local until_ms = for_ms > 0 and now + for_ms or -1
+    local text = redis.call('HGET', key_news, name)
+    local known = text and unpacked(text)
+    local same = known and known[3] == reason and known[4] == of_run
+    if same and until_ms == -1 then same = known[2] == -1 end
+    if same and known[2] ~= -1 then same = until_ms <= known[2] + SKIP_MS end
+    if not same then
+      news_number = news_number + 1
+      redis.call('HSET', key_news, name, pack({ news_number, until_ms, reason, of_run }))
+    end
+  end
+end
+
+local function news_since(seen)
+  local found = {}
+  if seen >= news_number then return found end
+  local flat = redis.call('HGETALL', key_news)
+  for at = 1, #flat, 2 do
+    local told = unpacked(flat[at + 1])
+    if told[2] ~= -1 and told[2] <= now then
+      redis.call('HDEL', key_news, flat[at])
+    elseif told[1] > seen and (told[4] == '' or told[4] == run) then
+      local left = told[2] == -1 and 0 or told[2] - now
+      found[#found + 1] = { told[1], { flat[at], told[3], left, told[4] } }
+    end
+  end
+  table.sort(found, function(one, other) return one[1] < other[1] end)
+  for at, one in ipairs(found) do found[at] = one[2] end
+  return found
+end
+
 -- The call
 
 local function answer(shares, stale)
   redis.call('HSET', key_ledger, 'epoch', epoch, 'born', born, 'begun', begun, 'closing', closing,
     'run_id', run_id, 'now', now, 'server', server, 'deaths', deaths, 'versions', versions,
-    'peers', peers_told, 'reported', reported,
+    'peers', peers_told, 'reported', reported, 'news', news_number,
     'lag', lag, 'last_epoch', last_epoch, 'last_ms', last_ms, 'shift', shift,
     'kept', kept)
   for at = 1, FIXED - 1 do redis.call('PEXPIRE', KEYS[at], WEEK_MS) end
-  local head = { epoch, stale, now + shift, server, now - begun, redis.call('ZCARD', key_seen) }
-  return { pack(head), shares }
+  local news = stale and {} or news_since(call_epoch == epoch and news_seen or 0)
+  local head = { epoch, stale, now + shift, server, now - begun, redis.call('ZCARD', key_seen), news_number }
+  return { pack(head), shares, pack(news) }
 end
 
 local function report()
@@ -833,6 +870,7 @@ if seq <= known_seq then
   return answer(good and known[5] or pack({}), not good)
 end
 if known_epoch ~= epoch and peers > 0 then report() end
+hear()
 local shares = renew(known)
 if leaving then shares = leave() end
 return answer(shares, false)

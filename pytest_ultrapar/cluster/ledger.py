@@ -97,6 +97,23 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
     told: int = 0
 
 
+class Notice(msgspec.Struct, frozen=True, array_like=True):
+    """What one host learned and all must know: a key, instance or lane is removed, or pauses.
+
+    Attributes:
+        name: Of what; opaque here. The last notice of a name holds.
+        reason: Opaque, too.
+        for_ms: How long from now; 0 is until the ledger is unused for a week. A notice with an
+            empty reason takes the earlier one of its name back.
+        run: Only hosts of this run are told; empty: all.
+    """
+
+    name: str
+    reason: str
+    for_ms: int = 0
+    run: str = ""
+
+
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     """What a host says, every half to one second.
 
@@ -122,6 +139,9 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
         answered_ms: `Answer.now_ms` of the last answer that was applied, in this incarnation and in
             epoch `epoch`; 0 before the first.
         peers: `Answer.peers` of that answer; 0 before the first.
+        news: Notices since the last answered call. All that still hold, when an answer names
+            another epoch.
+        news_seen: `Answer.news_seen` of the last answer of the same epoch, else 0.
         leaving: It holds nothing and will not come back.
         fresh: An operator's word that nobody used these keys just now: a ledger that begins opens
             at once.
@@ -142,6 +162,8 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     answered_ms: int = 0
     peers: int = 0
+    news: tuple[Notice, ...] = ()
+    news_seen: int = 0
     leaving: bool = False
     fresh: bool = False
     open_days: bool = False
@@ -188,6 +210,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         epoch_age_ms: Since the epoch began: rows open when their expiry and window are over.
         peers: Hosts that are alive, this one included.
         shares: One for each row of the call, in its order.
+        news: Notices since `Renewal.news_seen`, of others and its own; `for_ms` is what is left.
+        news_seen: Number of the last notice.
     """
 
     epoch: int
@@ -197,3 +221,5 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     epoch_age_ms: int
     peers: int
     shares: tuple[RowShare, ...]
+    news: tuple[Notice, ...] = ()
+    news_seen: int = 0

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.cluster.ledger import EXPIRE_MS
+from pytest_ultrapar.cluster.notices import told
+from pytest_ultrapar.publish import NOT_THAT_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +97,25 @@ class RowView:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeView:
+    """What one host learned and all know: a lane, key or instance is removed, or pauses.
+
+    Attributes:
+        run: Only hosts of this run are told; empty: all.
+        lane: Where it was learned.
+        removes: What of the lane is removed (`key`, `lane`, ...); empty: it pauses.
+        reason: In a sentence; empty for a pause.
+        left_s: Seconds for which it still holds; 0: until the end.
+    """
+
+    run: str
+    lane: str
+    removes: str
+    reason: str
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerView:
     """All that hosts share.
 
@@ -102,11 +123,13 @@ class LedgerView:
         epoch_age_s: Seconds since the server began anew; None: nothing was shared yet.
         n_hosts: Hosts that are alive, of all runs.
         rows: From the tightest: those whose hosts want more than they have come first.
+        news: What holds now.
     """
 
     epoch_age_s: float | None
     n_hosts: int
     rows: tuple[RowView, ...]
+    news: tuple[NoticeView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +143,7 @@ class LedgerKeys:
         shares: For each row its shares, packed, by incarnation.
         hosts: Name and run of each incarnation.
         names: What runs call rows: limit and kind.
+        news: Each notice, packed.
         server_ms: The server's time.
     """
 
@@ -129,6 +153,7 @@ class LedgerKeys:
     shares: Mapping[bytes, Mapping[bytes, bytes]]
     hosts: Mapping[bytes, tuple[str, str]]
     names: Mapping[str, tuple[str, str]]
+    news: Mapping[bytes, bytes]
     server_ms: float
 
 
@@ -139,7 +164,7 @@ def view_of(keys: LedgerKeys) -> LedgerView:
         Those of NOT_THAT_LEDGER: Somebody else wrote there.
     """
     if not keys.ledger:
-        return LedgerView(None, 0, ())
+        return LedgerView(None, 0, (), ())
     epoch, begun_ms = int(keys.ledger[b"epoch"]), _number(keys.ledger[b"begun"])
     closing = keys.ledger[b"closing"]
     # The ledger's time stands still between calls; the server's goes on.
@@ -151,11 +176,18 @@ def view_of(keys: LedgerKeys) -> LedgerView:
     ]
     # Rows of runs that are over stay for a week, and say nothing.
     used = [row for row in rows if row.shares or row.spent or row.awaits]
+    news = (_notice(text, now_ms) for text in keys.news.values())
     alive = [at_ms for at_ms in keys.seen.values() if now_ms - at_ms < EXPIRE_MS]
     return LedgerView(
         (now_ms - begun_ms) / 1000,
         len(alive),
         tuple(sorted(used, key=_tightest)),
+        tuple(
+            sorted(
+                (one for one in news if one is not None),
+                key=lambda one: (not one.removes, one.run, one.lane),
+            )
+        ),
     )
 
 
@@ -215,12 +247,33 @@ def _tightest(row: RowView) -> tuple[bool, bool, bool, str, str, str]:
     return (not is_closed, wanted <= row.amount, not row.shares, row.limit, row.word, row.row)
 
 
+def _notice(text: bytes, now_ms: float) -> NoticeView | None:
+    """A notice; None where it does not hold any more."""
+    _, until_ms, reason, run = _PACKED.decode(text)
+    until_ms = _number(until_ms)
+    if not reason or (until_ms != -1 and until_ms <= now_ms):
+        return None
+    left_s = 0.0 if until_ms == -1 else (until_ms - now_ms) / 1000
+    try:
+        news = told(reason).news
+    except NOT_THAT_JSON:
+        return NoticeView(_text(run), "", "", _text(reason), left_s)
+    if news.removes is not None:
+        # It is told again for as long as hosts of the run are alive.
+        return NoticeView(_text(run), str(news.lane_id), news.removes, news.reason, 0.0)
+    return NoticeView(_text(run), str(news.lane_id), "", news.reason, left_s)
+
+
 def _number(text: bytes | float) -> float:
     value = float(text)
     if not math.isfinite(value):
         msg = f"a time of {value}"
         raise ValueError(msg)
     return value
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str]]:

@@ -7,12 +7,13 @@ from typing import cast
 
 import msgspec
 
-from pytest_ultrapar.cluster.ledger import Answer, Renewal, RowShare
+from pytest_ultrapar.cluster.ledger import Answer, Notice, Renewal, RowShare
 from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
-_HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int])
+_HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
+_NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
 
 def script_text(name: str) -> str:
@@ -28,7 +29,7 @@ def keys_of(name: str, call: Renewal) -> list[str]:
         call: For the rows that it names.
     """
     prefix = f"{{ultrapar:{name}}}:"
-    fixed = ("ledger", "seen", "dead", "clocks", "rows", f"host:{call.incarnation}")
+    fixed = ("ledger", "seen", "dead", "clocks", "news", "rows", f"host:{call.incarnation}")
     return [prefix + part for part in (*fixed, *(f"row:{spec.name}" for spec in call.rows))]
 
 
@@ -44,8 +45,10 @@ def arguments_of(call: Renewal) -> list[bytes]:
         call.clock,
         call.clock_ms,
         call.peers,
+        call.news_seen,
         call.leaving,
         call.fresh,
+        call.news,
         call.answered_ms,
         call.open_days,
     )
@@ -61,10 +64,11 @@ def answer_of(reply: object) -> Answer:
             keys.
     """
     try:
-        head, packed = cast("tuple[bytes, bytes]", reply)
-        epoch, stale, now_ms, server_ms, age_ms, peers = _HEAD.decode(head)
+        head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
+        epoch, stale, now_ms, server_ms, age_ms, peers, news_seen = _HEAD.decode(head)
         numbers = _NUMBERS.decode(packed)
         shares = tuple(_share(numbers[at : at + 6]) for at in range(0, len(numbers), 6))
+        told = _NEWS.decode(news)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         problem = f"the ledger's answer is not one of this version: {error}"
         raise ConfigError(problem) from error
@@ -76,6 +80,8 @@ def answer_of(reply: object) -> Answer:
         epoch_age_ms=age_ms,
         peers=peers,
         shares=shares,
+        news=told,
+        news_seen=news_seen,
     )
 
 

@@ -276,11 +276,12 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         prefix = self.address.key_prefix
-        ledger, seen, rows, time = self._many(
+        ledger, seen, rows, news, time = self._many(
             lambda pipeline: (
                 pipeline.hgetall(f"{prefix}ledger"),
                 pipeline.zrange(f"{prefix}seen", 0, -1, withscores=True),
                 pipeline.hgetall(f"{prefix}rows"),
+                pipeline.hgetall(f"{prefix}news"),
                 pipeline.time(),
             )
         )
@@ -309,6 +310,7 @@ class ClusterServer:
                         if host is not None and run is not None
                     },
                     names=names_of(names),
+                    news=news,
                     server_ms=time[0] * 1000 + time[1] // 1000,
                 )
             )

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.cluster.ledger_view import (
         LedgerView,  # noqa: TC004 - no field is read
+        NoticeView,
         RowView,
         ShareView,
     )
     from pytest_ultrapar.cluster.server import HostState, RunState  # noqa: TC004 - as above
 
-MOST_HOSTS, MOST_ROWS = 20, 20
+MOST_HOSTS, MOST_ROWS, MOST_NEWS = 20, 20, 10
 """Lines of each kind."""
 _SHARES = 6
 _SILENT_S = 3.0
@@ -67,6 +68,7 @@ def status_json(status: Status) -> str:
         "forgets": status.forgets,
         "runs": [_run_json(one) for one in status.runs],
         "limits": [] if ledger is None else [_limit_json(one) for one in ledger.rows],
+        "news": [] if ledger is None else [msgspec.to_builtins(one) for one in ledger.news],
         "problems": [
             *(f"run {name}: {said}" for name, said in status.unreadable),
             *([status.problem] if status.problem else []),
@@ -180,6 +182,13 @@ def _ledger_lines(status: Status, *, everything: bool) -> Iterator[str]:
     for row in kept:
         yield f"  {_row_text(row, everything=everything)}"
     yield from _more(rows, kept, "limit")
+    news = ledger.news if everything else ledger.news[:MOST_NEWS]
+    if news:
+        yield ""
+        yield "removed and paused"
+    for one in news:
+        yield f"  {_news_text(one)}"
+    yield from _more(ledger.news, news, "notice")
 
 
 def _row_text(row: RowView, *, everything: bool) -> str:
@@ -243,6 +252,15 @@ def _share_text(row: RowView, share: ShareView) -> str:
 def _waiting_text(row: RowView, share: ShareView) -> str:
     on_way = f", {_units(row, share.coming)} on the way" if share.coming else ""
     return f"{_name(share.host)} (wants {_units(row, share.wanted)}{on_way})"
+
+
+def _news_text(one: NoticeView) -> str:
+    where = one_line(one.lane)[: 2 * _NAME] or "what this version does not know"
+    run = f", run {one_line(one.run)[:_NAME]}" if one.run else ""
+    reason = f": {shorten(one_line(one.reason), _LONGEST)}" if one.reason else ""
+    left = f" for {duration(one.left_s)} more" if one.left_s else ""
+    what = f"{one_line(one.removes)} removed" if one.removes else "paused"
+    return f"{where}: {what}{left}{run}{reason}"
 
 
 def _run_name(name: str) -> str:

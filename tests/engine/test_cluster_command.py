@@ -5,17 +5,20 @@ import re
 import socketserver
 import struct
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from pytest_ultrapar.broker.news import News
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claims import ClaimCall, GroupRule, JoinCall, LeaveCall
 from pytest_ultrapar.cluster.identity import RunIdentity
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
+from pytest_ultrapar.cluster.notices import notice_of
 from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 from pytest_ultrapar.cluster.shards import whole_of
 from pytest_ultrapar.cluster.status import MOST_HOSTS
@@ -64,6 +67,7 @@ HOSTILE = {
         client.delete(f"{PREFIX}seen"),
         client.set(f"{PREFIX}seen", "nothing"),
     ),
+    "news that are none": lambda client: client.hset(f"{PREFIX}news", "x", b"\xc1"),
     "names that are none": lambda client: client.hset(f"{PREFIX}run:night:names", "x", "{"),
 }
 
@@ -161,7 +165,7 @@ def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
 
 
 def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
-    two_hosts(server)
+    two_hosts(server, news=(notice_of(News("lab/i/key0", for_s=60.0), "night", 0),))
     found = json.loads(status(capsys, "--json"))
     page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
     section = page.split("`ultrapar cluster status --json` has")[1].split("\n## ")[0]
@@ -169,9 +173,10 @@ def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
         part.split("|")[0].replace("`", "").split()[-1]: {*re.findall(r"`(\w+)`", part)}
         for part in section.replace("\n| ", "\n|").split("\n|")[3:]
     }
-    (run,), (row, _) = found["runs"], found["limits"]
+    (run,), (row, _), (news,) = found["runs"], found["limits"], found["news"]
     for name, one in (
         ("runs", run), ("hosts", run["hosts"][0]), ("limits", row), ("shares", row["shares"][0]),
+        ("news", news),
     ):  # fmt: skip
         assert {*one} - documented[name] == set(), name
     assert {*found} <= {*re.findall(r"`(\w+)`", section)}
@@ -182,6 +187,19 @@ def test_rows_that_a_new_server_keeps_closed_say_until_when(server, capsys):
     text = status(capsys)
     assert re.search(r"key:abc:qps = 2: closed for \d\.\d\d s more, since the server began", text)
     assert "one (wants 2, 2 on the way) waits" in text
+
+
+def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
+    def notice(lane, **facts):
+        news = News(f"lab/{lane}/key0", for_s=60.0, **facts)
+        return notice_of(news, "night", round(time.time() * 1000))
+
+    gone = notice("i", removes="key", reason="401: \x1b[31mno such key")
+    Sharing(server, "one", (5, 2)).renew(news=(gone, notice("j")))
+    text = status(capsys)
+    assert "  lab/i/key0: key removed, run night: 401: \\x1b[31mno such key\n" in text
+    assert re.search(r"  lab/j/key0: paused for (59\.\d|60\.0) s more, run night\n", text)
+    assert {one["removes"] for one in json.loads(status(capsys, "--json"))["news"]} == {"key", ""}
 
 
 def test_host_that_is_silent_stands_first_and_is_called_so(server, kv, capsys):

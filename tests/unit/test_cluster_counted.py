@@ -132,6 +132,7 @@ def test_closed_rows_are_those_of_days_that_await_their_hosts():
             shares={},
             hosts={},
             names={"a": ("key a", "rpd")},
+            news={},
             server_ms=90_000,
         )
     )

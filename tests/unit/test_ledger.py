@@ -10,6 +10,7 @@ import pytest
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     Answer,
+    Notice,
     Renewal,
     RowSpec,
     RowUse,
@@ -321,6 +322,21 @@ def test_what_nobody_knew_when_all_was_lost_again_is_not_taken_for_spent():
     crew.ledger, crew.run_id = Ledger(), "five"
     crew.rounds(20, "a")
     assert not crew.ledger.rows["rpd"].awaits
+
+
+def test_news_reach_all_others_once():
+    crew = Crew(SEATS)
+    crew.host("a", 1)
+    crew.host("b", 1, run="other")
+    crew.rounds(1)
+    mine = Notice("key7", "paused", 60_000, "run")
+    crew.call("a", news=(Notice("key3", "401"), mine))
+    answer = crew.call("b")
+    assert answer.news == (Notice("key3", "401"),)
+    assert crew.call("b", news_seen=answer.news_seen).news == ()
+    crew.now_ms += 1_000
+    heard = crew.call("a").news
+    assert heard == (Notice("key3", "401"), Notice("key7", "paused", 59_000, "run"))
 
 
 def test_one_that_leaves_frees_all_at_once():
