@@ -40,6 +40,7 @@ from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
+from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,6 +84,8 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         lines: Model of the free cases, or name of the group, in the order of the claims' lines.
         n_cases: Cases of each, while nobody has joined the run.
         epoch_path: Where the host remembers the ledger's epoch.
+        clocks_path: Where it notes how its clock stands to the ledger's (`store.clock_stamps`);
+            empty: nowhere.
     """
 
     url: str | None
@@ -97,6 +100,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Line, ...]
     n_cases: tuple[int, ...]
     epoch_path: str
+    clocks_path: str = ""
 
 
 def make_shares(host: BrokerHost, config: str) -> HostShares:
@@ -131,6 +135,7 @@ class HostShares:
         self._clock = boot_id() + _time_namespace()
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
+        self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
@@ -203,7 +208,11 @@ class HostShares:
         assert facts is not None
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
+            begun_s = boot_s()
             answer = self._server.renew(call)
+            if self._stamps is not None and not answer.stale:
+                lag_ms = answer.server_ms - answer.now_ms
+                self._stamps.add(Stamp(answer.epoch, lag_ms, answer.now_ms, begun_s, boot_s()))
             self._look_beside(answer.epoch)
         except NoAnswerError:
             # It may be another one when it is back.
@@ -238,6 +247,8 @@ class HostShares:
                 run_id = self._server.facts.run_id
                 self._server.renew(msgspec.structs.replace(call, server_run_id=run_id))
         self._server.close()
+        if self._stamps is not None:
+            self._stamps.flush()
 
     def _next_call(self, *, leaving: bool = False) -> Renewal:
         settings, self._seq = self._settings, self._seq + 1

@@ -27,6 +27,7 @@ from pytest_ultrapar.report.whole_run import (
     joined_words,
     waits_words,
 )
+from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -305,13 +306,14 @@ class ClusterRun:
         return self._numbered.own_assignment(assignment, lanes)
 
     def share_limits(
-        self, pool: Pool, lanes: Sequence[Lane]
+        self, pool: Pool, lanes: Sequence[Lane], directory: Path
     ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
         """What the broker needs to keep to this host's part of all limits, after `own_assignment`.
 
         Args:
             pool: The pool.
             lanes: Those that the run may use.
+            directory: Of this host's run.
 
         Returns:
             The rows that are shared, and who tells the broker its part of them.
@@ -346,6 +348,7 @@ class ClusterRun:
             lines=tuple(Line(line.model, line.name) for line in numbered.lines),
             n_cases=tuple(last - first for first, last in numbered.ranges),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
+            clocks_path=str(directory / CLOCKS_NAME),
         )
         shares = SharesSettings(
             "pytest_ultrapar.cluster.host_shares:make_shares",
@@ -383,6 +386,12 @@ class ClusterRun:
         """Give back what was claimed and not finished. Idempotent."""
         if self._claiming is not None:
             self._claiming.leave()
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether this host is the one that says that all is done."""
+        said = None if self._claiming is None else self._claiming.said
+        return said is not None and said.elected
 
     def end_lines(self) -> list[str]:
         """What became of the whole run, as far as this host knows."""

@@ -319,3 +319,26 @@ class Coordinator:
                 self._run.cluster.leave()
             self._run.close()
         self._ctrl_c.remove()
+        self._merge_hosts()
+
+    def _merge_hosts(self) -> None:
+        """Where this is the last host of a run, and all are here, make one run of them.
+
+        Of a shard the hosts are not all: nobody knows when the other shards will be done.
+        """
+        cluster = None if self._run is None else self._run.cluster
+        if self._run is None or cluster is None or cluster.shard or not cluster.is_elected:
+            return
+        if self._finished is None or self._finished.summary is None:
+            return
+        from pytest_ultrapar.coordinator.joint_merge import merge_hosts  # noqa: PLC0415 - seldom
+
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        directory = self._run.directory
+        merge_hosts(
+            cluster.address,
+            cluster.name,
+            directory.path,
+            directory.runs_beside(),
+            reporter.write_line if reporter is not None else lambda _: None,
+        )

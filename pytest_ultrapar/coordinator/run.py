@@ -400,7 +400,7 @@ class Run:
             self.assignment = self.cluster.own_assignment(
                 assignment, cases, self.pool.subjects, lanes
             )
-            shared = self.cluster.share_limits(self.pool, self.lanes)
+            shared = self.cluster.share_limits(self.pool, self.lanes, self.directory.path)
             self.services.shared, self.services.shares = shared
         self.planned = len(cases)
         self._suites = {case.suite for case in cases}

@@ -79,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         datetime.now(UTC),
         allow_differences=arguments.allow_differences,
     )
+    for name in made.left_out:
+        sys.stdout.write(f"{visible(name)} is left out: it was merged of other runs named\n")
     has_page = _write_page(made)
     lines = brief_lines(
         made.summary,

@@ -51,6 +51,16 @@ class Part(NamedTuple):
         return self.manifest.cluster_run is not None
 
 
+def covered_by_others(parts: Sequence[Part]) -> list[Part]:
+    """Merged runs all of whose parts are here, too: they say nothing that those do not."""
+    alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
+    return [
+        part
+        for part in parts
+        if (whole := part.manifest.merged) and {one.run_id for one in whole.parts} <= alone
+    ]
+
+
 ALLOW = "--allow-differences"
 
 
@@ -285,9 +295,6 @@ def standing(grade: Grade, part: int) -> Standing:
 
 # -- one clock -------------------------------------------------------------------------------------
 
-HOSTS_APART_S = 0.5
-"""Clocks of hosts that a time service keeps differ by less. Hosts share whole limits, so what such
-a difference may explain exceeded none."""
 SAME_CLOCK_S = 5.0
 """Monotonic clocks of one machine that lie closer together are one: between two boots there are
 more seconds, and a wall clock that was set since is mostly set by less."""
@@ -326,6 +333,8 @@ def merged_manifest(
     n_results: Sequence[int],
     n_repeated: int,
     n_clocks: int,
+    clock_error_s: float | None = None,
+    not_compared: str = "",
     asked_otherwise: Sequence[str] = (),
 ) -> Manifest:
     """The manifest of the whole.
@@ -343,7 +352,9 @@ def merged_manifest(
         n_results: Of each part the cases of which its result counts.
         n_repeated: Cases with a result in more than one part.
         n_clocks: Clocks that were set beside each other.
-        asked_otherwise: As of `Merged`.
+        clock_error_s: As of `Merged`, of these parts.
+        not_compared: Likewise.
+        asked_otherwise: Likewise.
     """
     manifests = [part.manifest for part in parts]
     own = [
@@ -391,7 +402,8 @@ def merged_manifest(
             n_missing=_n_missing(manifests[0], own),
             n_repeated=n_repeated,
             n_clocks=n_clocks,
-            clock_error_s=HOSTS_APART_S if len(parts) > 1 and parts[0].is_host else None,
+            clock_error_s=clock_error_s,
+            not_compared=not_compared,
             asked_otherwise=tuple(asked_otherwise),
         ),
     )

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -25,9 +26,11 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.merge.joining import (
     check,
     clocks_of,
+    covered_by_others,
     in_order,
     merged_manifest,
 )
+from pytest_ultrapar.merge.server_clock import ServerClock
 from pytest_ultrapar.merge.sources import anchors, find_sources, standings
 from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
@@ -43,6 +46,7 @@ from pytest_ultrapar.store.cases_file import (
     read_shared,
     write_shared,
 )
+from pytest_ultrapar.store.clock_stamps import read_stamps
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
     Damage,
@@ -59,7 +63,7 @@ from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, new_run_id
 from pytest_ultrapar.store.run_lock import mark_as_run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.merge.joining import Standing
     from pytest_ultrapar.merge.sources import Source
     from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.store.clock_stamps import Stamp
     from pytest_ultrapar.store.manifest import Manifest
 
 OPTION = "ultrapar merge"
@@ -85,11 +90,14 @@ class MergedRun(NamedTuple):
         directory: Absolute.
         manifest: Of the whole.
         summary: Of its tables.
+        left_out: Names of merged runs whose parts were all named, too, such as what the last host
+            of a run made in the same folder.
     """
 
     directory: Path
     manifest: Manifest
     summary: RunSummary
+    left_out: tuple[str, ...] = ()
 
 
 def merge(
@@ -110,6 +118,8 @@ def merge(
     """
     out = out.absolute()
     sources = find_sources(names)
+    covered = covered_by_others([source.part for source in sources])
+    sources = [source for source in sources if source.part not in covered]
     otherwise = check([source.part for source in sources], allow=allow_differences)
     order = in_order([source.part for source in sources])
     sources.sort(key=lambda source: order.index(source.part))
@@ -131,7 +141,7 @@ def merge(
             where = f"{error.filename}: " if error.filename else ""
             msg = f"cannot write the merged run in {out}: {where}{error.strerror or error}"
             raise ResultsError(msg) from error
-    return MergedRun(out, manifest, summary)
+    return MergedRun(out, manifest, summary, tuple(part.name for part in covered))
 
 
 @contextmanager
@@ -193,6 +203,8 @@ def _make(
         n_results=n_results,
         n_repeated=n_repeated,
         n_clocks=clocks.n,
+        clock_error_s=clocks.error_s,
+        not_compared=clocks.not_compared,
         asked_otherwise=otherwise,
     )
     manifest = msgspec.structs.replace(manifest, cases_digest=cases_digest(stage))
@@ -257,10 +269,13 @@ class _Clocks:
     """By how much times of each part are moved, so that all are on the clock of the first one.
 
     A monotonic clock says nothing on another machine, so clocks are set side by side by the time of
-    day at which episodes began.
+    day at which episodes began; those of the hosts of one run by the time of the server that they
+    asked, where each noted it.
 
     Attributes:
         n: How many clocks there are: one a part, and more of those that were resumed after a boot.
+        error_s: As of `Merged`.
+        not_compared: Likewise.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -268,21 +283,46 @@ class _Clocks:
         known = [min(found.values()) for found in self._anchors if found]
         self._common_s = known[0] if known else 0.0
         self.n = sum(len(set(found.values())) for found in self._anchors)
+        self._server: ServerClock | None = None
+        self.error_s: float | None = None
+        self.not_compared = ""
+        parts = [source.part for source in sources]
+        if len(parts) > 1 and all(part.is_host for part in parts):
+            # The hosts of one run are set on the clock of their server, if that can be.
+            pairs = zip(map(_stamps, sources), self._anchors, strict=True)
+            server = ServerClock([stamps if own else None for stamps, own in pairs])
+            self.not_compared = server.lacks
+            if not server.lacks:
+                self._server, self.error_s = server, server.error_s
 
-    def shift_of_segment(self, number: int, segment: str) -> float:
-        """Seconds to add to the times of a segment of a part."""
-        return self._anchors[number].get(segment, self._common_s) - self._common_s
+    def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
+        """What says how many seconds to add to a time of a segment of a part."""
+        anchor_s = self._anchors[number].get(segment)
+        if anchor_s is None:
+            return lambda _: 0.0
+        if self._server is not None:
+            return partial(self._server.shift, number)
+        shift_s = self.shift(number, anchor_s, 0.0)
+        return lambda _: shift_s
 
-    def shift(self, number: int, anchor_s: float) -> float:
+    def shift(self, number: int, anchor_s: float, at_s: float) -> float:
         """Seconds to add to a time of a part.
 
         Args:
             number: Of the part.
             anchor_s: By how much the time of day was ahead of the time's clock.
+            at_s: The time.
         """
+        if self._server is not None and self._anchors[number]:
+            return self._server.shift(number, at_s)
         clocks = self._anchors[number].values()
         own_s = min(clocks, key=lambda one: abs(one - anchor_s), default=anchor_s)
         return own_s - self._common_s
+
+
+def _stamps(source: Source) -> list[Stamp]:
+    """Those of a part; none of one that was resumed, maybe after another boot."""
+    return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 
 class _PartWriter:
@@ -350,7 +390,7 @@ class _PartWriter:
         return f"w-p{self.number + 1}_{worker}-{rest}.jsonl"
 
     def _copy_segment(self, path: Path, target: Path, beginning: bytes) -> int:
-        shift_s = self.clocks.shift_of_segment(self.number, path.name)
+        shift = self.clocks.shift_of_segment(self.number, path.name)
         encode = msgspec.json.Encoder().encode
         with open_file(path) as original, target.open("xb") as file:
             n_bytes = file.write(beginning)
@@ -361,14 +401,16 @@ class _PartWriter:
                     line = original.read(position.length)
                     line += b"" if line.endswith(b"\n") else b"\n"
                 else:
-                    changed = self._changed(record, shift_s)
+                    changed = self._changed(record, shift)
                     if changed is None:
                         continue
                     line = frame(encode(changed))
                 n_bytes += file.write(line)
         return n_bytes
 
-    def _changed(self, record: JournalRecord, shift_s: float) -> JournalRecord | None:
+    def _changed(
+        self, record: JournalRecord, shift: Callable[[float], float]
+    ) -> JournalRecord | None:
         """The record as it stands in the whole; None for a grade that does not count there."""
         host = self.source.part.manifest.host
         if isinstance(record, Grade):
@@ -383,8 +425,9 @@ class _PartWriter:
         record = _on_host(record, host)
         if self._counts_elsewhere(record.case_id) and record.ending != "interrupted":
             record = msgspec.structs.replace(record, ending="interrupted", kind=REPEATED)
-        if shift_s:
-            attempts = [moved(one, shift_s) for one in record.attempts]
+        shifts_s = [shift(one.t_send_s) for one in record.attempts]
+        if any(shifts_s):
+            attempts = list(map(moved, record.attempts, shifts_s))
             record = msgspec.structs.replace(record, attempts=attempts)
         return record
 
@@ -439,12 +482,12 @@ def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> 
         host = source.part.manifest.host
         for one in read_history(source.directory / LIMITS_FILE, LimitRecord):
             own = one.change
-            shift_s = clocks.shift(number, one.at_us / 1e6 - own.t_s)
+            shift_s = clocks.shift(number, one.at_us / 1e6 - own.t_s, own.t_s)
             own = replace(own, t_s=own.t_s + shift_s)
             changes.append(replace(one, change=own, host=host))
         for other in read_history(source.directory / PAUSES_FILE, PauseRecord):
             pause = other.pause
-            shift_s = clocks.shift(number, other.at_us / 1e6 - pause.t_s)
+            shift_s = clocks.shift(number, other.at_us / 1e6 - pause.t_s, pause.t_s)
             pause = replace(pause, t_s=pause.t_s + shift_s, t_end_s=pause.t_end_s + shift_s)
             pauses.append(replace(other, pause=pause, host=host))
     for name, found in ((LIMITS_FILE, changes), (PAUSES_FILE, pauses)):

@@ -52,16 +52,22 @@ def merged_lines(merged: Merged) -> Iterator[str]:
         names = ", ".join(map(_name, resumed))
         were = "was" if len(resumed) == 1 else "were"
         yield f"{names} {were} resumed: pauses between the sessions are in the time"
-    if merged.n_clocks > 1:
-        yield (
-            f"times of {merged.n_clocks} clocks stand side by side by the time of day of their"
-            " hosts: makespan and use of limits are right up to what these clocks differed by"
-        )
     if merged.clock_error_s is not None:
         error_ms = math.ceil(merged.clock_error_s * 1e3)
         yield (
-            "limits are judged over all hosts; what clocks that differ by"
-            f" {error_ms} ms may explain counts as kept"
+            f"clocks of the hosts were compared by the server's to within {error_ms} ms: limits are"
+            " judged over all hosts, and only what passes them by more counts as exceeded"
+        )
+    if merged.not_compared:
+        yield (
+            f"clocks of the hosts could not be compared by the server's, since"
+            f" {visible(merged.not_compared)}: limits are judged for each host by itself, and over"
+            " all hosts only as well as the times of day agree"
+        )
+    elif merged.n_clocks > 1 and merged.clock_error_s is None:
+        yield (
+            f"times of {merged.n_clocks} clocks stand side by side by the time of day of their"
+            " hosts: makespan and use of limits are right up to what these clocks differed by"
         )
 
 

@@ -102,7 +102,9 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
         n_repeated: Cases that more than one part had a result of.
         n_clocks: Clocks whose times were set beside each other.
         clock_error_s: By how much two times of different hosts may be wrong beside each other,
-            where they shared limits; None: they did not.
+            where all asked one server; None: they were set beside each other by the time of day.
+        not_compared: Why a run of several hosts could not be set on its server's clock; empty where
+            it was, and of other runs.
         asked_otherwise: What the pools of the parts say otherwise of the answers, a clause each.
     """
 
@@ -112,6 +114,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     n_repeated: int = 0
     n_clocks: int = 1
     clock_error_s: float | None = None
+    not_compared: str = ""
     asked_otherwise: tuple[str, ...] = ()
 
 

@@ -16,6 +16,7 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME, MANIFEST_NAME
+from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
@@ -44,6 +45,7 @@ _UNBEGUN = (
     COMING_NAME,
     CLAIMED_NAME,
     RECOVERED_NAME,
+    CLOCKS_NAME,
     MANIFEST_NAME,
     SPENDING_FILE,
 )

@@ -179,6 +179,16 @@ def test_a_merged_run_is_no_part_of_another(tmp_path, capsys):
     assert f"is merged itself: name the runs that it was merged of ({ids})" in said
 
 
+def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
+    """As where `hosts/*` has what the last host made of the others."""
+    runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
+    merged(tmp_path / "two", *runs[:2])
+    named = (tmp_path / "two", *runs)
+    assert cli.main(["merge", *map(str, named), "--out", str(tmp_path / "w")]) == 0
+    assert f"{tmp_path / 'two'} is left out" in capsys.readouterr().out
+    assert len(rows(tmp_path / "w")) == 3
+
+
 def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp_path, capsys):
     a = part(tmp_path / "a", [0, 1, 2], "infra", at_s=10.0)
     b = part(tmp_path / "b", [1, 2, 3], "unsolved", at_s=30.0)

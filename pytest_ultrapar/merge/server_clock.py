@@ -1,0 +1,83 @@
+"""One clock for all hosts of a run, that of the server that they shared limits by; pure.
+
+The error is what the calls leave open. A server whose clock was set, or another one in its place,
+shows as a jump, and that is in the error, too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.store.clock_stamps import Stamp
+
+TICK_S = 0.001
+"""The server tells whole milliseconds."""
+_STRETCH_S = 10.0
+
+
+class _Point(NamedTuple):
+    """A host's clock at one call: `ahead_s` is the server's time less its own."""
+
+    at_s: float
+    ahead_s: float
+    error_s: float
+
+
+class _HostClock:
+    def __init__(self, stamps: Sequence[Stamp]) -> None:
+        best: dict[int, _Point] = {}
+        for one in stamps:
+            at_s = (one.begun_s + one.ended_s) / 2
+            error_s = (one.ended_s - one.begun_s + TICK_S) / 2
+            server_s = (one.ledger_ms + one.lag_ms) / 1000 + TICK_S / 2
+            stretch = int(at_s // _STRETCH_S)
+            if error_s >= 0 and (stretch not in best or error_s < best[stretch].error_s):
+                best[stretch] = _Point(at_s, server_s - at_s, error_s)
+        self.points = sorted(best.values())
+        self._times_s = [one.at_s for one in self.points]
+        self.error_s = max((one.error_s for one in self.points), default=0.0)
+        for before, after in pairwise(self.points):
+            # More than the two calls leave open: a clock was set, or held back.
+            open_s = before.error_s + after.error_s
+            self.error_s = max(self.error_s, abs(after.ahead_s - before.ahead_s) - open_s)
+
+    def ahead(self, at_s: float) -> float:
+        """The server's time less the host's, at a time of the host."""
+        at = bisect_right(self._times_s, at_s)
+        if at in {0, len(self.points)}:
+            return self.points[0 if at == 0 else -1].ahead_s
+        one, other = self.points[at - 1], self.points[at]
+        share = (at_s - one.at_s) / (other.at_s - one.at_s)
+        return one.ahead_s + share * (other.ahead_s - one.ahead_s)
+
+
+class ServerClock:
+    """Moves times of hosts to the clock of the first of them.
+
+    Args:
+        hosts: Of each its stamps; None for one that has no times.
+
+    Attributes:
+        error_s: By how much two times of different hosts may be wrong beside each other, to each
+            side.
+        lacks: Why it cannot be told, in words that follow "since"; empty if it can.
+    """
+
+    def __init__(self, hosts: Sequence[Sequence[Stamp] | None]) -> None:
+        self._hosts = [_HostClock(stamps or ()) for stamps in hosts]
+        known = [own for own, stamps in zip(self._hosts, hosts, strict=True) if stamps is not None]
+        n_without = sum(not one.points for one in known)
+        self.lacks = "" if known else "no host sent anything"
+        if n_without:
+            self.lacks = f"{n_without} of {len(known)} hosts did not note the server's time"
+        self.error_s = sum(sorted((host.error_s for host in known), reverse=True)[:2])
+        self._first_s = 0.0 if self.lacks else known[0].points[0].ahead_s
+
+    def shift(self, host: int, at_s: float) -> float:
+        """Seconds to add to a time of a host."""
+        return self._hosts[host].ahead(at_s) - self._first_s
