@@ -41,6 +41,7 @@ class Cluster:
         self.now_s = 0.0
         self._numbers = itertools.count()
         self._shares: dict[int, HostShares] = {}
+        self._clocks: dict[int, tuple[float, float]] = {}
 
     def join(self, play: BrokerPlay, pool: Pool, *, run: str = "r", unclaimed: int = 10**6) -> None:
         """Have a host come.
@@ -84,6 +85,13 @@ class Cluster:
         """Have a host end without a word."""
         self.plays.remove(play)
 
+    def speed(self, play: BrokerPlay, rate: float) -> None:
+        """From now on have a host's clock go so fast, beside the server's.
+
+        It is played on the one clock of all plays, and the server's time seems to it to go slower.
+        """
+        self._clocks[id(play)] = (self.now_s, rate)
+
     def wait(self, seconds: float) -> None:
         """Let time pass on all hosts, in the order in which things happen."""
         until_s = self.now_s + seconds
@@ -101,6 +109,9 @@ class Cluster:
     def _renew(self, play: BrokerPlay) -> None:
         call = msgspec.structs.replace(self._shares[id(play)]._next_call(), fresh=True)
         answer = self.ledger.renew(call, round(self.now_s * 1000) + 10**9)
+        since_s, rate = self._clocks.get(id(play), (self.now_s, 1.0))
+        seen_ms = answer.server_ms - round((self.now_s - since_s) * (1 - 1 / rate) * 1000)
+        answer = msgspec.structs.replace(answer, server_ms=seen_ms)
         play.later(CALL_S, self._answered, play, answer, call, self.now_s)
 
     def _answered(self, play: BrokerPlay, answer: Answer, call: Renewal, begun_s: float) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
 """A share of a per W is spaced over so many W, and what is spare for sends that are late: each host
-spaces by its own clock, and clocks of machines drift by far less. More costs
+spaces by its own clock, and clocks may drift by so much before a host gets no share. More costs
 what it adds: of phase 5.3 on three hosts 5 % took 1.052 of one host's time, 2 % take 1.036."""
 COUNTS = 1.05
 """A send counts for so many W: longer than its window by any clock."""

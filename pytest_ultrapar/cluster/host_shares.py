@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.broker.protocol import ShareStatus
+from pytest_ultrapar.broker.wants import RowWant
 from pytest_ultrapar.clock import boot_id, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
+from pytest_ultrapar.cluster.clock_rate import ClockRate
 from pytest_ultrapar.cluster.counted import CountedRow
 from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
 from pytest_ultrapar.cluster.ledger import (
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.host import BrokerHost
     from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
@@ -136,6 +139,7 @@ class HostShares:
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
+        self._clock_rate = ClockRate()
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
@@ -262,8 +266,11 @@ class HostShares:
             else:
                 free[line.model] = 0 if leaving else n
         wants = broker.wants(now_s, free, in_groups=in_groups)
+        wanted = wants.rows
+        if self._clock_rate.trouble:
+            wanted = {row: _unpaced(row, want) for row, want in wanted.items()}
         wall_s = time.time() + self._server_ahead_s
-        lanes = self._asked.ask(held, wants.rows, wall_s, leaving=leaving)
+        lanes = self._asked.ask(held, wanted, wall_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
@@ -291,6 +298,7 @@ class HostShares:
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Have what was answered; returns in how many seconds to ask again."""
         self.said = answer
+        self._clock_rate.look(begun_s, boot_s(), answer.server_ms / 1000)
         self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
@@ -325,7 +333,7 @@ class HostShares:
     def _tell_people(self, answer: Answer) -> None:
         settings, broker = self._settings, self._host.broker
         broker.shares, broker.notes = [], []
-        broker.trouble = ""
+        broker.trouble = self._clock_rate.trouble
         for asked, share in zip(self._asked.last, answer.shares, strict=True):
             limit, spec = settings.limits[asked.at], settings.rows[asked.at]
             if share.amount < spec.amount and not asked.is_over:
@@ -341,6 +349,12 @@ class HostShares:
                     "of it, and hosts that know are gone; ultrapar cluster reset-day "
                     "opens it with what is known"
                 )
+
+
+def _unpaced(row: Row, want: RowWant) -> RowWant:
+    """What a host may want whose clock cannot be trusted with a rate."""
+    kind = LIMIT_KINDS.get(row.word)
+    return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
 def _per(word: str, spec: RowSpec) -> float:

@@ -1,0 +1,98 @@
+"""A host whose clock does not go as fast as the others' is told so, and has no part of a rate."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.broker.shares import DRIFT, rows_of
+from pytest_ultrapar.cluster.clock_rate import STEP_S, STRETCH_S, ClockRate
+from pytest_ultrapar.pool.model import Limit
+from tests.broker_play import Play
+from tests.played_cluster import Cluster
+from tests.pools import lane, pool
+
+calls = st.lists(
+    st.tuples(st.floats(0.3, 5.0), st.floats(0.0, 0.4), st.floats(0.0, 1.0)),
+    min_size=30,
+    max_size=120,
+)
+"""Pause before a call, how long it takes, and at which part of that the server looks."""
+
+
+def looks(rate, said, steps_s=()):
+    """What a host notes whose clock goes `rate` times as fast; the server is set at times."""
+    clock, now_s, ahead_s = ClockRate(), 1000.0, 5e8
+    for number, (pause_s, took_s, part) in enumerate(said):
+        ahead_s += steps_s[number] if number < len(steps_s) else 0.0
+        begun_s = now_s + pause_s
+        now_s = begun_s + took_s
+        server_s = (begun_s + part * took_s) / rate + ahead_s
+        clock.look(begun_s, now_s, int(server_s * 1000) / 1000)
+        yield clock.trouble
+
+
+@given(calls, st.floats(1 / DRIFT, DRIFT))
+def test_clocks_that_differ_by_less_than_is_allowed_are_never_in_trouble(said, rate):
+    assert not any(looks(rate, said))
+
+
+@pytest.mark.slow
+@given(calls, st.lists(st.one_of(st.just(0.0), st.floats(-900, 900)), max_size=120))
+def test_a_server_that_is_set_again_and_again_is_no_clock_that_goes_wrong(said, steps_s):
+    large = [0.0 if abs(step_s) < STEP_S + 0.8 else step_s for step_s in steps_s]
+    assert not any(looks(1.0, said, large))
+
+
+@given(calls, st.floats(-STEP_S, STEP_S))
+def test_what_a_time_service_slews_once_is_no_clock_that_goes_wrong(said, step_s):
+    assert not any(looks(1.0, said, [0.0] * 15 + [step_s]))
+
+
+@given(st.sampled_from([0.9, 0.955, 1.045, 1.1]), st.floats(0.0, 1.0))
+def test_a_clock_that_goes_wrong_is_found_soon_and_forgiven_when_it_goes_right(rate, part):
+    wrong = list(looks(rate, [(0.7, 0.1, part)] * 100))
+    assert not any(wrong[: int(STRETCH_S / 0.8)])
+    assert all(wrong[int(STRETCH_S / 0.8) + 2 :])
+    assert ("faster" if rate > 1 else "slower") in wrong[-1]
+
+    clock = ClockRate()
+    for number in range(200):
+        at_s = number * 0.8
+        goes_wrong_s = min(at_s, 60.0)
+        clock.look(at_s, at_s + 0.01, goes_wrong_s / rate + at_s - goes_wrong_s)
+        if 40 < at_s < 60:
+            assert clock.trouble
+    assert not clock.trouble
+
+
+def test_a_host_whose_clock_goes_wrong_has_no_part_of_a_rate_and_says_why():
+    keys = pool([lane("a", "k", "k")], Limit("k", "key", qps=20, workers=30))
+    shared = rows_of(keys)
+    cluster = Cluster()
+    good, bad = (Play(keys, shared=shared) for _ in range(2))
+    for host in (good, bad):
+        host.connect("gw0")
+        cluster.join(host, keys)
+    cluster.wait(STRETCH_S)
+    assert rates(good) == rates(bad) == 10
+    assert good.broker.trouble == bad.broker.trouble == ""
+    cluster.speed(bad, 1.05)
+    cluster.wait(STRETCH_S + 5)
+    assert "clock runs 5.0% faster than the cluster server's" in bad.broker.trouble
+    assert good.broker.trouble == ""
+    assert (rates(good), rates(bad)) == (20, 0)
+    assert seats(bad) > 0, "seats are not spaced by any clock"
+    cluster.speed(bad, 1.0)
+    cluster.wait(STRETCH_S + 5)
+    assert bad.broker.trouble == ""
+    assert rates(good) == rates(bad) == 10
+
+
+def rates(host):
+    return next(share.share for share in host.broker.shares if share.word == "qps")
+
+
+def seats(host):
+    return next(share.share for share in host.broker.shares if share.word == "workers")
