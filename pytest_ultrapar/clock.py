@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 
 class Clock(Protocol):
@@ -40,40 +40,28 @@ def utc_now_us() -> int:
     return time.time_ns() // 1000
 
 
-class Instant(NamedTuple):
-    """One moment by both clocks of the host, for what outlasts a process.
-
-    Attributes:
-        wall_s: Seconds since the epoch; may jump.
-        boot_s: Seconds since the host started, times of sleep included.
-        boot_id: Names the start of the host; `boot_s` compares within one only.
-    """
-
-    wall_s: float
-    boot_s: float
-    boot_id: str
+def boot_id() -> str:
+    """Names the start of the host; `boot_s` compares within one only."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        # A sandbox without /proc: no other process compares with ours.
+        return uuid.uuid4().hex
 
 
 class DayClock(Protocol):
-    """Says what a time of the broker is by both clocks of the host."""
+    """Says what a time of the broker is by the wall clock."""
 
-    def at(self, now_s: float) -> Instant:
-        """The instant that the broker calls `now_s`, which is now."""
+    def wall_s(self, now_s: float) -> float:
+        """Seconds since the epoch at the moment that the broker calls `now_s`, which is now."""
         ...
 
 
 class HostDayClock:
-    """The clocks of this host."""
+    """The wall clock of this host; may jump."""
 
-    __slots__ = ("_boot_id",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        try:
-            self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        except OSError:
-            # A sandbox without /proc: no other process compares with ours.
-            self._boot_id = uuid.uuid4().hex
-
-    def at(self, now_s: float) -> Instant:
-        """Read both clocks."""
-        return Instant(time.time(), boot_s(), self._boot_id)
+    def wall_s(self, now_s: float) -> float:
+        """Read it."""
+        return time.time()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, PricedRequest, Refusal
 from pytest_ultrapar.testing import BrokerPlay
@@ -72,7 +73,7 @@ class Play(BrokerPlay):
 
     def withdraw(self, worker: str, request_id: int) -> None:
         self.waiting.discard(request_id)
-        super().withdraw(worker, request_id)
+        self.say(worker, wire.Withdraw(request_id))
 
     def back(self, request_id: int, outcome: str = "ok", *feedback: object) -> None:
         """Give a lease back; `feedback` are the fields of `Feedback`, `retry_after_s` first."""
@@ -86,7 +87,8 @@ class Play(BrokerPlay):
     def paid(self, request_id: int, most_in: int, most_out: int, n_guessed: int = 0) -> bool:
         """Whether the money for a request that has its lease could be reserved."""
         lease = self.leases[request_id]
-        return self.pay(self.whose[request_id], lease.lease_id, most_in, most_out, n_guessed)
+        pay = wire.Pay(lease.lease_id, most_in, most_out, n_guessed)
+        return self.say(self.whose[request_id], pay).is_paid
 
     def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
         self.episode_ended(worker, case_id, group)

@@ -21,11 +21,12 @@ from pytest_ultrapar.cluster.claiming import LOOK_S, Appetite, kin_of
 from pytest_ultrapar.cluster.claims import ClaimCall, Claimed, JoinCall
 from pytest_ultrapar.cluster.host_shares import RENEW_S, SOON_S
 from pytest_ultrapar.cluster.identity import CaseLine
-from pytest_ultrapar.cluster.ledger import STOP_MS, Ledger, Renewal, RowUse
+from pytest_ultrapar.cluster.ledger import STOP_MS, Renewal, RowUse
 from pytest_ultrapar.cluster.rows import shared_rows
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.claim_book import ClaimBook
+from tests.ledger_model import Ledger
 from tests.pools import lane, pool
 
 if TYPE_CHECKING:

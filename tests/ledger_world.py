@@ -21,12 +21,12 @@ from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
     Answer,
-    Ledger,
     Notice,
     Renewal,
     RowSpec,
     RowUse,
 )
+from tests.ledger_model import Ledger
 
 ROWS = (
     RowSpec(name="pool/workers", kind="seats", amount=40, longest_ms=9_000),

@@ -13,7 +13,8 @@ import msgspec
 from pytest_ultrapar.broker.shares import declared_row, rows_of
 from pytest_ultrapar.cluster import host_shares
 from pytest_ultrapar.cluster.host_shares import HostShares, Line, SharingSettings
-from pytest_ultrapar.cluster.ledger import Ledger, RowSpec
+from pytest_ultrapar.cluster.ledger import RowSpec
+from tests.ledger_model import Ledger
 
 if TYPE_CHECKING:
     from pytest_ultrapar.cluster.ledger import Answer, Renewal

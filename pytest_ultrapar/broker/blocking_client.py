@@ -41,7 +41,7 @@ class BlockingBrokerClient:
             BrokerGoneError: When nothing listens there or the token is wrong.
         """
         self._lock = threading.Lock()
-        self._reader = wire.FrameReader(wire.CONTROLLER_FRAME_BYTES)
+        self._reader = wire.FrameReader()
         self._decoder = msgspec.msgpack.Decoder(wire.ServerMessage)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)

@@ -8,16 +8,15 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
+from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.headroom import never_late_s
-from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat, room_on
+from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.lanes import (
     GroupBook,
     GroupState,
     HeldLease,
-    LaneState,
-    LimitState,
     ModelState,
     Waiting,
     WorkerState,
@@ -43,9 +42,9 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
-from pytest_ultrapar.broker.shares import SharesEnd
-from pytest_ultrapar.broker.wakes import LeaseTerms, WakeQueue
+from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.broker.wants import wants_of
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId, Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
+_ACQUIRES = (wire.Acquire, wire.AcquirePriced)
 
 
 class LaneBroker:
@@ -127,8 +127,9 @@ class LaneBroker:
             shared=shared,
         )
         self._news = NewsBook(self._table)
-        self._groups = GroupBook(self._wakes)
+        self._groups = GroupBook(self._wakes, self._look_at_models)
         self._homes = Homes(self._table.lanes, self._wakes)
+        self._homes.due = lambda now_s: self._table.look_at(self._homes.end_home_wait(now_s))
         self._workers: dict[str, WorkerState] = {}
         # Workers in order of their last granted opening request, the longest without one in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
@@ -141,6 +142,54 @@ class LaneBroker:
         self.trouble = ""
         self.shares: list[ShareStatus] = []
         self.notes: list[str] = []
+
+    def handle(
+        self, who: str, message: wire.ClientMessage, now_s: float
+    ) -> tuple[wire.Answer | None, list[Action]]:
+        """Do what a client says.
+
+        Args:
+            who: The worker that says it; empty: the controller.
+            message: What it says. A `Hello` is a matter of connections: `connect`.
+            now_s: As everywhere.
+
+        Returns:
+            What to answer it, None where nothing is asked; and what to tell whom beside.
+
+        Raises:
+            ValueError: The state of its requests does not allow that.
+        """
+        # The two of every request come first, and without a pattern, which costs more.
+        if isinstance(message, wire.Release):
+            return None, self.release(
+                who, message.lease_id, message.outcome, message.feedback, now_s
+            )
+        if isinstance(message, _ACQUIRES):
+            return None, self.request(who, message.request, now_s)
+        answer: wire.Answer | None = None
+        actions: list[Action] = []
+        match message:
+            case wire.EpisodeOver(case_id, group):
+                actions = self.episode_ended(who, case_id, group, now_s)
+            case wire.Pay(lease_id, most_in, most_out, n_guessed):
+                most = most_in, most_out, n_guessed
+                is_paid, actions = self.pay(who, lease_id, most, now_s)
+                answer = wire.Paid(is_paid)
+            case wire.SentLate(lease_id, late_s):
+                actions = self.sent_late(who, lease_id, late_s, now_s)
+            case wire.Withdraw(request_id):
+                actions = self.withdraw(who, request_id, now_s)
+            case wire.AskStatus():
+                answer = wire.StatusNow(self.status(now_s))
+            case wire.HoldClaims(until_s, taken, again):
+                actions = self.hold_claims(until_s, taken, again, now_s)
+            case wire.Assign(assignment):
+                try:
+                    actions = self.assign(assignment, now_s)
+                    answer = wire.Assigned(None)
+                except ConfigError as error:
+                    answer = wire.Assigned(str(error))
+        return answer, actions
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
         """Make a worker known.
@@ -532,25 +581,7 @@ class LaneBroker:
         # What was due goes before what has just come: else a request would find a lane paused that
         # should be up by now, and wait although it is free.
         while (wake := self._wakes.pop_due(now_s)) is not None:
-            if isinstance(wake, LimitState):
-                self._table.look_at(wake.lanes)
-                if wake.day_trouble and not wake.seats.in_flight:
-                    self._table.idle.append(wake)
-            elif isinstance(wake, LaneState):
-                self._table.pause_over(wake, now_s)
-            elif isinstance(wake, LeaseTerms):
-                self._table.end_terms(wake, now_s)
-            elif isinstance(wake, OrphanSeat):
-                self._table.orphan_over(wake)
-            elif isinstance(wake, GroupState):
-                self._look_at_models(self._groups.refresh(wake, now_s))
-            elif isinstance(wake, RetryBudget):
-                # `_finish` looks at all that have somebody waiting.
-                pass
-            elif isinstance(wake, Homes):
-                self._table.look_at(wake.end_home_wait(now_s))
-            elif isinstance(wake, SharesEnd):
-                self._table.close_shares(now_s)
+            wake.due(now_s)
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:

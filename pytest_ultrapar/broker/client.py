@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant, PricedRequest, Refusal
-from pytest_ultrapar.errors import ConfigError, NoLaneError
+from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.protocol import Grant, Refusal
+from pytest_ultrapar.errors import NoLaneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
 
 
 HANDSHAKE_S = 10.0
-T = TypeVar("T")
 
 
 async def connect_broker(
@@ -52,7 +51,7 @@ async def connect_broker(
         raise ConnectionError(msg) from error
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            await client.greet(wire.Hello(token, worker, role))
+            await client.ask(wire.Hello(token, worker, role))
     except (TimeoutError, ConnectionError) as error:
         await client.close()
         msg = f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
@@ -63,7 +62,7 @@ async def connect_broker(
     return client
 
 
-class BrokerClient(asyncio.Protocol):
+class BrokerClient(BrokerPort, asyncio.Protocol):
     """A `BrokerPort` over a Unix socket; make one with `connect_broker`.
 
     Messages of one round of the loop go out in one write.
@@ -71,15 +70,12 @@ class BrokerClient(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._reader = wire.FrameReader(wire.CONTROLLER_FRAME_BYTES)
+        self._reader = wire.FrameReader()
         self._decoder = msgspec.msgpack.Decoder(wire.ServerMessage)
         self._transport: asyncio.WriteTransport | None = None
         self._outgoing = bytearray()
         self._leases: dict[int, asyncio.Future[Lease]] = {}
-        self._payments: dict[int, asyncio.Future[bool]] = {}
-        self._welcome: asyncio.Future[None] = loop.create_future()
-        self._statuses: deque[asyncio.Future[BrokerStatus]] = deque()
-        self._assigned: deque[asyncio.Future[str | None]] = deque()
+        self._asked: deque[asyncio.Future[Any]] = deque()
         self._lost: str | None = None
         self._on_lost: Callable[[], None] | None = None
 
@@ -89,15 +85,6 @@ class BrokerClient(asyncio.Protocol):
         if self._lost is not None and on_lost is not None:
             on_lost()
 
-    async def greet(self, hello: wire.Hello) -> None:
-        """Say who we are and wait until the broker accepts it.
-
-        Raises:
-            ConnectionError: When it does not.
-        """
-        self._send(hello)
-        await self._welcome
-
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease; cancelling it withdraws the request."""
         future: asyncio.Future[Lease] = self._loop.create_future()
@@ -106,66 +93,27 @@ class BrokerClient(asyncio.Protocol):
             return future
         self._leases[request.request_id] = future
         future.add_done_callback(lambda done: self._withdraw(request.request_id, done))
-        if isinstance(request, PricedRequest):
-            self._send(wire.AcquirePriced(request))
-        else:
-            self._send(wire.Acquire(request))
+        self._send(wire.acquiring(request))
         if debug_log.is_on():
             debug_log.tell_lease(request, future)
         return future
 
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
-    ) -> None:
-        """Give a lease back with what became of its request."""
-        if debug_log.is_on():
-            debug_log.tell_return(lease, outcome, feedback.retry_after_s)
-        self._send(wire.Release(lease.lease_id, outcome, feedback))
+    def tell(self, message: wire.ClientMessage) -> None:
+        """Say what needs no answer."""
+        self._send(message)
+        if isinstance(message, wire.SentLate):
+            # The request goes out in this round of the loop.
+            self._flush()
 
-    def pay(
-        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
-    ) -> asyncio.Future[bool]:
-        """A future: whether the money for a request was reserved."""
-        future: asyncio.Future[bool] = self._loop.create_future()
+    def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
+        """A future of the answer."""
+        future: asyncio.Future[Any] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(self._lost))
-            return future
-        self._payments[lease.lease_id] = future
-        self._send(wire.Pay(lease.lease_id, most_in, most_out, n_guessed))
+        else:
+            self._asked.append(future)
+            self._send(message)
         return future
-
-    def sent_late(self, lease: Lease, late_s: float) -> None:
-        """Say that a request is sent so long after its grant."""
-        self._send(wire.SentLate(lease.lease_id, late_s))
-        # The request goes out in this round of the loop.
-        self._flush()
-
-    def episode_ended(self, case_id: str, group: str) -> None:
-        """Say that a case needs no further lease."""
-        self._send(wire.EpisodeOver(case_id, group))
-
-    async def assign(self, assignment: Assignment) -> None:
-        """Carry out an assignment from now on.
-
-        Raises:
-            ConfigError: When it cannot be carried out on the broker's pool.
-            ConnectionError: When the broker is gone or this connection is no controller's.
-        """
-        future: asyncio.Future[str | None] = self._loop.create_future()
-        self._ask(wire.Assign(assignment), self._assigned, future)
-        error = await future
-        if error is not None:
-            raise ConfigError(error)
-
-    async def status(self) -> BrokerStatus:
-        """A snapshot for progress and summary.
-
-        Raises:
-            ConnectionError: When the broker is gone.
-        """
-        future: asyncio.Future[BrokerStatus] = self._loop.create_future()
-        self._ask(wire.AskStatus(), self._statuses, future)
-        return await future
 
     def give_signs(self) -> None:
         """Let the broker hear now and every `wire.SIGN_S` seconds that the loop runs."""
@@ -213,30 +161,15 @@ class BrokerClient(asyncio.Protocol):
                 future = self._leases.pop(request_id, None)
                 if future is not None and not future.cancelled():
                     future.set_exception(NoLaneError(reason, kind))
-            case wire.StatusNow(status):
-                _resolve(self._statuses.popleft(), status)
-            case wire.Paid(lease_id, is_paid):
-                _resolve(self._payments.pop(lease_id), is_paid)
-            case wire.Assigned(error):
-                _resolve(self._assigned.popleft(), error)
-            case wire.Welcome():
-                _resolve(self._welcome, None)
+            case answer:
+                asked = self._asked.popleft()
+                if not asked.done():
+                    asked.set_result(answer)
 
     def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
         if future.cancelled() and self._leases.get(request_id) is future:
             del self._leases[request_id]
             self._send(wire.Withdraw(request_id))
-
-    def _ask(
-        self,
-        message: wire.ClientMessage,
-        asked: deque[asyncio.Future[T]],
-        future: asyncio.Future[T],
-    ) -> None:
-        if self._lost is not None:
-            raise ConnectionError(self._lost)
-        asked.append(future)
-        self._send(message)
 
     def _send(self, message: wire.ClientMessage) -> None:
         if self._lost is not None:
@@ -254,24 +187,11 @@ class BrokerClient(asyncio.Protocol):
         if self._lost is not None:
             return
         self._lost = reason
-        waiting: list[asyncio.Future[Any]] = [
-            self._welcome,
-            *self._leases.values(),
-            *self._payments.values(),
-            *self._statuses,
-            *self._assigned,
-        ]
+        waiting = [*self._leases.values(), *self._asked]
         self._leases.clear()
-        self._payments.clear()
-        self._statuses.clear()
-        self._assigned.clear()
+        self._asked.clear()
         for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionError(reason))
         if self._on_lost is not None:
             self._on_lost()
-
-
-def _resolve(future: asyncio.Future[T], value: T) -> None:
-    if not future.done():
-        future.set_result(value)

@@ -12,8 +12,8 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -27,43 +27,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import NoReturn
 
-    from pytest_ultrapar.clock import Instant
-
 DIRECTORY_VARIABLE = "ULTRAPAR_STATE_DIR"
-VERSION = 1
+VERSION = 2
+_VERSIONS = (b"1", b"2")
+"""Those that are read. Entries of the first have two more numbers at their front."""
 _MAGIC = b"ultrapar day"
-_FUTURE_S = 300.0
-"""By so much the clock may have been set back between two starts of the host."""
 _LOCK_WAIT_S, _LOCK_LOOK_S = 2.0, 0.002
 """Others hold the lock for one write: 0.6 ms on a virtual disk, some 40 ms on one that spins."""
-_LARGEST = 32_000_000
-"""Bytes of a file. A day of one request per second takes 90 kB where answers come within a second,
-and 1.3 MB where they take up to a quarter of an hour: it has an entry for each pair of minutes."""
 
-Span = tuple[int, int, int, int]
-"""When units were sent: from and until by the ledger's time, from and until by the wall clock."""
+Span = tuple[int, int]
+"""When units were sent: from and until, by the wall clock in seconds."""
 
 
-class DayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DayRecord(msgspec.Struct, frozen=True):
     """What stands in a file.
 
     Attributes:
         shown: What is counted, for people.
-        frame: How often the ledger's time was set to the wall clock's; times compare within one.
-        time_s: The ledger's time at the last write.
-        wall_s: The wall clock then.
-        boot_s: The boot clock then.
-        boot_id: Of which start of the host `boot_s` is.
-        sent: Units by when they were sent, `Span` and number.
+        sent: Units by when they were sent, `Span` and number: some entries for each 5 minutes.
     """
 
     shown: str
-    frame: int
-    time_s: float
-    wall_s: float
-    boot_s: float
-    boot_id: str
-    sent: list[tuple[int, int, int, int, int]]
+    sent: list[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, shown: str, spans: Mapping[Span, int]) -> DayRecord:
+        """The record of these spans."""
+        return cls(shown, sorted((*span, units) for span, units in spans.items()))
+
+    def spans(self) -> Counter[Span]:
+        """Units by span."""
+        found = Counter[Span]()
+        for *_, begin, end, units in self.sent:
+            found[begin, end] += units
+        return found
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
@@ -150,16 +147,16 @@ class DayMemory:
         """Whether there is a file; if not, the day begins at zero (a new host or container)."""
         return os.path.lexists(self.path)
 
-    def read(self, now: Instant) -> DayRecord | None:
+    def read(self) -> DayRecord | None:
         """What the file says; None if there is none.
 
         Raises:
-            ConfigError: It cannot be read or trusted: damaged, of another version, of the future.
+            ConfigError: It cannot be read or trusted: damaged, or of another version.
         """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-                content = file.read(_LARGEST + 1)
+                return self._parse(file.read())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -168,32 +165,21 @@ class DayMemory:
                 "owner and permissions"
             )
             raise ConfigError(msg) from error
-        count = self._parse(content)
-        # Within one start of the host the wall clock may be set back as one likes: the boot clock
-        # says that the file is of the past.
-        is_past = now.boot_id == count.boot_id and count.boot_s <= now.boot_s
-        if not is_past and count.wall_s > now.wall_s + _FUTURE_S:
-            then, today = _date(count.wall_s), _date(now.wall_s)
-            self._refuse(f"was written at {then} and it is {today} now: set the clock right, or")
-        return count
 
-    def update(self, now: Instant, change: Callable[[DayRecord | None], DayRecord]) -> DayRecord:
+    def update(self, change: Callable[[DayRecord | None], DayRecord]) -> None:
         """Replace what the file says; it is on disk when this returns.
 
         Args:
-            now: Now.
             change: Makes the new content of the old one, None if there is no file.
 
         Raises:
             ConfigError: As `read`, or it cannot be locked or written; the file is as before, or as
                 wanted.
         """
-        directory = self.path.parent
         try:
-            _make(directory)
+            _make(self.path.parent)
             with self._locked():
-                count = change(self.read(now))
-                self._write(count)
+                self._write(change(self.read()))
         except OSError as error:
             msg = (
                 f"cannot write {self.path}, which counts {self.shown}: {error.strerror}; fix "
@@ -201,7 +187,6 @@ class DayMemory:
                 f"{DIRECTORY_VARIABLE}, the same for all runs of this host"
             )
             raise ConfigError(msg) from error
-        return count
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -236,13 +221,15 @@ class DayMemory:
         words = head.split(b" ")
         if words[:2] != _MAGIC.split(b" ") or len(words) != len((b"ultrapar", b"day", 1, "crc")):
             self._refuse("is damaged or no file of ultrapar's: restore it, or")
-        if words[2] != b"%d" % VERSION:
+        if words[2] not in _VERSIONS:
             self._refuse("is of another version of ultrapar: use that one, or")
         payload = rest[:-1]
         try:
             if rest.endswith(b"\n") and words[3] == b"%08x" % crc32(payload):
-                return msgspec.json.decode(payload, type=DayRecord)
-        except msgspec.DecodeError:
+                record = msgspec.json.decode(payload, type=DayRecord)
+                record.spans()
+                return record
+        except (msgspec.DecodeError, ValueError):
             pass
         return self._refuse("is damaged: restore it, or")
 
@@ -261,10 +248,3 @@ def _make(directory: Path) -> None:
     _make(directory.parent)
     directory.mkdir(mode=0o700, exist_ok=True)
     sync_path(directory.parent)
-
-
-def _date(wall_s: float) -> str:
-    try:
-        return f"{datetime.fromtimestamp(wall_s, UTC):%Y-%m-%d %H:%M} UTC"
-    except (ValueError, OverflowError, OSError):
-        return f"{wall_s:g} s after 1970"

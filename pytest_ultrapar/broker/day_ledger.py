@@ -1,79 +1,69 @@
 """What holds a limit per day: units (requests or tokens) that are counted, not spaced.
 
 Guarantee: the units that a provider counts are never more than `amount` in any 24 hours, or in any
-calendar day of a zone, over any number of consecutive runs, whenever they are killed and whatever
-the host's clocks do, as far as the following can be known.
+calendar day of a zone, over any number of runs and processes, whenever they are killed, as long as
+the host's wall clock is right. After a clock that was wrong the provider's own refusal ends the
+day.
 
-**Time.** Any 24 hours are counted in a time of the ledger's own. It goes on by the smaller of what
-wall clock and boot clock have gone on, so a clock that jumps frees nothing early. It may stand
-still when the wall clock is set back, never for longer than the time that really went by. Over a
-start of the host only the wall clock is left.
+**When units were sent** is known as a span: from the grant to the answer, or to `late_s` after the
+grant as long as there is none. Bounds of spans are bounds of cells of 5 minutes, so that the file
+stays small. Units come free a day after the end of their span; of calendar days they count on each
+that the span touches. Within `SKEW_S` of midnight both days must have room, as the provider's clock
+is not ours.
 
-**Midnight.** The slower time alone would not do for calendar days. Where it lags, the provider's
-new day has begun unseen: what is sent then would be counted for the old day, and the new one would
-begin at zero a second time. So units count on the day that it is by the wall clock *and* on the day
-that it is by the ledger's time, and both must have room. As long as either of the two is right, no
-day has too many. They differ only after the wall clock has jumped, until nothing is counted any
-more. Within `SKEW_S` of midnight both days must have room, as the provider's clock is not ours.
-
-**When units were sent** is known as a span: from the grant to the answer, or `late_s` after the
-grant as long as there is none. They count from the begin of the span, and the day begins at its
-end. Spans begin and end at the bounds of cells (`_cell`), so that the file stays small.
-
-**Written ahead.** Units are granted out of a block that is in the file, as sent at any time of the
-present cell and `late_s` more. With the next write only what was really sent stays in, and with
-`settle` what was really used; a killed run's last block stays as if it had been used. So the file
-never counts less than what was sent. A block is a fiftieth of the amount: a kill costs at most 2 %
-of a day and what was in flight, and a whole day's amount some 50 writes of 0.6 ms (40 ms on a disk
-that spins: 2 s).
+**Written ahead.** Units are granted out of a block that is in the file, as sent at any time from
+now to `late_s` later. With the next write only what was really sent stays in, and with `settle`
+what was really used; a killed run's last block stays as if it had been used. So the file never
+counts less than what was sent. A block is a fiftieth of the amount: a kill costs at most 2 % of a
+day and what was in flight, and a whole day's amount some 50 writes of 0.6 ms (40 ms on a disk that
+spins: 2 s).
 
 **On the loop.** A write stops the loop that the broker runs on: for 0.8 ms in the median of 300 on
 a quiet virtual disk (9 ms at worst), for 6 to 10 ms while others keep that disk busy (67 ms). There
-is one for each block, and one a minute and file while requests go on. With xdist only the broker's
-process waits. Without, answers that take seconds are read some milliseconds later, once a minute
-and key. A thread would save that at the price of one more state for each lane, which waits for its
-block, as no send may leave before that is on disk. The lock is held for one write, and the wait
-for it is as long; the 2 s that it may last are for a machine that stalls.
+is one for each block, and one every few minutes and file while requests go on. With xdist only the
+broker's process waits. A thread would save that at the price of one more state for each lane, which
+waits for its block, as no send may leave before that is on disk. The lock is held for one write,
+and the wait for it is as long; the 2 s that it may last are for a machine that stalls.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.day_file import DayRecord
+import msgspec
+
+from pytest_ultrapar.broker.day_file import DayRecord, Span
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from zoneinfo import ZoneInfo
 
-    from pytest_ultrapar.broker.day_file import DayMemory, Span
-    from pytest_ultrapar.clock import DayClock, Instant
+    from pytest_ultrapar.broker.day_file import DayMemory
+    from pytest_ultrapar.clock import DayClock
 
 SKEW_S = 5
 """By so much a provider's midnight may differ from ours."""
 DAY_S = 86_400 + 60
 """Over which any 24 hours are counted: NTP may slow or hasten a clock by 500 ppm, 43 s per day."""
 _KEPT_S = 26 * 3600
-"""For how long a file keeps what was sent: the longest day of a zone has 25 hours."""
+"""For how long a file keeps what was sent: the longest day of a zone has 25 hours. What a wrong
+clock dated so far ahead is not kept either."""
 _BLOCKS = 50
 """Blocks per amount."""
-_QUARTER_S = 900
-_BOUNDS = (0, SKEW_S, *range(60, _QUARTER_S, 60), _QUARTER_S - SKEW_S, _QUARTER_S)
-"""Of cells within a quarter of an hour."""
-_ANCHOR_S = 60.0
-"""How often the clocks' progress is added up. Each time costs what the two readings lie apart, some
-µs; a wall clock that is set back in between costs the progress since the last one."""
+_CELL_S = 300
+"""Midnights of all zones of today are at a quarter of an hour, and so between two cells."""
+_LOOK_S = 60
+"""Units come free, and days begin, at whole minutes of the wall clock or `SKEW_S` beside them."""
 _RETRY_S = 5.0
 """How long a file that could not be written is left alone."""
 
 
-class DayReservation:
+class DayReservation(msgspec.Struct):
     """Units of one send; what `DayLedger.reserve` returns and `settle` wants back.
 
     Attributes:
@@ -81,11 +71,8 @@ class DayReservation:
         span: When they were sent, as far as that is known.
     """
 
-    __slots__ = ("span", "units")
-
-    def __init__(self, units: int, span: Span) -> None:
-        self.units = units
-        self.span = span
+    units: int
+    span: Span
 
 
 class DayLedger:
@@ -115,7 +102,7 @@ class DayLedger:
 
         Args:
             amount: Units per day, >= 1.
-            clock: The host's clocks.
+            clock: The host's wall clock.
             now_s: Now.
             zone: Where days begin at midnight; None counts any 24 hours.
             memory: Where the count is kept over runs; None keeps it in this object only.
@@ -135,27 +122,22 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # What was sent: by earlier runs and others, as it was read and as far as it still counts;
-        # by us, and what of ours is in the file.
-        self._read: Counter[Span] = Counter()
+        # What was sent by earlier runs and others, and by us; and what of ours is in the file.
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
         self._written: Counter[Span] = Counter()
-        # Units in the file that may be granted while it is `_block`'s cell.
+        # Units in the file that may be granted as long as what is sent now has the span `_block`.
         self._spare = 0
-        self._block: Span = (0, 0, 0, 0)
-        # Units counted on each day that matters now, until the time of the next change.
+        self._block: Span = (0, 0)
+        # Units counted on each day that matters now, until the wall clock's next look.
         self._used: dict[int, int] = {}
         self._used_until_s = -math.inf
         self._retry_s = -math.inf
-        self._now_s = now_s
-        self._instant = self._anchor = clock.at(now_s)
-        # Which setting of the file's time ours is; none before the first write.
-        self._frame = -1
-        self._time_s = self._anchor_time_s = self._instant.wall_s
-        found = memory.read(self._instant) if memory is not None else None
+        self._now_s = -math.inf
+        self._wall_s = 0.0
+        found = memory.read() if memory is not None else None
         if found is not None:
-            self._learn(found)
+            self._others = found.spans()
         self._look(now_s)
 
     def claim(self, now_s: float) -> None:
@@ -183,7 +165,7 @@ class DayLedger:
         By what is known now; a time of the past where they are.
         """
         self._look(now_s)
-        at_s = self._instant.wall_s + self._free_in_s(units)
+        at_s = self._wall_s + self._free_in_s(units)
         if self._zone is None:
             free = datetime.fromtimestamp(math.ceil(at_s / 60) * 60, UTC)
             return f"next free {free:%Y-%m-%d %H:%M} UTC"
@@ -247,22 +229,16 @@ class DayLedger:
         """
         self._look(now_s)
         before = reservation.span
+        span = before[0], max(before[0] + _CELL_S, _cell_end(self._wall_s + SKEW_S))
         more = units - reservation.units
-        if more > self._spare:
-            try:
-                # It has been sent, so there is no question of room.
-                self._draw(more, is_sent=True)
-            except ConfigError as error:
-                self.trouble = str(error)
-        if before == self._block or more > 0:
-            self._spare = max(0, self._spare - more)
-        time_end, wall_end = _cell(self._time_s)[1], _cell(self._instant.wall_s)[1]
-        # The wall clock may have been set back since.
-        span = (before[0], max(before[0] + 1, time_end), before[2], max(before[2] + 1, wall_end))
         self._count(before, -reservation.units)
         self._count(span, units)
-        reservation.units = units
-        reservation.span = span
+        reservation.units, reservation.span = units, span
+        if more > self._spare:
+            # It has been sent, so there is no question of room.
+            self._write(0)
+        elif before == self._block or more > 0:
+            self._spare -= more
 
     def close(self, now_s: float) -> None:
         """Write what is known now, which gives back what was written ahead; for an orderly end.
@@ -270,102 +246,64 @@ class DayLedger:
         Never raises: what cannot be written stays counted.
         """
         self._look(now_s)
-        if self._written == self._ours:
-            return
+        if self._written != self._ours:
+            self._write(0)
+
+    def _write(self, units: int) -> None:
         try:
-            self._draw(0)
+            self._draw(units)
         except ConfigError as error:
+            self._spare = 0
             self.trouble = str(error)
 
     def _look(self, now_s: float) -> None:
-        """Read the clocks; all that one event of the broker asks happens at one instant."""
+        """Read the clock; all that one event of the broker asks happens at one instant."""
         if now_s != self._now_s:
             self._now_s = now_s
-            self._instant = now = self._clock.at(now_s)
-            gone_s = _progress_s(self._anchor, now)
-            self._time_s = max(self._time_s, self._anchor_time_s + max(0.0, gone_s))
-            if not 0.0 <= gone_s < _ANCHOR_S:
-                self._anchor, self._anchor_time_s = now, self._time_s
-        if self._block != self._span_now():
+            self._wall_s = self._clock.wall_s(now_s)
+        block = (
+            _cell_end(self._wall_s - SKEW_S) - _CELL_S,
+            _cell_end(self._wall_s + SKEW_S + self._late_s),
+        )
+        if self._block != block:
             self._spare = 0
-            self._block = self._span_now()
-            self._used_until_s = -math.inf
-        if self._time_s >= self._used_until_s:
+            self._block = block
+            self._add_up()
+        elif self._wall_s >= self._used_until_s:
             self._add_up()
 
-    def _span_now(self) -> Span:
-        begin, end = _cell(self._time_s)
-        wall_begin, wall_end = _cell(self._instant.wall_s)
-        late_s = self._late_s
-        return begin, _cell(end + late_s)[1], wall_begin, _cell(wall_end + late_s)[1]
-
-    def _learn(self, found: DayRecord) -> None:
-        """Take over what the file says, time included."""
-        then = self._anchor._replace(
-            wall_s=found.wall_s, boot_s=found.boot_s, boot_id=found.boot_id
-        )
-        time_s = found.time_s + max(0.0, _progress_s(then, self._instant))
-        others = Counter({(a, b, c, d): units for a, b, c, d, units in found.sent})
-        others.subtract(self._written)
-        others, known = +others, self._read
-        self._read = others.copy()
-        self._others = others
-        if found.frame == self._frame:
-            # Ours and the file's are both no later than the true time, so the later one is nearer
-            # to it. But what others have sent since we looked stands there in their time. That of a
-            # run that began after the wall clock was set back may lag by hours, and by ours its
-            # units would come free as much too early.
-            time_s = (max if others <= known else min)(time_s, self._time_s)
-        self._frame, self._time_s = found.frame, time_s
-        self._forget()
-        if not any(units for _, units in self._sent()):
-            # Nothing is counted that a wrong clock could free.
-            self._frame, self._time_s = -1, self._instant.wall_s
-        self._anchor, self._anchor_time_s = self._instant, self._time_s
-        self._used_until_s = -math.inf
-
-    def _draw(self, units: int, *, is_sent: bool = False) -> None:
+    def _draw(self, units: int) -> None:
         """Have so many units in the file ahead, or fewer where there is no room.
 
         Raises:
             ConfigError: The file cannot be read or written.
         """
         if self._memory is None:
-            self._spare = units if is_sent else self._room()
+            self._spare = max(0, self._room())
             return
-
+        memory = self._memory
         wanted: Counter[Span] = Counter()
 
         def change(found: DayRecord | None) -> DayRecord:
             nonlocal wanted
             if found is not None:
                 # A file that was removed while we run would otherwise take others' units with it.
-                self._learn(found)
-                self._look(self._now_s)
-            if self._frame < 0:
-                self._frame = 0 if found is None else found.frame + 1
-            ahead = units if is_sent else max(0, min(units, self._room()))
-            wanted = self._ours + Counter({self._block: ahead})
-            self._spare = 0
-            sent = sorted((*span, n) for span, n in (self._others + wanted).items())
-            assert self._memory is not None
-            return DayRecord(self._memory.shown, self._frame, self._time_s, *self._instant, sent)
+                self._others = found.spans()
+                self._others.subtract(self._written)
+                self._others = +self._others
+                self._add_up()
+            wanted = self._ours + Counter({self._block: max(0, min(units, self._room()))})
+            return DayRecord.of(memory.shown, self._others + wanted)
 
-        self._memory.update(self._instant, change)
+        memory.update(change)
         self._spare = wanted[self._block] - self._ours[self._block]
         self._written = wanted
         self.trouble = ""
         self.failing_since_s = math.inf
 
-    def _forget(self) -> None:
-        # Not in `_written` and `_read`: what the file still holds would be taken for another run's.
-        for counter in (self._others, self._ours):
-            for span in [span for span in counter if span[1] + _KEPT_S <= self._time_s]:
-                del counter[span]
-
     def _count(self, span: Span, units: int) -> None:
         self._ours[span] += units
-        for day in self._days(span, self._time_s):
+        for day in self._days(span, self._wall_s):
             if day in self._used:
                 self._used[day] += units
 
@@ -373,17 +311,22 @@ class DayLedger:
         return self.amount - max(self._used.values())
 
     def _add_up(self) -> None:
-        self._forget()
-        self._used = self._used_at(self._time_s, self._instant.wall_s)
-        ends = (end + DAY_S for (_, end, _, _), _ in self._sent())
-        self._used_until_s = min((end for end in ends if end > self._time_s), default=math.inf)
+        # Not in `_written`: what the file still holds would be taken for another run's.
+        for counter in (self._others, self._ours):
+            for begin, end in list(counter):
+                if end + _KEPT_S <= self._wall_s or begin - _KEPT_S > self._wall_s:
+                    del counter[begin, end]
+        self._used = self._used_at(self._wall_s)
+        self._used_until_s = min(
+            (self._wall_s + by_s) // _LOOK_S * _LOOK_S + _LOOK_S - by_s
+            for by_s in (0, SKEW_S, -SKEW_S)
+        )
 
-    def _used_at(self, time_s: float, wall_s: float) -> dict[int, int]:
-        """Units on each day that it is at a time, if nothing more is sent until then."""
-        now = (*_cell(time_s), *_cell(wall_s))
-        used = dict.fromkeys(self._days(now, time_s), 0)
+    def _used_at(self, wall_s: float) -> dict[int, int]:
+        """Units on each day that it may be at a time, if nothing more is sent until then."""
+        used = dict.fromkeys(self._days((wall_s - SKEW_S, wall_s + SKEW_S + 1), wall_s), 0)
         for span, units in self._sent():
-            for day in self._days(span, time_s):
+            for day in self._days(span, wall_s):
                 if day in used:
                     used[day] += units
         return used
@@ -391,70 +334,39 @@ class DayLedger:
     def _sent(self) -> Iterator[tuple[Span, int]]:
         return chain(self._others.items(), self._ours.items())
 
-    def _days(self, span: Span, time_s: float) -> set[int]:
+    def _days(self, span: tuple[float, float], wall_s: float) -> range:
         """The days on which units of a span count; without a zone, whether they do at all."""
+        begin, end = span
         if self._zone is None:
-            return {0} if span[1] + DAY_S > time_s else set()
-        if span[1] + _KEPT_S <= time_s:
-            return set()
-        days: set[int] = set()
-        for begin, end in (span[:2], span[2:]):
-            first, last = (
-                datetime.fromtimestamp(at_s, self._zone).toordinal()
-                for at_s in (begin - SKEW_S, end + SKEW_S - 1)
-            )
-            # Either way round: there were zones whose midnight came twice.
-            days.update(range(min(first, last), max(first, last) + 1))
-        return days
+            return range(end + DAY_S > wall_s)
+        first, last = (_date(at_s, self._zone).toordinal() for at_s in (begin, end - 1))
+        # Either way round: there were zones whose midnight came twice.
+        return range(min(first, last), max(first, last) + 1)
 
     def _free_in_s(self, units: int) -> float:
         """Seconds until so many units are free, if nothing more is sent until then."""
-        now_s, wall_s = self._time_s, self._instant.wall_s
         if self._zone is None:
             missing = units - self._room()
-            for (_, end, _, _), n in sorted(self._sent(), key=lambda one: one[0][1]):
-                if end + DAY_S > now_s:
+            for (_, end), n in sorted(self._sent(), key=lambda one: one[0][1]):
+                if end + DAY_S > self._wall_s:
                     missing -= n
                     if missing <= 0:
-                        return end + DAY_S - now_s
+                        return end + DAY_S - self._wall_s
             return float(DAY_S)
-        changes = []
-        for clock_s in (now_s, wall_s):
-            midnight = _next_midnight(clock_s, self._zone)
-            # The one after it is for what counts on both days already.
-            both = midnight, _next_midnight(midnight, self._zone)
-            changes += [at_s + SKEW_S - clock_s for at_s in both]
-        for in_s in sorted(changes):
-            if units + max(self._used_at(now_s + in_s, wall_s + in_s).values()) <= self.amount:
-                return in_s
+        # The second midnight is for what counts on both days already.
+        midnight_s = self._wall_s - SKEW_S
+        for _ in range(2):
+            tomorrow = _date(midnight_s, self._zone).date() + timedelta(days=1)
+            midnight_s = datetime.combine(tomorrow, time(), self._zone).timestamp()
+            free_s = midnight_s + SKEW_S
+            if units + max(self._used_at(free_s).values()) <= self.amount:
+                return free_s - self._wall_s
         return float(_KEPT_S)
 
 
-def _progress_s(since: Instant, now: Instant) -> float:
-    wall_s = now.wall_s - since.wall_s
-    return min(wall_s, now.boot_s - since.boot_s) if now.boot_id == since.boot_id else wall_s
+def _date(at_s: float, zone: ZoneInfo) -> datetime:
+    return datetime.fromtimestamp(at_s, zone)
 
 
-def _cell(at_s: float) -> tuple[int, int]:
-    """The bounds of the cell that holds a time: minutes, and less around a possible midnight.
-
-    That of every zone of today is at a quarter of an hour. Only who sends within `SKEW_S` of it
-    sends on two days.
-    """
-    quarter = math.floor(at_s / _QUARTER_S) * _QUARTER_S
-    above = bisect_right(_BOUNDS, at_s - quarter)
-    return quarter + _BOUNDS[above - 1], quarter + _BOUNDS[above]
-
-
-def _next_midnight(at_s: float, zone: ZoneInfo) -> int:
-    """When the next day begins, be it at midnight or, where that is skipped, an hour later."""
-
-    def day(second: int) -> int:
-        return datetime.fromtimestamp(second, zone).toordinal()
-
-    low = math.floor(at_s)
-    today, high = day(low), low + _KEPT_S
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if day(middle) <= today else (low, middle)
-    return high
+def _cell_end(at_s: float) -> int:
+    return math.floor(at_s / _CELL_S) * _CELL_S + _CELL_S

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.protocol import Feedback
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseRequest
+    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
 
 
 async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:

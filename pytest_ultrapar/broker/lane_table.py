@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.lanes import (
     ModelState,
 )
 from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress
-from pytest_ultrapar.broker.shares import Row, SharesEnd, declared_row
+from pytest_ultrapar.broker.shares import Row, declared_row
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -134,16 +134,6 @@ def _bin(seconds: float) -> int:
     return round(math.log(max(seconds, _SHORTEST_S)) / _LOG_BIN)
 
 
-class OrphanSeat(Wake):
-    """A seat whose holder died; wakes when it may be granted again."""
-
-    __slots__ = ("lane",)
-
-    def __init__(self, lane: LaneState) -> None:
-        super().__init__()
-        self.lane = lane
-
-
 class LaneTable:
     """The lanes of a pool in use.
 
@@ -192,13 +182,16 @@ class LaneTable:
             declared_row(pool, row)
             words.setdefault(row.limit, set()).add(row.word)
         self._limits = {
-            name: LimitState(
-                limit, self.days.get(name, ()), late_s, purses.get(name), words.get(name, ())
+            name: self._wakened(
+                LimitState(
+                    limit, self.days.get(name, ()), late_s, purses.get(name), words.get(name, ())
+                )
             )
             for name, limit in pool.limits.items()
         }
         self._sharing = [self._limits[name] for name in words]
-        self._shares_end = SharesEnd()
+        self._shares_end = Wake()
+        self._shares_end.due = self.close_shares
         # By lane, since when nothing could be sent on it for want of a share.
         self._closed_s: dict[LaneState, float] = {}
         self._touched: list[LimitState] = list(self._sharing)
@@ -226,6 +219,17 @@ class LaneTable:
             self._closed_s.update(dict.fromkeys(limit.lanes, -math.inf))
         for model in self.models.values():
             _set_balance(model.lanes)
+
+    def _wakened(self, limit: LimitState) -> LimitState:
+        """A limit whose lanes are looked at when a send may go, or a day has units again."""
+
+        def due(_: float) -> None:
+            self.look_at(limit.lanes)
+            if limit.day_trouble and not limit.seats.in_flight:
+                self.idle.append(limit)
+
+        limit.due = due
+        return limit
 
     def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
         """The set of those lanes of a model, the same object for the same lanes."""
@@ -390,7 +394,7 @@ class LaneTable:
 
     def part_ends_s(self, lane: LaneState) -> float:
         """Until when this host's claims, and its parts of a lane's limits, hold."""
-        is_shared = any(one.shares is not None for one in lane.path)
+        is_shared = any(one.shares.is_used for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
     def begin_term(
@@ -401,7 +405,7 @@ class LaneTable:
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
 
-    def end_terms(self, terms: LeaseTerms[WorkerState], now_s: float) -> None:
+    def _end_terms(self, terms: LeaseTerms[WorkerState], now_s: float) -> None:
         """Free the seats of leases that nobody gave back although nothing can be in flight."""
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)
@@ -423,12 +427,13 @@ class LaneTable:
             self._free_seat(lane)
             return
         lane.orphans += 1
-        self._wakes.ensure(OrphanSeat(lane), now_s + grace_s)
+        grace = Wake()
+        grace.due = lambda _: self._orphan_over(lane)
+        self._wakes.ensure(grace, now_s + grace_s)
 
-    def orphan_over(self, seat: OrphanSeat) -> None:
-        """The grace of an orphaned seat has ended."""
-        seat.lane.orphans -= 1
-        self._free_seat(seat.lane)
+    def _orphan_over(self, lane: LaneState) -> None:
+        lane.orphans -= 1
+        self._free_seat(lane)
 
     def begin_probe(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
         """The lease just granted is the only one until it is back, or its term over."""
@@ -535,10 +540,6 @@ class LaneTable:
         if isinstance(verdict, Removal) or (isinstance(verdict, Pause) and verdict.until_s > now_s):
             self.apply(lane, verdict, now_s)
 
-    def pause_over(self, lane: LaneState, now_s: float) -> None:
-        """The time of a pause has come."""
-        self.apply(lane, lane.health.wake(now_s) or Resume(), now_s)
-
     def look_at(self, lanes: Iterable[LaneState]) -> None:
         """Have the scheduler look at these lanes."""
         self.changed.update(dict.fromkeys(lanes))
@@ -579,12 +580,10 @@ class LaneTable:
         changed: dict[LimitState, None] = {}
         for row in self.shared:
             limit = self._limits[row.limit]
-            assert limit.shares is not None
             if limit.shares.set_share(row.word, shares.get(row, 0)):
                 changed[limit] = None
         for (name, word), left in (most or {}).items():
             limit = self._limits[name]
-            assert limit.shares is not None
             if limit.shares.set_most(word, left) and not limit.seats.in_flight:
                 self.idle.append(limit)
         self._adopt_shares(changed, now_s)
@@ -597,7 +596,6 @@ class LaneTable:
     def close_shares(self, now_s: float) -> None:
         """Nobody knows what may be used: grant nothing on what is shared."""
         for limit in self._sharing:
-            assert limit.shares is not None
             limit.shares.close()
         self._adopt_shares(self._sharing, now_s)
         self._shares_end.wake_s = math.inf
@@ -623,7 +621,6 @@ class LaneTable:
         found: dict[Row, Holding] = {}
         for row in self.shared:
             limit = self._limits[row.limit]
-            assert limit.shares is not None
             found[row] = limit.shares.held(row.word, limit.seats.in_flight, now_s)
         return found
 
@@ -697,7 +694,7 @@ class LaneTable:
         """The limit by which a lane's requests are counted; one of its own if the pool has none."""
         limit = lane.counted
         if limit is None:
-            limit = lane.counted = LimitState(Limit(lane.lane.lane_id, "lane"))
+            limit = lane.counted = self._wakened(LimitState(Limit(lane.lane.lane_id, "lane")))
             limit.lanes.append(lane)
             limit.seats.in_flight = limit.seats.peak = lane.in_flight
             lane.follow((*lane.path, limit))
@@ -730,6 +727,8 @@ class LaneTable:
         )
         state = LaneState(lane, model, tuple(path), instance, health)
         state.counted = counted
+        state.due = lambda now_s: self.apply(state, health.wake(now_s) or Resume(), now_s)
+        state.terms.due = lambda now_s: self._end_terms(state.terms, now_s)
         if self.budgets is not None and any(limit.purse for limit in path):
             state.tariff = self.budgets.tariff(lane)
         for limit in path:

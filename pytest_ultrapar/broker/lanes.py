@@ -21,6 +21,7 @@ from pytest_ultrapar.broker.protocol import BUDGET, EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.shares import (
     BUDGET_ROW,
+    SEATS_ROW,
     LimitShares,
     SharedDays,
     SharedPacer,
@@ -129,7 +130,7 @@ class LimitState(Wake):
             forecast.
         spendable_days: The same, of which this host may spend its share; as `days` where none is.
         purse: What it may spend; None where no money is counted.
-        shares: What of it this host may use now; None where hosts share none of its rows.
+        shares: What of it this host may use now; all of it where hosts share none of its rows.
         headrooms: What is added to each window over which rates and tokens are spaced, with those
             pacers; nothing where sends are never late, as in a play.
         spent_until_s: When the first unit of a day that is used up comes free.
@@ -185,9 +186,10 @@ class LimitState(Wake):
         self.was_full = False
         self.ready_s = self.pace_ready_s = self.spent_until_s = self.kept_until_s = -math.inf
         self.seats = Seats(self.most_seats)
-        self.shares: LimitShares | None = None
-        if shared:
-            self.shares = self._share_all(shared)
+        self.shares = LimitShares(
+            self.name, self.most_seats if SEATS_ROW in shared else math.inf, is_used=bool(shared)
+        )
+        self._begin_closed(shared)
         headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
         rates: list[Pacer] = []
         tokens: list[TokenPacer] = []
@@ -195,7 +197,7 @@ class LimitState(Wake):
         for kind, amount in declared.rows:
             if not kind.window_s or kind.is_daily:
                 continue
-            is_shared = self.shares is not None and kind.word in shared
+            is_shared = kind.word in shared
             window_s = whole_row(amount, kind.window_s).window_s if is_shared else kind.window_s
             spare_s = late_s(window_s)
             pacer = self._pacer(kind, amount, spare_s, is_shared=is_shared)
@@ -213,13 +215,12 @@ class LimitState(Wake):
                 pacers.append(pacer)
         self.rates, self.tokens = tuple(rates), tuple(tokens)
         self.headrooms = tuple(headrooms.values())
-        if self.shares is not None:
-            self.reckon()
+        self.reckon()
 
     def _pacer(
         self, kind: LimitKind, amount: float, spare_s: float, *, is_shared: bool
     ) -> Pacer | TokenPacer:
-        if self.shares is not None and is_shared:
+        if is_shared:
             row = whole_row(amount, kind.window_s)
             if kind.is_spaced:
                 rate = self.shares.rates[kind.word] = SharedPacer(row, spare_s)
@@ -229,10 +230,9 @@ class LimitState(Wake):
         width_s = kind.window_s + spare_s
         return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
 
-    def _share_all(self, shared: Collection[str]) -> LimitShares:
+    def _begin_closed(self, shared: Collection[str]) -> None:
         """Begin with no seat and nothing to spend of what is shared."""
-        name = self.name
-        shares = LimitShares(name, self.most_seats if "workers" in shared else math.inf)
+        name, shares = self.name, self.shares
         self.seats.cap = min(self.seats.cap, shares.seats)
         if BUDGET_ROW in shared:
             if self.purse is None:
@@ -252,7 +252,6 @@ class LimitState(Wake):
             if kind.is_daily and kind.word in shared and kind.word not in shares.tranches:
                 msg = f"no days of {name} are counted that could be shared"
                 raise ValueError(msg)
-        return shares
 
     @property
     def most_seats(self) -> float:
@@ -374,7 +373,7 @@ class LimitState(Wake):
         """
         before = self.seats.cap
         cap = self.most_seats if self.controller is None else self.controller.cap()
-        self.seats.cap = cap if self.shares is None else min(cap, self.shares.seats)
+        self.seats.cap = min(cap, self.shares.seats)
         return self.seats.cap > before
 
     def reckon(self) -> None:
@@ -421,7 +420,7 @@ class LimitState(Wake):
         """When a day has room for a request, be it used up by this host or by all together."""
         units = tokens if kind.counts == "tokens" else 1
         ready_s = ledger.ready_at_s(units, now_s)
-        if self.shares is not None and self.shares.is_used_up(kind.word, units):
+        if self.shares.is_used_up(kind.word, units):
             ready_s = max(ready_s, ledger.back_at_s(units, now_s))
         return ready_s
 
@@ -433,13 +432,12 @@ class LimitState(Wake):
         """Whether it could be granted by all that is left, this host's share or not."""
         if self.purse is None:
             return True
-        is_used_up = self.shares is not None and self.shares.is_used_up(BUDGET_ROW, units)
-        return not is_used_up and units <= self.purse.left_of_all
+        return not self.shares.is_used_up(BUDGET_ROW, units) and units <= self.purse.left_of_all
 
     @property
     def wait_label(self) -> str:
         """What requests wait for while its `ready_s` has not come: a kind, a share, or money."""
-        if self.shares is not None and self.shares.are_rates_cut:
+        if self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:
             return BUDGET
@@ -449,7 +447,7 @@ class LimitState(Wake):
     @property
     def seat_label(self) -> str:
         """What requests wait for while it is full: itself, or its share."""
-        if self.shares is not None and self.shares.are_seats_cut:
+        if self.shares.are_seats_cut:
             return self.shares.label
         return f"{self.name} (workers)"
 
@@ -616,7 +614,7 @@ class LaneState(Wake):
     @property
     def is_share_closed(self) -> bool:
         """Whether this host has no share of a limit on the way, and so cannot send."""
-        return any(one.shares is not None and one.shares.is_closed for one in self.path)
+        return any(one.shares.is_closed for one in self.path)
 
     @property
     def is_removed(self) -> bool:
@@ -671,7 +669,7 @@ class LaneState(Wake):
     @property
     def is_spent(self) -> bool:
         """Whether a day or a budget on its path is used up over all hosts."""
-        return any(one.shares is not None and one.shares.is_spent for one in self.path)
+        return any(one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
         """A limit on its path whose day (`LimitState.is_spent`) is used up until then."""
@@ -1028,9 +1026,8 @@ def keeps_limits(
         if not limit.pays(units):
             # Until an answer frees some, or nothing is in flight any more.
             ready_s = math.inf
-            shares = limit.shares
-            is_share = shares is not None and BUDGET_ROW in shares.tranches
-            lane.rate_label = shares.label if shares is not None and is_share else BUDGET
+            is_share = BUDGET_ROW in limit.shares.tranches
+            lane.rate_label = limit.shares.label if is_share else BUDGET
         else:
             ready_s = max(
                 [now_s]
@@ -1432,14 +1429,16 @@ class GroupBook:
         "_followers",
         "_groups",
         "_holders",
+        "_look_at",
         "_sharers",
         "_wakes",
         "ended",
         "start_s",
     )
 
-    def __init__(self, wakes: WakeQueue) -> None:
+    def __init__(self, wakes: WakeQueue, look_at: Callable[[Iterable[ModelState]], object]) -> None:
         self._wakes = wakes
+        self._look_at = look_at
         self._groups: dict[str, GroupState] = {}
         self._by_case: dict[str, GroupState] = {}
         self._followers: dict[str, list[GroupState]] = {}
@@ -1463,7 +1462,12 @@ class GroupBook:
         if group is None:
             if self.start_s is not None:
                 raise LookupError(name)
-            group = self._groups[name] = GroupState(name, now_s)
+            group = self._groups[name] = self._new_group(name, now_s)
+        return group
+
+    def _new_group(self, name: str, now_s: float) -> GroupState:
+        group = GroupState(name, now_s)
+        group.due = lambda now_s: self._look_at(self.refresh(group, now_s))
         return group
 
     def states(self) -> Collection[GroupState]:
@@ -1493,7 +1497,7 @@ class GroupBook:
             del self._groups[state.name]
         self._by_case, self._followers, self._sharers = {}, {}, {}
         for rank, rule in enumerate(assignment.groups):
-            state = self._groups.setdefault(rule.name, GroupState(rule.name, now_s))
+            state = self._groups.setdefault(rule.name, self._new_group(rule.name, now_s))
             state.rule, state.rank = rule, rank
             state.sets.clear()
             left = {case_id for case_id in rule.cases if case_id not in self.ended}

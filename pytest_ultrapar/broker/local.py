@@ -5,28 +5,23 @@ from __future__ import annotations
 import asyncio  # noqa: TC003 - the loop and futures are what this is about
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.broker import debug_log
+from pytest_ultrapar.broker import debug_log, wire
 from pytest_ultrapar.broker.host import BrokerHost
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Action, Feedback, Grant
+from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.protocol import Action, Grant
 from pytest_ultrapar.errors import NoLaneError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.protocol import (
-        BrokerStatus,
-        Lease,
-        LeaseOutcome,
-        LeaseRequest,
-    )
+    from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseRequest
     from pytest_ultrapar.broker.settings import BrokerSettings
     from pytest_ultrapar.clock import Clock
 
 
-class LocalBroker:
+class LocalBroker(BrokerPort):
     """A `BrokerPort` in-process: leases are granted without leaving the loop.
 
     Every method must be called on the loop's thread; the loop may be asyncio's or uvloop's.
@@ -69,9 +64,8 @@ class LocalBroker:
             future.set_exception(ConnectionError("the broker is closed"))
             return future
         request_id = request.request_id
-        now_s = self._host.now_s()
         self._futures[request_id] = future
-        self._carry_out(self._broker.request(self._worker, request, now_s))
+        self._do(wire.acquiring(request))
         if not future.done():
             # Only a future that waits can be cancelled; a callback on every one costs as much as
             # the grant.
@@ -80,57 +74,25 @@ class LocalBroker:
             debug_log.tell_lease(request, future)
         return future
 
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
-    ) -> None:
-        """Give a lease back with what became of its request."""
-        if debug_log.is_on():
-            debug_log.tell_return(lease, outcome, feedback.retry_after_s)
+    def tell(self, message: wire.ClientMessage) -> None:
+        """Say what needs no answer."""
         if self._serves:
-            now_s = self._host.now_s()
-            self._carry_out(
-                self._broker.release(self._worker, lease.lease_id, outcome, feedback, now_s)
-            )
+            self._do(message)
 
-    def pay(
-        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
-    ) -> asyncio.Future[bool]:
-        """A future, done already: whether the money for a request was reserved."""
-        future: asyncio.Future[bool] = self._loop.create_future()
-        if not self._serves:
+    def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
+        """A future of the answer, done already."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._serves:
+            future.set_result(self._do(message))
+        else:
             future.set_exception(ConnectionError("the broker is closed"))
-            return future
-        now_s = self._host.now_s()
-        is_paid, actions = self._broker.pay(
-            self._worker, lease.lease_id, (most_in, most_out, n_guessed), now_s
-        )
-        future.set_result(is_paid)
-        self._carry_out(actions)
         return future
 
-    def sent_late(self, lease: Lease, late_s: float) -> None:
-        """Say that a request is sent so long after its grant."""
-        if self._serves:
-            now_s = self._host.now_s()
-            self._carry_out(self._broker.sent_late(self._worker, lease.lease_id, late_s, now_s))
-
-    def episode_ended(self, case_id: str, group: str) -> None:
-        """Say that a case needs no further lease."""
-        if self._serves:
-            now_s = self._host.now_s()
-            self._carry_out(self._broker.episode_ended(self._worker, case_id, group, now_s))
-
-    async def assign(self, assignment: Assignment) -> None:
-        """Carry out an assignment from now on.
-
-        Raises:
-            ConfigError: When it cannot be carried out on this pool.
-        """
-        self._carry_out(self._broker.assign(assignment, self._host.now_s()))
-
-    async def status(self) -> BrokerStatus:
-        """A snapshot for progress and summary."""
-        return self._snapshot()
+    def _do(self, message: wire.ClientMessage) -> wire.Answer | None:
+        answer, actions = self._broker.handle(self._worker, message, self._host.now_s())
+        self._deliver(actions)
+        self._host.arm()
+        return answer
 
     def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
         """`status` for any thread but the loop's; None when the loop is busy for long.
@@ -185,13 +147,7 @@ class LocalBroker:
         if not (future.cancelled() and self._futures.get(request_id) is future):
             return
         del self._futures[request_id]
-        if self._serves:
-            now_s = self._host.now_s()
-            self._carry_out(self._broker.withdraw(self._worker, request_id, now_s))
-
-    def _carry_out(self, actions: list[Action]) -> None:
-        self._deliver(actions)
-        self._host.arm()
+        self.tell(wire.Withdraw(request_id))
 
     def _deliver(self, actions: list[Action]) -> None:
         unwanted = []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.broker import LaneBroker
     from pytest_ultrapar.broker.protocol import Action, Feedback, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.broker.wire import Answer, ClientMessage
 
 
 class BrokerPlay(ABC):
@@ -43,6 +44,12 @@ class BrokerPlay(ABC):
 
     # -- what clients say ------------------------------------------------------------------------
 
+    def say(self, who: str, message: ClientMessage) -> Answer | None:
+        """Have a worker say something, or the controller (empty); what it is answered."""
+        answer, actions = self.broker.handle(who, message, self.now_s)
+        self.book(actions)
+        return answer
+
     def assign(self, assignment: Assignment) -> None:
         """Have an assignment carried out."""
         self.book(self.broker.assign(assignment, self.now_s))
@@ -60,10 +67,6 @@ class BrokerPlay(ABC):
         """Ask for a lease."""
         self.book(self.broker.request(worker, request, self.now_s))
 
-    def withdraw(self, worker: str, request_id: int) -> None:
-        """Ask no more."""
-        self.book(self.broker.withdraw(worker, request_id, self.now_s))
-
     def release(
         self,
         worker: str,
@@ -73,20 +76,6 @@ class BrokerPlay(ABC):
     ) -> None:
         """Give a lease back."""
         self.book(self.broker.release(worker, lease_id, outcome, feedback, self.now_s))
-
-    def pay(
-        self, worker: str, lease_id: int, most_in: int, most_out: int, n_guessed: int = 0
-    ) -> bool:
-        """Have the money for the request of a lease reserved; whether it is."""
-        is_paid, actions = self.broker.pay(
-            worker, lease_id, (most_in, most_out, n_guessed), self.now_s
-        )
-        self.book(actions)
-        return is_paid
-
-    def sent_late(self, worker: str, lease_id: int, late_s: float) -> None:
-        """Send a request so long after its grant."""
-        self.book(self.broker.sent_late(worker, lease_id, late_s, self.now_s))
 
     def episode_ended(self, worker: str, case_id: str, group: str = "") -> None:
         """Say that a case is over."""

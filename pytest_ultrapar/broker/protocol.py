@@ -1,21 +1,15 @@
-"""What the broker and its clients say to each other, and the port that engines use."""
+"""What leases, requests for them and snapshots consist of; `wire` has the messages."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 import msgspec
 
 from pytest_ultrapar.apis.failure_classes import FailedOutcome
 from pytest_ultrapar.apis.outcome import Allowance, Exceeded
 from pytest_ultrapar.pool.model import LaneId
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from pytest_ultrapar.broker.assignment import Assignment
-
 
 LeaseOutcome = Literal[
     "ok",  # an answer of the provider, whatever it says
@@ -107,7 +101,7 @@ class PricedRequest(LeaseRequest, frozen=True, array_like=True):
     """A wish for a lease where a budget counts what it may cost.
 
     Nobody knows that of an episode's first request before the episode begins: that one is asked for
-    as any other, and paid when it is known (`BrokerPort.pay`).
+    as any other, and paid when it is known (`port.BrokerPort.pay`).
 
     Attributes:
         most_in: Tokens that the prompt has at most.
@@ -135,7 +129,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask
             again, else a late sender would compress the spacing that the rate limits guarantee.
-        late_after_s: What is sent later than that must be said (`BrokerPort.sent_late`).
+        late_after_s: What is sent later than that must be said (`port.BrokerPort.sent_late`).
         seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.
@@ -331,60 +325,6 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     groups: list[GroupProgress] = []
     shares: list[ShareStatus] = []
     notes: list[str] = []
-
-
-class BrokerPort(Protocol):
-    """The broker as an engine sees it; every method is called on the engine's loop."""
-
-    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease; cancelling it withdraws the request.
-
-        It fails with `NoLaneError` when every lane of the model is removed, and with
-        `ConnectionError` when the broker is gone. A task that is cancelled between the grant and
-        its own next step loses the result of the future: `holding.acquire_lease` gives such a lease
-        back.
-        """
-        ...
-
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
-    ) -> None:
-        """Give a lease back with what became of its request. Never waits."""
-        ...
-
-    def pay(
-        self, lease: Lease, most_in: int, most_out: int, n_guessed: int
-    ) -> asyncio.Future[bool]:
-        """A future: whether the money for a request was reserved, whose lease has none yet.
-
-        The figures are those of a `PricedRequest`. False: that much is not there; the lease is to
-        be given back as `unsent`, and asked for anew with a `PricedRequest`, which waits until
-        money is free. It fails with `ConnectionError` when the broker is gone.
-        """
-        ...
-
-    def sent_late(self, lease: Lease, late_s: float) -> None:
-        """Say, before the request of a lease is sent, that it is sent so long after the grant.
-
-        Called where that is after `Lease.late_after_s`. Never waits.
-        """
-        ...
-
-    def episode_ended(self, case_id: str, group: str) -> None:
-        """Say that a case needs no further lease; groups that wait for its group may then start."""
-        ...
-
-    async def assign(self, assignment: Assignment) -> None:
-        """Carry out an assignment. Called once, by the controller, before any request."""
-        ...
-
-    async def status(self) -> BrokerStatus:
-        """A snapshot for progress and summary."""
-        ...
-
-    async def close(self) -> None:
-        """End the connection; all leases still held come back."""
-        ...
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):

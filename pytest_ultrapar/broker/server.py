@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 import shutil
 import signal
-import socket
-import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -31,13 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_ultrapar.broker.protocol import Action
-
-
-HANDSHAKE_S = 10.0
-"""A connection that has not said its token by then is dropped."""
-MAX_UNREAD_BYTES = 4 * 1024 * 1024
-"""A client that leaves so much unread is dropped: its leases come back and others are served. A
-grant is some 80 bytes, so a client that reads at all never comes near."""
 
 
 class BrokerServer:
@@ -63,7 +53,6 @@ class BrokerServer:
             ConfigError: The memory of a day cannot be read or trusted.
         """
         self._token = config.token.encode()
-        self._loop = loop
         self._host = BrokerHost(
             config.settings,
             clock,
@@ -77,7 +66,7 @@ class BrokerServer:
 
     def connection(self) -> Connection:
         """A protocol for one new connection."""
-        return Connection(self, self._loop)
+        return Connection(self)
 
     def knows(self, token: str) -> bool:
         """Whether a token is the right one; takes the same time for every wrong one."""
@@ -104,65 +93,20 @@ class BrokerServer:
         Raises:
             ValueError: When its role or the state of its requests does not allow that.
         """
-        if connection.role == "controller":
-            self._handle_controller(connection, message, now_s)
+        if not isinstance(message, wire.MAY_SAY[connection.role]):
+            msg = f"a {connection.role} may not send {type(message).__name__} now"
+            raise ValueError(msg)  # noqa: TRY004 - of the right type, at the wrong time
+        answer: wire.Answer | None
+        if isinstance(message, wire.AskSigns):
+            answer = wire.Signs({name: one.heard_s for name, one in self._connections.items()})
+            actions: list[Action] = []
         else:
-            self._handle_worker(connection, message, now_s)
-
-    def _handle_worker(
-        self, connection: Connection, message: wire.ClientMessage, now_s: float
-    ) -> None:
-        broker, worker = self._broker, connection.worker
-        match message:
-            case wire.Acquire(request) | wire.AcquirePriced(request):
-                self._carry_out(broker.request(worker, request, now_s))
-            case wire.Release(lease_id, outcome, feedback):
-                self._carry_out(broker.release(worker, lease_id, outcome, feedback, now_s))
-            case wire.Pay(lease_id, most_in, most_out, n_guessed):
-                is_paid, actions = broker.pay(
-                    worker, lease_id, (most_in, most_out, n_guessed), now_s
-                )
-                self.answer(connection, wire.Paid(lease_id, is_paid))
-                self._carry_out(actions)
-            case wire.SentLate(lease_id, late_s):
-                self._carry_out(broker.sent_late(worker, lease_id, late_s, now_s))
-            case wire.EpisodeOver(case_id, group):
-                self._carry_out(broker.episode_ended(worker, case_id, group, now_s))
-            case wire.Withdraw(request_id):
-                self._carry_out(broker.withdraw(worker, request_id, now_s))
-            case wire.Alive():
-                pass  # that it came is all it says
-            case wire.AskStatus():
-                self.answer(connection, wire.StatusNow(broker.status(now_s)))
-            case _:
-                msg = f"a worker may not send {type(message).__name__} now"
-                raise ValueError(msg)
-
-    def _handle_controller(
-        self, connection: Connection, message: wire.ClientMessage, now_s: float
-    ) -> None:
-        broker = self._broker
-        match message:
-            case wire.AskStatus():
-                self.answer(connection, wire.StatusNow(broker.status(now_s)))
-            case wire.AskSigns():
-                heard_s = {name: one.heard_s for name, one in self._connections.items()}
-                self.answer(connection, wire.Signs(heard_s))
-            case wire.EpisodeOver(case_id, group):
-                # Under no worker's name: it ends a case, it closes nobody's episode.
-                self._carry_out(broker.episode_ended("", case_id, group, now_s))
-            case wire.HoldClaims(until_s, taken, again):
-                self._carry_out(broker.hold_claims(until_s, taken, again, now_s))
-            case wire.Assign(assignment):
-                try:
-                    self._carry_out(broker.assign(assignment, now_s))
-                except ConfigError as error:
-                    self.answer(connection, wire.Assigned(str(error)))
-                else:
-                    self.answer(connection, wire.Assigned(None))
-            case _:
-                msg = f"a controller may not send {type(message).__name__} now"
-                raise ValueError(msg)
+            # A controller is under no worker's name: it ends a case, it closes nobody's episode.
+            who = connection.worker if connection.role == "worker" else ""
+            answer, actions = self._broker.handle(who, message, now_s)
+        if answer is not None:
+            self.answer(connection, answer)
+        self._carry_out(actions)
 
     def now_s(self) -> float:
         """The server's time, the same clock as in its clients."""
@@ -212,13 +156,11 @@ class Connection(asyncio.Protocol):
         outgoing: Frames not written yet.
     """
 
-    def __init__(self, server: BrokerServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: BrokerServer) -> None:
         self._server = server
-        self._loop = loop
-        self._reader = wire.FrameReader(wire.WORKER_FRAME_BYTES)
+        self._reader = wire.FrameReader()
         self._decoder = msgspec.msgpack.Decoder(wire.ClientMessage)
         self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
         self._is_welcome = False
         self.worker = ""
         self.role: wire.Role = "worker"
@@ -226,12 +168,8 @@ class Connection(asyncio.Protocol):
         self.outgoing = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop: refuse other users, then wait for the token."""
+        """Called by the loop. Only our user can come here: the directory is private."""
         self._transport = cast("asyncio.Transport", transport)
-        if not _is_same_user(transport.get_extra_info("socket")):
-            self._drop()
-            return
-        self._deadline = self._loop.call_later(HANDSHAKE_S, self._drop)
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop: all frames of a read get one time, and their answers one write."""
@@ -255,21 +193,14 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop: the connection is over."""
-        if self._deadline is not None:
-            self._deadline.cancel()
         self._transport = None
         self._server.gone(self)
 
     def flush(self) -> None:
-        """Write what is queued; a client that does not read is dropped."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            self.outgoing.clear()
-            return
-        transport.write(bytes(self.outgoing))
+        """Write what is queued."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(bytes(self.outgoing))
         self.outgoing.clear()
-        if transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            self._drop()
 
     def _greet(self, message: wire.ClientMessage) -> None:
         if not (isinstance(message, wire.Hello) and self._server.knows(message.token)):
@@ -278,26 +209,11 @@ class Connection(asyncio.Protocol):
         self._server.welcome(self, message)
         self._is_welcome = True
         self.worker, self.role = message.worker, message.role
-        if self.role == "controller":
-            self._reader.max_bytes = wire.CONTROLLER_FRAME_BYTES
-        if self._deadline is not None:
-            self._deadline.cancel()
 
     def _drop(self) -> None:
         if self._transport is not None:
             self._transport.abort()
         self._server.gone(self)
-
-
-def _is_same_user(connected: socket.socket | None) -> bool:
-    """Whether the peer runs as our user; where no system call says, the directory guards us."""
-    if connected is None or not hasattr(socket, "SO_PEERCRED"):
-        return True
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack(
-        "3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    )
-    return bool(uid == os.getuid())
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

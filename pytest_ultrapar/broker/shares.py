@@ -18,7 +18,6 @@ import msgspec
 
 from pytest_ultrapar.broker.headroom import longest_late_s
 from pytest_ultrapar.broker.throttles import Pacer, Reservation, TokenPacer
-from pytest_ultrapar.broker.wakes import Wake
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 
-BUDGET_ROW = "budget"
+BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
 """A share of a per W is spaced over so many W, and what is spare for sends that are late: each host
 spaces by its own clock, and clocks may drift by so much before a host gets no share. More costs
@@ -384,24 +383,27 @@ class SharedDays:
 
 
 class LimitShares:
-    """The shared rows of one limit.
+    """The shared rows of one limit; without any it holds back nothing.
 
     Attributes:
         name: Of the limit.
+        is_used: Whether any row of it is shared.
         seats: How many of its seats this host may use; infinity where they are not shared.
         rates: Its shared pacers by word, `tokens` those that count tokens, `tranches` what is
             counted.
     """
 
-    __slots__ = ("_most_seats", "name", "rates", "seats", "tokens", "tranches")
+    __slots__ = ("_most_seats", "is_used", "name", "rates", "seats", "tokens", "tranches")
 
-    def __init__(self, name: str, most_seats: float) -> None:
+    def __init__(self, name: str, most_seats: float, *, is_used: bool) -> None:
         """Have no row yet.
 
         Args:
             name: Of the limit.
             most_seats: As declared; infinity where they are not shared.
+            is_used: Whether any row is going to be shared.
         """
+        self.is_used = is_used
         self.name = name
         self._most_seats = most_seats
         self.seats = 0.0 if most_seats < math.inf else math.inf
@@ -493,9 +495,3 @@ class LimitShares:
         if word in self.tokens:
             return Holding(self.tokens[word].held(now_s))
         return Holding(max(int(self.seats), in_flight))
-
-
-class SharesEnd(Wake):
-    """Wakes when no share holds any more."""
-
-    __slots__ = ()

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class Wake:
@@ -15,12 +15,18 @@ class Wake:
 
     Attributes:
         wake_s: The time asked for; infinity when none is.
+        due: What is to be done when its time has come, which it is told.
     """
 
-    __slots__ = ("wake_s",)
+    __slots__ = ("due", "wake_s")
 
     def __init__(self) -> None:
         self.wake_s = math.inf
+        self.due: Callable[[float], object] = _nothing
+
+
+def _nothing(_: float) -> None:
+    """The broker looks after every event at those who wait for a retry."""
 
 
 class WakeQueue:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.shares import BUDGET_ROW, Row
+from pytest_ultrapar.broker.shares import BUDGET_ROW, SEATS_ROW, Row
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.lane_table import LaneTable
     from pytest_ultrapar.broker.lanes import GroupState, LaneState, LimitState, WorkerState
 
-SEATS = "workers"
 TELLING_ANSWERS = 5
 """So many answers tell how long one takes."""
 ROOM = 1.5
@@ -86,9 +85,8 @@ def wants_of(
     rows: dict[Row, RowWant] = {}
     for row in table.shared:
         limit = table.limit(row.limit)
-        assert limit.shares is not None
         n: float = _on_limit(limit, lanes, demand)
-        if row.word not in (SEATS, BUDGET_ROW):
+        if row.word not in (SEATS_ROW, BUDGET_ROW):
             n = min(n, sum(lanes[lane] * spread[lane] for lane in limit.lanes))
         unit = max((units[lane] for lane in limit.lanes if lanes[lane]), default=1)
         most_money = max((dearest[lane.model.name] for lane in limit.lanes), default=0)
@@ -196,12 +194,7 @@ def _usable(lane: LaneState, demand: int, bears: Mapping[LaneId, float], now_s: 
 
 
 def _unit(lane: LaneState, waiting: int) -> int:
-    last = [
-        tokens.last_units
-        for limit in lane.metered
-        if limit.shares is not None
-        for tokens in limit.shares.tokens.values()
-    ]
+    last = [tokens.last_units for limit in lane.metered for tokens in limit.shares.tokens.values()]
     return max(1, waiting or max(last, default=0))
 
 
@@ -234,8 +227,7 @@ def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter
 
 def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowWant:
     shares = limit.shares
-    assert shares is not None
-    if word == SEATS:
+    if word == SEATS_ROW:
         n = max(n, limit.seats.in_flight)
         return RowWant(int(min(n, limit.most_seats)))
     kind = LIMIT_KINDS.get(word)
@@ -258,11 +250,10 @@ def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
     has a part says by its unit that more is of use as it comes free.
     """
     shares, controller = limit.shares, limit.controller
-    assert shares is not None
     assert controller is not None
     if word in shares.tranches or not want.units:
         return want
-    if word == "workers":
+    if word == SEATS_ROW:
         whole = int(limit.most_seats)
         # Not all of them: what a host has is in use for some time after its death.
         soon = max(LOOKED_FOR * controller.cap(), limit.seats.in_flight)

@@ -24,10 +24,8 @@ from pytest_ultrapar.broker.protocol import (
 
 Role = Literal["worker", "controller"]
 
-WORKER_FRAME_BYTES = 64 * 1024
-"""No message of a worker comes near this; a longer frame is garbage or an attack."""
-CONTROLLER_FRAME_BYTES = 16 * 1024 * 1024
-"""An assignment names every case: some 800,000 fit. Also the bound of what clients accept."""
+FRAME_BYTES = 16 * 1024 * 1024
+"""An assignment names every case: some 800,000 fit. A longer frame is garbage."""
 PREFIX_BYTES = 4
 SIGN_S = 1.0
 """A worker sends something at least this often while its loop runs."""
@@ -144,7 +142,6 @@ class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
 class Paid(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Whether it is."""
 
-    lease_id: int
     is_paid: bool
 
 
@@ -163,7 +160,24 @@ ClientMessage = (
     | Pay
     | HoldClaims
 )
-ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs | Paid
+Answer = Assigned | StatusNow | Signs | Paid
+"""Of a client that asks; answers come in the order in which it asked."""
+ServerMessage = Welcome | Grant | Refusal | Answer
+
+MAY_SAY = {
+    "worker": (
+        *(Acquire, Withdraw, Release, EpisodeOver, AskStatus, Alive),
+        *(SentLate, AcquirePriced, Pay),
+    ),
+    "controller": (EpisodeOver, Assign, AskStatus, AskSigns, HoldClaims),
+}
+"""What a client may say after its `Hello`, by its role."""
+
+
+def acquiring(request: LeaseRequest) -> Acquire | AcquirePriced:
+    """The wish for a lease as a message."""
+    return AcquirePriced(request) if isinstance(request, PricedRequest) else Acquire(request)
+
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -182,16 +196,11 @@ def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> N
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames.
+    """Cuts a stream of bytes into frames; a frame that is too long is never collected."""
 
-    Attributes:
-        max_bytes: Longest body accepted. Checked at the prefix, so a huge frame is never collected.
-    """
+    __slots__ = ("_buffer",)
 
-    __slots__ = ("_buffer", "max_bytes")
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
+    def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> None:
@@ -208,8 +217,8 @@ class FrameReader:
         if len(buffer) < PREFIX_BYTES:
             return None
         n_body = int.from_bytes(buffer[:PREFIX_BYTES], "big")
-        if n_body > self.max_bytes:
-            msg = f"a frame of {n_body} bytes; at most {self.max_bytes} are allowed"
+        if n_body > FRAME_BYTES:
+            msg = f"a frame of {n_body} bytes; at most {FRAME_BYTES} are allowed"
             raise FrameError(msg)
         end = PREFIX_BYTES + n_body
         if len(buffer) < end:

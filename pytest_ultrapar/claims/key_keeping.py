@@ -6,7 +6,6 @@ import os
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.headroom import longest_spare_s
@@ -179,7 +178,7 @@ def _keep(
     who = "" if run is None else str(run)
     while True:
         holder = Holder(os.getpid(), who, datetime.now(UTC).replace(microsecond=0))
-        locks = take_all(directory, keys, holder, group, partial(_apart_s, keys, clock))
+        locks = take_all(directory, keys, holder, group)
         if isinstance(locks, KeyLocks):
             break
         waited_s = clock.now_s() - began_s
@@ -231,22 +230,16 @@ def wait_until_free(
         pause(min(left_s, _LOOK_S))
 
 
-def _apart_s(keys: Mapping[str, LockedKey], clock: Clock, name: str, earlier: Holder) -> float:
-    """From when on a group need not wait for an earlier holder of a key.
-
-    Members send without knowing of each other, so their first sends may fall together, those of a
-    whole window at once. So all that was sent before has to be out of every window.
-    """
-    before_s = _until_s(keys[name], earlier, clock)
-    return before_s + _windows_s(keys[name]) if before_s > 0 else 0.0
-
-
 def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
     earlier = locks.earlier.get(name)
     free_at_s = 0.0 if earlier is None else _until_s(key, earlier, clock, is_same=locks.is_joint)
-    if name in locks.before_s:
-        before_s, latest_s = locks.before_s[name], _latest_s(key, clock) + _windows_s(key)
-        free_at_s = max(free_at_s, latest_s if before_s is None else min(before_s, latest_s))
+    before_s = locks.before_s.get(name, 0.0)
+    if before_s != 0.0:
+        # Members send without knowing of each other, so their first sends may fall together, those
+        # of a whole window at once. So all that was sent before has to be out of every window.
+        latest_s = _latest_s(key, clock)
+        last_s = latest_s if before_s is None else min(before_s, latest_s)
+        free_at_s = max(free_at_s, last_s + _windows_s(key))
     return free_at_s
 
 
@@ -293,5 +286,4 @@ def _who(taken: Taken) -> str:
     if not holder.run:
         return f"a check of lanes with process id {holder.pid} ({since})"
     who = holder.member or "the run"
-    more = f" and {taken.n_more} more of its run" if taken.n_more else ""
-    return f"{who} with process id {holder.pid} (results in {visible(holder.run)}, {since}){more}"
+    return f"{who} with process id {holder.pid} (results in {visible(holder.run)}, {since})"

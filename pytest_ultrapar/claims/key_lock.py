@@ -20,7 +20,6 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -82,21 +81,11 @@ class KeyGroup(NamedTuple):
 class Taken:
     """A key that somebody else has; `holder` is None when it does not say who it is.
 
-    Attributes:
-        n_more: Other members of the holder's group that have it, too.
+    Of a group it is the member that took the key first, which may be over.
     """
 
     name: str
     holder: Holder | None
-    n_more: int = 0
-
-
-Before = Callable[[str, Holder], float]
-"""From when on sends of an earlier holder of a key (by its file's name) keep no group waiting."""
-
-
-def _at_once(_: str, earlier: Holder) -> float:
-    return earlier.free_s or 0.0
 
 
 def lock_directory(environ: Mapping[str, str]) -> Path:
@@ -122,18 +111,14 @@ class KeyLocks:
             that is merely forked closes them, and one that is started does not get them.
         earlier: Who had each key last, by the file's name; keys that nobody had are left out. Of a
             group the same member.
-        before_s: Of a group: from when on nothing that was sent before it keeps it waiting, as
-            `Holder.free_s`.
+        before_s: Of a group: the `Holder.free_s` of whoever had the key before it; 0: nobody.
     """
 
-    def __init__(
-        self, holder: Holder, group: KeyGroup | None = None, before: Before = _at_once
-    ) -> None:
+    def __init__(self, holder: Holder, group: KeyGroup | None = None) -> None:
         if group is not None:
             holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
         self._group = group
-        self._before = before
         # Where it stands that we have the key, and what stands there when we give it back unused.
         self._fd_of: dict[str, int] = {}
         self._restored: dict[str, Holder | None] = {}
@@ -162,7 +147,7 @@ class KeyLocks:
             is_ours = _lock(fd, path)
             found = _read(fd)
             if not is_ours:
-                return _taken(name, directory, found)
+                return Taken(name, found)
             members = _members(name, directory)
             found = _latest([found, *map(_read_file, members)])
             if found is not None:
@@ -192,13 +177,13 @@ class KeyLocks:
             is_shared = _lock(fd, path, fcntl.LOCK_SH)
             said = _read(fd)
             if not is_shared:
-                return _taken(name, directory, said)
+                return Taken(name, said)
             # Whoever was alone for a moment may have removed the member's file.
             is_named = _is_at(own_fd, own_path)
             if said is None or said.group != group.group_id or not is_named:
                 os.close(fd)
                 fd = -1
-                return _taken(name, directory, said)
+                return Taken(name, said)
             own = _read(own_fd)
             if own is not None:
                 self.earlier[name] = own
@@ -222,7 +207,7 @@ class KeyLocks:
         own = directory / group.file_of(name)
         members = [one for one in _members(name, directory) if one != own]
         found = _latest([said, *map(_read_file, members)])
-        free_s = 0.0 if found is None else self._before(name, found)
+        free_s = 0.0 if found is None else found.free_s
         _write(fd, msgspec.structs.replace(self._holder, free_s=free_s))
         for member in members:
             member.unlink(missing_ok=True)
@@ -256,7 +241,6 @@ def take_all(
     names: Collection[str],
     holder: Holder,
     group: KeyGroup | None = None,
-    before: Before = _at_once,
 ) -> KeyLocks | Taken:
     """Take all keys or none; never waits.
 
@@ -268,7 +252,6 @@ def take_all(
         names: Of the keys' files.
         holder: Who takes them.
         group: With whom it may have them together; None: with nobody.
-        before: From when on a group need not wait for an earlier holder.
 
     Returns:
         The locks, or the first key that somebody else has.
@@ -278,7 +261,7 @@ def take_all(
     """
     if names:
         _make_private(directory)
-    locks = KeyLocks(holder, group, before)
+    locks = KeyLocks(holder, group)
     try:
         for name in sorted(names):
             taken = locks.take(name, directory)
@@ -338,26 +321,6 @@ def _kept(fd: int) -> int:
 def _members(name: str, directory: Path) -> list[Path]:
     """The files of all that had a key as members of a group, or have it."""
     return sorted(directory.glob(f"{name}{_MEMBER}*"))
-
-
-def _taken(name: str, directory: Path, said: Holder | None) -> Taken:
-    """Who has a key that is taken: of a group a member that lives."""
-    if said is None or not said.group:
-        return Taken(name, said)
-    living = [one for path in _members(name, directory) if (one := _living(path)) is not None]
-    return Taken(name, living[0], len(living) - 1) if living else Taken(name, None)
-
-
-def _living(path: Path) -> Holder | None:
-    """Who has the file of a member; None where nobody does."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        return None if _lock(fd, path, fcntl.LOCK_SH) else _read(fd)
-    finally:
-        os.close(fd)
 
 
 def _read_file(path: Path) -> Holder | None:

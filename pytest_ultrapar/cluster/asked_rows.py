@@ -76,7 +76,7 @@ class AskedRows:
         self,
         held: Mapping[Row, Holding],
         wants: Mapping[Row, RowWant],
-        walls_s: Sequence[float],
+        wall_s: float,
         *,
         leaving: bool,
     ) -> tuple[tuple[int, ...], ...]:
@@ -85,7 +85,7 @@ class AskedRows:
         Args:
             held: What the broker holds of each row of the pool.
             wants: What it could use.
-            walls_s: The time by each clock that may be right, in seconds since 1970.
+            wall_s: The time by the server's clock, in seconds since 1970.
             leaving: Whether the host wants nothing more.
 
         Returns:
@@ -99,7 +99,7 @@ class AskedRows:
                 use = RowUse(held=held[name].units, want=units, unit=wants[name].unit)
                 rows.append(AskedRow(at, day="", is_over=False, spec=self._specs[at], use=use))
                 continue
-            days = counted.days(walls_s)
+            days = counted.days(wall_s)
             self._open_days(at, counted, days, held[name])
             for day, share in list(self._days[at].items()):
                 is_over = day not in days

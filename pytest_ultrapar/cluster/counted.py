@@ -10,7 +10,7 @@ reserved than used: until the answer has come that is held, not spent, so that i
 **Days of a calendar** have a row each, with the date in its name. A request may be counted when it
 is sent or when it ends, by a clock that is not ours. So from the longest time before midnight that
 a request may take until some seconds after it there are two rows, and each must have room; by the
-host's clock and by the server's, of which one may be wrong.
+server's clock, which is the same for all hosts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ import msgspec
 from pytest_ultrapar.cluster.ledger import RowSpec, RowUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_ultrapar.broker.shares import Holding
     from pytest_ultrapar.broker.wants import RowWant
     from pytest_ultrapar.cluster.ledger import RowShare
@@ -48,11 +46,11 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
     late_s: float = 0.0
 
-    def days(self, walls_s: Iterable[float]) -> tuple[str, ...]:
+    def days(self, wall_s: float) -> tuple[str, ...]:
         """The days that count now, as the ends of rows' names; one without a name for no calendar.
 
         Args:
-            walls_s: The time by each clock that may be right, in seconds since 1970.
+            wall_s: The time by the server's clock, in seconds since 1970.
         """
         if not self.zone:
             return ("",)
@@ -61,7 +59,6 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
         zone = ZoneInfo(self.zone)
         found = {
             datetime.fromtimestamp(at_s, UTC).astimezone(zone).date().isoformat()
-            for wall_s in walls_s
             for at_s in (wall_s - SKEW_S, wall_s + self.late_s + SKEW_S)
         }
         return tuple(sorted(found))

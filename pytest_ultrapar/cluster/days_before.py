@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.day_file import DayMemory, DayRecord
-from pytest_ultrapar.broker.day_ledger import DAY_S, SKEW_S
+from pytest_ultrapar.broker.day_file import DayMemory, DayRecord, Span
+from pytest_ultrapar.broker.day_ledger import DAY_S
 from pytest_ultrapar.errors import UltraparError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.clock import Instant
     from pytest_ultrapar.cluster.counted import CountedRow
 
-Spans = Counter[tuple[int, int]]
+Spans = Counter[Span]
 """Units by when they were sent, from and until by the wall clock."""
 
 
@@ -48,18 +47,16 @@ class DayFiles(msgspec.Struct, frozen=True):
     shown: str
     zone: str = ""
 
-    def untold(self, now: Instant) -> Spans:
-        """What the ledger does not know and still counts.
+    def untold(self, wall_s: float) -> Spans:
+        """What the ledger does not know and still counts at a time.
 
         Raises:
             ConfigError: A file cannot be read or trusted.
         """
-        whole, told = (_spans(self._memory(name).read(now)) for name in (self.whole, self.told))
-        return Counter(
-            {span: n for span, n in (whole - told).items() if span[1] + DAY_S > now.wall_s}
-        )
+        whole, told = (_spans(self._memory(name).read()) for name in (self.whole, self.told))
+        return Counter({span: n for span, n in (whole - told).items() if span[1] + DAY_S > wall_s})
 
-    def tell(self, spans: Mapping[tuple[int, int], int], now: Instant) -> None:
+    def tell(self, spans: Spans) -> None:
         """Remember that the ledger knows these.
 
         Raises:
@@ -67,14 +64,11 @@ class DayFiles(msgspec.Struct, frozen=True):
         """
 
         def change(found: DayRecord | None) -> DayRecord:
-            found = found or DayRecord(self.shown, 0, now.wall_s, *now, [])
-            ahead_s = int(found.time_s - found.wall_s)
-            more = [(a + ahead_s, b + ahead_s, a, b, n) for (a, b), n in sorted(spans.items())]
-            return msgspec.structs.replace(found, sent=[*found.sent, *more])
+            return DayRecord.of(self.shown, _spans(found) + spans)
 
-        self._memory(self.told).update(now, change)
+        self._memory(self.told).update(change)
 
-    def on_day(self, spans: Mapping[tuple[int, int], int], day: str) -> int:
+    def on_day(self, spans: Mapping[Span, int], day: str) -> int:
         """Units that count on a day, as `CountedRow.days` calls it."""
         if not self.zone:
             return sum(spans.values())
@@ -85,9 +79,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         def date(at_s: int) -> str:
             return datetime.fromtimestamp(at_s, UTC).astimezone(zone).date().isoformat()
 
-        return sum(
-            n for (a, b), n in spans.items() if date(a - SKEW_S) <= day <= date(b + SKEW_S - 1)
-        )
+        return sum(n for (a, b), n in spans.items() if date(a) <= day <= date(b - 1))
 
     def _memory(self, name: str) -> DayMemory:
         return DayMemory(Path(self.directory), name, self.shown)
@@ -106,14 +98,14 @@ class DaysBefore:
         self._untold: dict[int, Spans] = {}
         self._is_told = False
 
-    def read(self, now: Instant) -> None:
+    def read(self, wall_s: float) -> None:
         """Read what is to be told. Called once, before the ledger is.
 
         Raises:
             ConfigError: A file cannot be read or trusted.
         """
         for at, files in enumerate(self._files):
-            if files is not None and (spans := files.untold(now)):
+            if files is not None and (spans := files.untold(wall_s)):
                 self._untold[at] = spans
 
     def spent(self, at: int, day: str) -> int:
@@ -121,7 +113,7 @@ class DaysBefore:
         files = self._files[at]
         return 0 if files is None else files.on_day(self._untold.get(at, {}), day)
 
-    def told(self, now: Instant) -> None:
+    def told(self) -> None:
         """Note that the ledger knows it all now. Idempotent.
 
         Where a file cannot be written, the next run tells it once more: too much, never too little.
@@ -133,7 +125,7 @@ class DaysBefore:
             files = self._files[at]
             assert files is not None
             with suppress(UltraparError):
-                files.tell(spans, now)
+                files.tell(spans)
 
 
 def day_files(
@@ -163,7 +155,4 @@ def day_files(
 
 
 def _spans(record: DayRecord | None) -> Spans:
-    spans: Spans = Counter()
-    for _, _, begin, end, units in record.sent if record is not None else ():
-        spans[begin, end] += units
-    return spans
+    return Counter() if record is None else record.spans()

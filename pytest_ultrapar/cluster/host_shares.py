@@ -21,7 +21,7 @@ import msgspec
 
 from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.wants import RowWant
-from pytest_ultrapar.clock import HostDayClock, boot_s
+from pytest_ultrapar.clock import boot_id, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
 from pytest_ultrapar.cluster.clock_rate import ClockRate
@@ -135,7 +135,7 @@ class HostShares:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ultrapar-shares")
         self._incarnation = secrets.token_hex(8)
         self._seq = 0
-        self._clock = HostDayClock().at(0.0).boot_id + _time_namespace()
+        self._clock = boot_id() + _time_namespace()
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
@@ -160,7 +160,7 @@ class HostShares:
 
     def start(self, host: BrokerHost) -> None:
         """Begin to renew. Called once, when the loop runs."""
-        self._days_before.read(HostDayClock().at(host.now_s()))
+        self._days_before.read(time.time())
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
@@ -266,12 +266,11 @@ class HostShares:
             else:
                 free[line.model] = 0 if leaving else n
         wants = broker.wants(now_s, free, in_groups=in_groups)
-        wall_s = time.time()
-        walls_s = (wall_s, wall_s + self._server_ahead_s)
         wanted = wants.rows
         if self._clock_rate.trouble:
             wanted = {row: _unpaced(row, want) for row, want in wanted.items()}
-        lanes = self._asked.ask(held, wanted, walls_s, leaving=leaving)
+        wall_s = time.time() + self._server_ahead_s
+        lanes = self._asked.ask(held, wanted, wall_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
@@ -313,7 +312,7 @@ class HostShares:
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
-        self._days_before.told(HostDayClock().at(self._host.now_s()))
+        self._days_before.told()
         self._server_ahead_s = answer.server_ms / 1000 - time.time()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker

@@ -1,5 +1,5 @@
--- The ledger of shares as one script: what `Ledger.renew` in ledger.py does, which says why. Tests
--- hold the two against each other; functions have the same names. `script.py` makes KEYS and ARGV.
+-- The ledger of shares as one script: ledger.py says what holds and why. Tests
+-- hold it against a model (tests/ledger_model.py), whose functions have the same names. `script.py` makes KEYS and ARGV.
 --
 -- KEYS, all in one slot: ledger (hash: epoch, time, numbers), seen (sorted set: incarnation by its
 -- last call), dead (hash: incarnation, when it died), clocks, news, rows (hash: a packed row each),

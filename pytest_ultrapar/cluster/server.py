@@ -60,33 +60,16 @@ _FINISHER = b"finisher:"
 """Before a host's name, in a run's own hash."""
 _AT_ONCE = 200
 """Keys that are read in one go."""
-_STATES = (
-    (
-        r"\bOOM\b|maxmemory",
-        "is out of memory: give it a larger maxmemory, or remove runs that are over with ultrapar "
-        "cluster forget",
-    ),
-    (r"\bMISCONF\b", "cannot write to its disk, and takes no calls until it can: make room there"),
-    (r"\bREADONLY\b|read only replica", "is a replica that cannot be written to; name the primary"),
-    (
-        r"\bMASTERDOWN\b|Link with MASTER is down",
-        "is a replica that has lost its primary; name the primary",
-    ),
-    (r"\bNOREPLICAS\b|enough good replicas", "has fewer replicas than its min-replicas-to-write"),
-    (r"\bLOADING\b|is loading the dataset", "is loading its data from the disk"),
-    (r"^(BUSY|UNKILLABLE)\b", "is busy with a script of another program"),
-    (
-        r"\bCLUSTERDOWN\b|The cluster is down|slot not served",
-        "is a node of a cluster that is down",
-    ),
+_TAKES_NO_CALLS = re.compile(
+    r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)\b|"
+    r"maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
+    r"is loading the dataset|The cluster is down|slot not served"
 )
 """What a server says that takes no calls for now, a script's own commands included, in the words of
-Redis 6.2 to Valkey 9 and without those that redis-py leaves out; and what that means."""
+Redis 6.2 to Valkey 9 and without those that redis-py leaves out."""
 _OF_OTHERS = re.compile(r"user_script|WRONGTYPE|value is not (an integer|a valid float)")
 """Errors of scripts: they are right with what they wrote."""
 _KNOWN_OTHERS = re.compile(r"a (row|number) that no script wrote")
-_SORTED_SETS, _BITMAPS = frozenset({"seen", "back", "claims", "failed"}), frozenset({"done"})
-"""Ends of the names of keys that are no hashes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
@@ -378,39 +361,19 @@ class ClusterServer:
             return ask()
         except redis.RedisError as error:
             said = str(error)
-            is_of_others = _OF_OTHERS.search(said) and _state(said) is None
+            is_of_others = _OF_OTHERS.search(said) and not _TAKES_NO_CALLS.search(said)
             if not is_of_others or _is_forbidden(error):
                 refuse(self.address, error)
             known = _KNOWN_OTHERS.search(said)
-            what = known.group() if known else self._not_ours(keys)
-            raise self.strange(what) from None
+            begin = keys[0].rpartition(":")[0] if keys else self.address.key_prefix
+            of_key = f"a value or a type of a key that begins with {one_line(begin)}; remove that"
+            raise self.strange(known.group() if known else of_key) from None
         except NOT_THAT_SERVER as error:
             msg = (
                 f"{self.address.shown} answers as neither Redis nor Valkey does "
                 f"({type(error).__name__}: {self.address.quoted(error, 100)})"
             )
             raise ConfigError(msg) from error
-
-    def _not_ours(self, keys: Sequence[str]) -> str:
-        """Which of the keys of a call another program made, as far as their types tell."""
-        pipeline = self._client.pipeline(transaction=False)
-        for key in keys:
-            end = key.rpartition(":")[2]
-            if end in _SORTED_SETS:
-                pipeline.zcard(key)
-            elif end in _BITMAPS:
-                pipeline.getbit(key, 0)
-            else:
-                pipeline.hlen(key)
-        try:
-            found = pipeline.execute(raise_on_error=False)
-        except redis.RedisError as error:
-            refuse(self.address, error)
-        for key, one in zip(keys, found, strict=True):
-            if isinstance(one, redis.ResponseError):
-                return f"the key {one_line(key)}, which is of another type; remove it"
-        before = f"{keys[0].rpartition(':')[0]}:" if keys else self.address.key_prefix
-        return f"a value in a key that begins with {one_line(before)}; remove that"
 
     def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
         """Ask for several things at once."""
@@ -635,8 +598,8 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
             f"~{address.key_prefix}* and {RULES}"
         )
         raise ConfigError(msg) from None
-    if (state := _state(str(error))) is not None:
-        msg = f"{where} {state}"
+    if _TAKES_NO_CALLS.search(str(error)):
+        msg = f"{where} takes no calls for now: {said}"
         raise NoAnswerError(msg) from None
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
     # Before redis-py 6.0 what nodes of a cluster say is no error of its own kind.
@@ -659,11 +622,6 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
         raise ConfigError(msg) from None
     msg = f"{where} refused a call: {said}"
     raise ConfigError(msg) from None
-
-
-def _state(said: str) -> str | None:
-    """Why a server takes no calls for now, as it goes on behind its address; None: it does."""
-    return next((means for words, means in _STATES if re.search(words, said)), None)
 
 
 def _is_forbidden(error: redis.RedisError) -> bool:

@@ -16,7 +16,7 @@ from pytest_ultrapar.claims.day_left import run_days
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
-from pytest_ultrapar.coordinator.namesake import Namesake, WatchfulLine
+from pytest_ultrapar.coordinator.namesake import refuse_namesake
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, duration
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.report.waiting_line import Screen, WaitingLine
+    from pytest_ultrapar.report.waiting_line import WaitingLine
     from pytest_ultrapar.store.manifest import Manifest
 
 _ALONE = {
@@ -117,7 +117,6 @@ class ClusterRun:
         self._options = options
         self._patience_s = options.cluster_patience_s
         self._server = ClusterServer(address)
-        self._namesake = Namesake(self._server, self._claims, self.host)
         self._claiming: Claiming | None = None
         self._numbered: NumberedCases | None = None
         self._case_of: dict[str, str] = {}
@@ -150,11 +149,7 @@ class ClusterRun:
                     time.sleep(0.5)
                 else:
                     break
-        self._namesake.look_now()
-
-    def waiting_line(self, reporter: Screen | None) -> WaitingLine:
-        """What tells people of a wait, and ends it where a host of this name is at work."""
-        return WatchfulLine(reporter, self._namesake)
+        refuse_namesake(self._server, self._claims, self.host)
 
     @property
     def _shown(self) -> str:

@@ -139,8 +139,7 @@ class Coordinator:
             self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        cluster = self.run.cluster
-        waiting = WaitingLine(reporter) if cluster is None else cluster.waiting_line(reporter)
+        waiting = WaitingLine(reporter)
         self.run.keep_keys(waiting)
         for line in self.run.check_lanes(cases, WaitingLine(reporter)):
             if reporter is not None and self.config.option.verbose > _SILENT:

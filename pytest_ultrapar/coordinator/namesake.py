@@ -12,89 +12,39 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.report.text import visible
-from pytest_ultrapar.report.waiting_line import WaitingLine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_ultrapar.cluster.server import ClusterServer
-    from pytest_ultrapar.report.waiting_line import Screen
 
-SPEAKS_S = 1.2
+_SPEAKS_S = 1.2
 """A host at work is heard of at least so often."""
 _DEAD_S = 3.0
 """One that is silent for longer may be dead, and its name free soon: joining waits for that."""
 
 
-class Namesake:
-    """Looks for a host of this name, now and then; a process that was killed is none."""
+def refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
+    """Look at the server for as long as it takes to know; a process that was killed is none.
 
-    def __init__(
-        self,
-        server: ClusterServer,
-        run: str,
-        host: str,
-        *,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._server, self._run, self._host = server, run, host
-        self._now_s = now_s
-        self._last: tuple[float, float] | None = None
-
-    def look(self) -> bool:
-        """Look at the server; whether a host of this name may be at work.
-
-        Raises:
-            ConfigError: One is: it was heard of since the last look.
-        """
-        now_s = self._now_s()
-        silent_s = self._silent_s()
-        last, self._last = self._last, None if silent_s is None else (now_s, silent_s)
-        if silent_s is None or silent_s > _DEAD_S:
-            return False
-        if last is not None and silent_s < last[1] + (now_s - last[0]) / 2:
+    Raises:
+        ConfigError: A host of this name is at work: it was heard of between two looks.
+    """
+    before_s = None
+    while (silent_s := _silent_s(server, run, host)) is not None and silent_s <= _DEAD_S:
+        if before_s is not None and silent_s < before_s + _SPEAKS_S / 2:
             msg = (
-                f'--ultrapar-cluster-host: a host named "{visible(self._host)}" is at work in run '
-                f'"{visible(self._run)}"; give this one a name of its own with '
+                f'--ultrapar-cluster-host: a host named "{visible(host)}" is at work in run '
+                f'"{visible(run)}"; give this one a name of its own with '
                 "--ultrapar-cluster-host NAME"
             )
             raise ConfigError(msg)
-        return True
-
-    def look_now(self) -> None:
-        """Look as often as it takes to know.
-
-        Raises:
-            ConfigError: As `look`.
-        """
-        while self.look():
-            time.sleep(SPEAKS_S)
-
-    def _silent_s(self) -> float | None:
-        # Trouble with the server is said by who joins the run.
-        with suppress(UltraparError):
-            state = self._server.run(self._run)
-            if state is not None:
-                own = [host.seen_s for host in state.hosts if host.name == self._host]
-                return min(own, default=None)
-        return None
+        before_s = silent_s
+        time.sleep(_SPEAKS_S)
 
 
-class WatchfulLine(WaitingLine):
-    """Tells what is waited for, and meanwhile looks for a host of the same name."""
-
-    def __init__(self, reporter: Screen | None, namesake: Namesake) -> None:
-        super().__init__(reporter)
-        self._namesake = namesake
-        self._looks_s = 0.0
-
-    def say(self, what: str, more: str, waited_s: float) -> None:
-        """As `WaitingLine.say`.
-
-        Raises:
-            ConfigError: There is such a host.
-        """
-        super().say(what, more, waited_s)
-        if waited_s >= self._looks_s:
-            self._looks_s = waited_s + SPEAKS_S
-            self._namesake.look()
+def _silent_s(server: ClusterServer, run: str, host: str) -> float | None:
+    # Trouble with the server is said by who joins the run.
+    with suppress(UltraparError):
+        state = server.run(run)
+        if state is not None:
+            return min((one.seen_s for one in state.hosts if one.name == host), default=None)
+    return None

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - for msgspec to read
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.protocol import TAKEN, BrokerPort, Feedback, Lease, LeaseRequest
+from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
@@ -31,6 +31,9 @@ from pytest_ultrapar.records import (
     EpisodeStarted,
     JournalRecord,
 )
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.broker.port import BrokerPort
 
 HEARTBEAT_S = 0.005
 """The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):

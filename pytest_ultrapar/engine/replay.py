@@ -13,12 +13,13 @@ from dataclasses import replace
 from difflib import SequenceMatcher, unified_diff
 from http import HTTPStatus
 from itertools import product, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.errors import (
     BadRequestError,
@@ -32,6 +33,8 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
+    from pytest_ultrapar.broker.wire import ClientMessage
     from pytest_ultrapar.engine.answers import Request
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -449,11 +452,19 @@ def stored_requests(
         yield Stored(asked, one.api, one.status, one.came, one.is_stream, last.get(one.turn))
 
 
-class NoBroker:
-    """As much of a broker's port as a run asks for that sends nothing."""
+class NoBroker(BrokerPort):
+    """The broker's port of a run that sends nothing: nobody asks it for a lease."""
 
-    def episode_ended(self, case_id: str, group: str) -> None:
+    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
+        """Never called."""
+        raise AssertionError(request)
+
+    def tell(self, message: ClientMessage) -> None:
         """Nobody waits for it."""
+
+    def ask(self, message: ClientMessage) -> asyncio.Future[Any]:
+        """Never called."""
+        raise AssertionError(message)
 
     async def close(self) -> None:
         """Nothing is open."""

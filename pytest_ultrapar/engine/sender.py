@@ -22,14 +22,8 @@ from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.holding import acquire_lease, may_send, say_late
-from pytest_ultrapar.broker.protocol import (
-    BrokerPort,
-    Feedback,
-    Lease,
-    LeaseOutcome,
-    LeaseRequest,
-    priced,
-)
+from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest, priced
 from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.answers import (
     Answer,

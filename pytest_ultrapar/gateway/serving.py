@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
-    from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
+    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.claims.key_keeping import KeptKeys
     from pytest_ultrapar.gateway.sharing import GatewaySharing
     from pytest_ultrapar.pool.model import Pool

@@ -7,6 +7,7 @@ name the whole ones.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -261,25 +262,6 @@ def _said_limit(limit: Limit) -> str:
     return ", ".join(f"{row.kind.word} = {row.amount:g}" for row in limit.rows) or "unlimited"
 
 
-def check_suites(suites: Sequence[tuple[Part, Collection[str]]]) -> None:
-    """Refuse a part whose cases are of suites that no other part has.
-
-    Args:
-        suites: Of each part with cases, the names of their suites.
-
-    Raises:
-        ConfigError: There is one.
-    """
-    for part, own in suites:
-        others = {name for other, names in suites if other is not part for name in names}
-        if others and own and not others & set(own):
-            msg = (
-                f"{part.name} is of another suite ({_named(own)}) than the other runs"
-                f" ({_named(others)})"
-            )
-            raise ConfigError(msg)
-
-
 def _named(names: Collection[str]) -> str:
     shown = sorted(names)[:_MOST_NAMED]
     return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
@@ -318,29 +300,23 @@ SAME_CLOCK_S = 5.0
 more seconds, and a wall clock that was set since is mostly set by less."""
 
 
-def clocks_of(anchors_s: Iterable[float]) -> list[float]:
-    """The monotonic clocks that a host had: of each, what the wall clock is ahead of it.
+def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
+    """The monotonic clock of each journal segment of a host: what the wall clock is ahead of it.
 
     Args:
-        anchors_s: Of each journal segment, the wall clock less the monotonic one, in seconds.
+        anchors_s: Of each segment, the wall clock less the monotonic one, in seconds.
 
     Returns:
-        In ascending order; segments of one clock share the least of theirs, so that what was in one
-        order on a host stays so to the last digit.
+        Segments of one clock share the least of theirs, so that what was in one order on a host
+        stays so to the last digit.
     """
-    found: list[float] = []
-    before_s = None
-    for anchor_s in sorted(anchors_s):
-        if before_s is None or anchor_s - before_s > SAME_CLOCK_S:
-            found.append(anchor_s)
-        before_s = anchor_s
+    found: dict[str, float] = {}
+    clock_s = before_s = -math.inf
+    for name, anchor_s in sorted(anchors_s.items(), key=lambda one: one[1]):
+        if anchor_s - before_s > SAME_CLOCK_S:
+            clock_s = anchor_s
+        found[name], before_s = clock_s, anchor_s
     return found
-
-
-def nearest_clock(clocks: Sequence[float], anchor_s: float) -> float:
-    """The clock that an anchor is of; the anchor itself where no clock is known."""
-    below = [each for each in clocks if each <= anchor_s + SAME_CLOCK_S / 2]
-    return max(below) if below else min(clocks, default=anchor_s)
 
 
 # -- the whole -------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ counts stays a result: what was asked elsewhere stays as requests that were sent
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -26,16 +25,14 @@ from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.merge.joining import (
     check,
-    check_suites,
     clocks_of,
     covered_by_others,
     in_order,
     merged_manifest,
-    nearest_clock,
 )
 from pytest_ultrapar.merge.server_clock import ServerClock
 from pytest_ultrapar.merge.sources import anchors, find_sources, standings
-from pytest_ultrapar.publish import open_file, read_file
+from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
@@ -71,7 +68,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.merge.joining import Part, Standing
+    from pytest_ultrapar.merge.joining import Standing
     from pytest_ultrapar.merge.sources import Source
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.clock_stamps import Stamp
@@ -139,11 +136,11 @@ def merge(
         run_id = new_run_id(now)
         try:
             manifest, summary = _make(sources, stage, run_id, otherwise, shown=out)
+            _move(stage, out, run_id)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             msg = f"cannot write the merged run in {out}: {where}{error.strerror or error}"
             raise ResultsError(msg) from error
-        _move(stage, out, run_id)
     return MergedRun(out, manifest, summary, tuple(part.name for part in covered))
 
 
@@ -151,58 +148,33 @@ def merge(
 def _staged(out: Path) -> Iterator[Path]:
     """A folder in `out` for what is not yet a run; after an error, `out` is as it was before."""
     was_there = out.is_dir()
-    try:
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        msg = f"--out: cannot use {out} as a directory: {error.strerror}"
-        raise ConfigError(msg) from error
     stage = out / STAGE
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            was_there = True
-            msg = f"--out: another merge writes into {out}; name another directory"
-            raise ConfigError(msg) from None
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
             msg = f"--out: {out} is not empty; name an empty or a new directory"
             raise ConfigError(msg)
         shutil.rmtree(stage, ignore_errors=True)  # of a merge that was killed
-        try:
-            stage.mkdir(mode=0o700)
-        except OSError as error:
-            msg = f"--out: cannot write into {out}: {error.strerror}"
-            raise ConfigError(msg) from error
-        try:
-            yield stage
-        except BaseException:
-            shutil.rmtree(stage, ignore_errors=True)
-            if not was_there:
-                with suppress(OSError):
-                    out.rmdir()
-            raise
-    finally:
-        os.close(fd)
+        stage.mkdir(mode=0o700)
+    except OSError as error:
+        msg = f"--out: cannot use {out} as a directory: {error.strerror}"
+        raise ConfigError(msg) from error
+    try:
+        yield stage
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        if not was_there:
+            with suppress(OSError):
+                out.rmdir()
+        raise
 
 
 def _move(stage: Path, out: Path, run_id: str) -> None:
     """Put what was made in its place; it is a run with its lock, the last file."""
-    moved = []
-    try:
-        for path in sorted(stage.iterdir()):
-            moved.append(out / path.name)
-            path.rename(moved[-1])
-        stage.rmdir()
-        mark_as_run(out, run_id)
-    except OSError as error:
-        for path in moved:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        msg = f"cannot write the merged run in {out}: {error.strerror}"
-        raise ResultsError(msg) from error
+    for path in stage.iterdir():
+        path.rename(out / path.name)
+    stage.rmdir()
+    mark_as_run(out, run_id)
 
 
 def _make(
@@ -267,51 +239,27 @@ def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
 
     Hosts of one cluster run have the same file, which stays as it is, so that the whole can be
     resumed. Others number their cases each from 0, so these are numbered anew.
-
-    Raises:
-        ConfigError: Two parts mean different cases by one id, or are of different suites.
     """
-    known: dict[str, int] = {}
+    known: set[str] = set()
     shared: set[str] = set()
-    suites: list[tuple[Part, set[str]]] = []
-    alike = _are_alike([source.directory / CASES_NAME for source in sources])
+    parts = [source.part for source in sources]
+    alike = len(parts) == 1 or (
+        all(part.is_host for part in parts) and len({part.manifest.shard for part in parts}) == 1
+    )
     encode = msgspec.json.Encoder().encode
     with (stage / CASES_NAME).open("xb") as file:
         file.write(b"[")
         for source in sources:
-            own: set[str] = set()
-            suites.append((source.part, own))
             for case in iter_plan(source.directory):
-                own.add(case.suite)
-                # Paths begin where each host began; an id says which test of its project it is.
-                plain = hash(encode(msgspec.structs.replace(case, index=0, nodeid="", suite="")))
                 if case.case_id in known:
-                    if known[case.case_id] != plain:
-                        msg = (
-                            f"the case {case.nodeid} of {source.part.name} has the id of another "
-                            "case of the other runs: they are of different versions of a suite"
-                        )
-                        raise ConfigError(msg)
                     shared.add(case.case_id)
                     continue
                 at = case.index if alike else len(known)
                 file.write(b"," if known else b"")
                 file.write(encode(msgspec.structs.replace(case, index=at)))
-                known[case.case_id] = plain
+                known.add(case.case_id)
         file.write(b"]")
-    check_suites(suites)
     return _Planned(len(known), digest_of_ids(known), shared)
-
-
-def _are_alike(paths: Sequence[Path]) -> bool:
-    try:
-        first, *others = [path.stat().st_size for path in paths]
-        if any(size != first for size in others):
-            return False
-        content = read_file(paths[0])
-        return all(read_file(path) == content for path in paths[1:])
-    except FileNotFoundError:
-        return False
 
 
 # -- journals --------------------------------------------------------------------------------------
@@ -325,26 +273,16 @@ class _Clocks:
     asked, where each noted it.
 
     Attributes:
-        n: How many clocks there are.
+        n: How many clocks there are: one a part, and more of those that were resumed after a boot.
         error_s: As of `Merged`.
         not_compared: Likewise.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._anchors = [anchors(source) for source in sources]
-        # Parts of one named host share its clocks; of hosts without a name nobody knows.
-        self._names = [source.part.manifest.host or number for number, source in enumerate(sources)]
-        by_name: dict[object, list[float]] = defaultdict(list)
-        for name, found in zip(self._names, self._anchors, strict=True):
-            by_name[name] += found.values()
-        self._clocks = {name: clocks_of(found) for name, found in by_name.items()}
-        known = [
-            nearest_clock(self._clocks[name], min(found.values()))
-            for name, found in zip(self._names, self._anchors, strict=True)
-            if found
-        ]
+        self._anchors = [clocks_of(anchors(source)) for source in sources]
+        known = [min(found.values()) for found in self._anchors if found]
         self._common_s = known[0] if known else 0.0
-        self.n = sum(len(found) for found in self._clocks.values())
+        self.n = sum(len(set(found.values())) for found in self._anchors)
         self._server: ServerClock | None = None
         self.error_s: float | None = None
         self.not_compared = ""
@@ -377,8 +315,9 @@ class _Clocks:
         """
         if self._server is not None and self._anchors[number]:
             return self._server.shift(number, at_s)
-        clocks = self._clocks[self._names[number]]
-        return nearest_clock(clocks, anchor_s) - self._common_s
+        clocks = self._anchors[number].values()
+        own_s = min(clocks, key=lambda one: abs(one - anchor_s), default=anchor_s)
+        return own_s - self._common_s
 
 
 def _stamps(source: Source) -> list[Stamp]:

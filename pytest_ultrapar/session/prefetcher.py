@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.broker.protocol import BrokerPort
+    from pytest_ultrapar.broker.port import BrokerPort
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
@@ -120,7 +120,7 @@ def _unheard_s(options: Options) -> float | None:
 
 
 async def _no_broker() -> BrokerPort:
-    return cast("BrokerPort", NoBroker())
+    return NoBroker()
 
 
 def _replay(

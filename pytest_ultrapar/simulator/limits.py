@@ -82,7 +82,7 @@ class DayWindow(Window):
         self._clock = clock
 
     def _read(self, now_s: float) -> float:
-        return self._clock.at(now_s).wall_s
+        return self._clock.wall_s(now_s)
 
     def _over_s(self, at_s: float) -> float:
         if self._zone is None:

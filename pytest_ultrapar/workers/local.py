@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.broker.local import LocalBroker
-    from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
+    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.coordinator.coordinator import Coordinator
     from pytest_ultrapar.records import Case

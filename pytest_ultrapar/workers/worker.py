@@ -24,7 +24,7 @@ from pytest_ultrapar.workers.messages import Outbox
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.broker.protocol import BrokerPort
+    from pytest_ultrapar.broker.port import BrokerPort
 
 _NOT_DRAINED = 2
 

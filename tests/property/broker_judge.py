@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant
 from pytest_ultrapar.testing import BrokerPlay
@@ -90,7 +91,7 @@ class Judge(BrokerPlay):
 
     def withdraw(self, worker: str, request_id: int) -> None:
         self.waiting.pop((worker, request_id), None)
-        super().withdraw(worker, request_id)
+        self.say(worker, wire.Withdraw(request_id))
 
     def end(self, worker: str, case_id: str, group: str) -> None:
         self.ended.add(case_id)

@@ -25,6 +25,7 @@ from pytest_ultrapar.broker.budget import (
     spent_by_limit,
 )
 from pytest_ultrapar.broker.protocol import BUDGET, Feedback
+from pytest_ultrapar.broker.wire import Paid, Pay
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit, Pool
@@ -327,7 +328,7 @@ def test_lease_that_is_gone_is_not_paid():
     request = opening(play, "a")
     lease = play.leases[request]
     play.back(request, "unsent")
-    assert not play.pay("gw0", lease.lease_id, 0, 1)
+    assert play.say("gw0", Pay(lease.lease_id, 0, 1, 0)) == Paid(False)
     assert play.broker._table.budgets.purses["pool"].reserved == 0
 
 

@@ -1,4 +1,4 @@
-"""The memory of a day: whatever happens to processes and clocks, no day has too many units."""
+"""The memory of a day: whatever happens to processes, no day has too many units."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from pytest_ultrapar import publish
 from pytest_ultrapar.broker import day_file
 from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.clock import Instant
 from pytest_ultrapar.errors import ConfigError
 from tests.examples import examples
 
@@ -30,8 +29,6 @@ IN_MEMORY = next((folder for folder in ("/dev/shm",) if os.access(folder, os.W_O
 LATE_S = 300.0
 DAY_S = 86_400.0
 PROCESSES = ("one", "two")
-RIGHT_S = 4.0
-"""A clock that is less wrong than this is right."""
 
 
 class Killed(BaseException):
@@ -69,21 +66,14 @@ class System:
 
 
 class World:
-    """The true time, and what the host's clocks make of it."""
+    """The true time, which is the wall clock's."""
 
     def __init__(self, true_s: float) -> None:
         self.true_s = true_s
-        self.wrong_s = 0.0
-        self.boot = 0
-        self.booted_s = true_s - 1000.0
 
-    @property
-    def wall_s(self) -> float:
-        return self.true_s + self.wrong_s
-
-    def at(self, now_s: float) -> Instant:
+    def wall_s(self, now_s: float) -> float:
         assert now_s == self.true_s
-        return Instant(self.wall_s, self.true_s - self.booted_s, f"boot {self.boot}")
+        return self.true_s
 
 
 @dataclass
@@ -115,7 +105,7 @@ def date_of(at_s: float, zone: ZoneInfo) -> date:
 
 
 class DayMachine(RuleBasedStateMachine):
-    """Two processes send on one count; they and the host's clocks suffer all that may happen."""
+    """Two processes send on one count; they suffer all that may happen."""
 
     @initialize(
         amount=st.sampled_from([1, 3, 20, 120]),
@@ -132,13 +122,8 @@ class DayMachine(RuleBasedStateMachine):
         self.world = World(STARTS[zone].timestamp())
         self.ledgers: dict[str, DayLedger] = {}
         self.were_two = False
-        self.is_knowable = True
         self.in_flight: list[Sent] = []
         self.provider: list[Sent] = []
-        # The error of the wall clock with which the file was written, and since which start.
-        self.written_wrong_s = 0.0
-        self.written_boot = 0
-        self.inode = 0
         self.open("one")
 
     def teardown(self) -> None:
@@ -155,27 +140,16 @@ class DayMachine(RuleBasedStateMachine):
     def open(self, process: str) -> None:
         if process in self.ledgers:
             return
-        world = self.world
         self.were_two = bool(self.ledgers)
-        if world.boot != self.written_boot and world.wrong_s > self.written_wrong_s:
-            # Over a start of the host only the wall clock is left, and it went too far.
-            self.is_knowable = False
-        try:
-            self.ledgers[process] = DayLedger(
-                self.amount,
-                world,
-                world.true_s,
-                zone=self.zone,
-                memory=DayMemory(self.directory / "state", "count", "requests per day of k"),
-                late_s=LATE_S,
-            )
-            self.call(partial(self.ledgers[process].claim, world.true_s), process)
-        except ConfigError as error:
-            if world.boot == 0 or "was written at" not in str(error):
-                raise
-            self.ledgers.pop(process, None)
-            # As it says: the clock is set right.
-            world.wrong_s = self.written_wrong_s
+        self.ledgers[process] = DayLedger(
+            self.amount,
+            self.world,
+            self.world.true_s,
+            zone=self.zone,
+            memory=DayMemory(self.directory / "state", "count", "requests per day of k"),
+            late_s=LATE_S,
+        )
+        self.call(partial(self.ledgers[process].claim, self.world.true_s), process)
 
     @rule(process=st.sampled_from(PROCESSES), units=st.integers(1, 40), n=st.integers(1, 30))
     def send(self, process: str, units: int, n: int) -> None:
@@ -193,7 +167,6 @@ class DayMachine(RuleBasedStateMachine):
                 assert units > left or ledger.trouble or self.were_two
                 return
             reservation = ledger.reserve(units, now_s)
-            self.see_whether_a_clock_is_right(ledger)
             self.in_flight.append(Sent(process, now_s, reservation, units))
 
     @rule(process=st.sampled_from(PROCESSES), share=st.sampled_from([0.0, 1.0]))
@@ -271,34 +244,6 @@ class DayMachine(RuleBasedStateMachine):
             for process in list(self.ledgers):
                 self.use_up(process, 1.0)
 
-    @rule(by_s=st.sampled_from([30.0, 3600.0, 40 * 3600.0, 1e9]), sign=st.sampled_from([-1, 1]))
-    def set_the_wall_clock_wrong(self, by_s: float, sign: int) -> None:
-        self.jump(self.world.wrong_s + sign * by_s)
-
-    @rule()
-    def set_the_wall_clock_right(self) -> None:
-        self.jump(0.0)
-
-    def jump(self, wrong_s: float) -> None:
-        self.look()
-        self.world.true_s += 1e-3
-        self.world.wrong_s = wrong_s
-        self.look()
-        self.be_greedy()
-
-    @rule(behind_s=st.sampled_from([0.0, 100.0, 3000.0]))
-    def start_the_host_anew(self, behind_s: float) -> None:
-        for process in PROCESSES:
-            self.kill(process, 0.0)
-        world = self.world
-        self.go_to(world.true_s + 20.0)
-        world.boot += 1
-        world.booted_s = world.true_s - 5.0
-        # A wall clock that has gone on by more than was true nobody can know of.
-        world.wrong_s = min(self.written_wrong_s, world.wrong_s)
-        if self.zone is None:
-            world.wrong_s -= behind_s
-
     # What must hold.
 
     @invariant()
@@ -312,15 +257,11 @@ class DayMachine(RuleBasedStateMachine):
         for ledger in self.ledgers.values():
             # Of two, one hears of what the other has sent with its next block.
             left = ledger.left(now_s)
-            self.see_whether_a_clock_is_right(ledger)
-            if self.is_knowable and not self.were_two:
+            if not self.were_two:
                 assert left <= max(0, self.amount - counted - out)
 
     def judge(self) -> None:
         """By the provider's own list: no day has too many."""
-        event(f"judged: {self.is_knowable}")
-        if not self.is_knowable:
-            return
         if self.zone is not None:
             of_day: Counter[date] = Counter()
             for one in self.provider:
@@ -351,23 +292,12 @@ class DayMachine(RuleBasedStateMachine):
         now_s = self.world.true_s
         self.in_flight.remove(sent)
         self.ledgers[sent.process].settle(sent.reservation, used, now_s)
-        self.see_whether_a_clock_is_right(self.ledgers[sent.process])
         sent.units = used
         sent.counted_s = sent.granted_s + share * (now_s - sent.granted_s)
         self.provider.append(sent)
 
-    def see_whether_a_clock_is_right(self, ledger: DayLedger) -> None:
-        """What calendar days need: the wall clock, or the ledger's time."""
-        wrong_s = min(abs(self.world.wrong_s), abs(ledger._time_s - self.world.true_s))
-        self.is_knowable &= self.zone is None or wrong_s < RIGHT_S
-
-    def look(self) -> None:
-        for ledger in self.ledgers.values():
-            ledger.left(self.world.true_s)
-
     def call(self, what, process: str):
         """What a process does with its file; None if it is killed on the way."""
-        path = self.directory / "state" / "count.day"
         day_file.os = publish.os = self.system
         try:
             return what()
@@ -383,10 +313,6 @@ class DayMachine(RuleBasedStateMachine):
             return None
         finally:
             day_file.os = publish.os = os
-            if path.exists() and path.stat().st_ino != self.inode:
-                self.inode = path.stat().st_ino
-                self.written_wrong_s = self.world.wrong_s
-                self.written_boot = self.world.boot
 
 
 class TestDay(DayMachine.TestCase):

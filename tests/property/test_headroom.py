@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.headroom import first_late_s
 from pytest_ultrapar.broker.protocol import Feedback
+from pytest_ultrapar.broker.wire import SentLate
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.examples import examples
@@ -85,7 +86,7 @@ class LatePlay(Play):
         )
 
     def _say_late(self, request_id: int, late_s: float) -> None:
-        self.sent_late("gw0", self.leases[request_id].lease_id, late_s)
+        self.say("gw0", SentLate(self.leases[request_id].lease_id, late_s))
 
 
 @examples(70)

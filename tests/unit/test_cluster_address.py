@@ -34,11 +34,7 @@ def test_urls_that_are_taken(url, shown):
     [
         ("localhost:6379", "must begin with redis://"),
         ("redis://", "names no host"),
-        ("redis://a..b", "names a host that cannot be one"),
-        ("redis://" + "a" * 64 + ".example", "names a host that cannot be one"),
-        ("redis://\udcff.example", "not UTF-8"),
         ("redis://localhost:99999", "is not a URL"),
-        ("redis://localhost:0", "names port 0"),
         ("redis://localhost/first", "number of a database"),
         ("redis://localhost/" + "1" * 5000, "number of a database"),
         ("redis://localhost?speed=1", "unknown parameter speed"),
@@ -126,23 +122,19 @@ def test_a_server_that_would_remove_keys_is_refused(policy):
 @pytest.mark.parametrize(
     ("text", "means"),
     [
-        (
-            "OOM command not allowed when used memory > 'maxmemory'.",
-            "is out of memory: give it a l",
+        *(
+            (text, "takes no calls for now: ")
+            for text in (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                "MISCONF Valkey is configured to save RDB snapshots",
+                "READONLY You can't write against a read only replica.",
+                "LOADING Valkey is loading the dataset in memory",
+                "MASTERDOWN Link with MASTER is down and",
+                "NOREPLICAS Not enough good replicas to write.",
+                "BUSY Valkey is busy running a script.",
+                "CLUSTERDOWN Hash slot not served",
+            )
         ),
-        ("MISCONF Valkey is configured to save RDB snapshots", "cannot write to its disk"),
-        (
-            "READONLY You can't write against a read only replica.",
-            "is a replica that cannot be wri",
-        ),
-        ("LOADING Valkey is loading the dataset in memory", "is loading its data from the disk"),
-        ("MASTERDOWN Link with MASTER is down and", "is a replica that has lost its primary"),
-        (
-            "NOREPLICAS Not enough good replicas to write.",
-            "has fewer replicas than its min-replicas",
-        ),
-        ("BUSY Valkey is busy running a script.", "is busy with a script of another program"),
-        ("CLUSTERDOWN Hash slot not served", "is a node of a cluster that is down"),
         (
             "MOVED 7 10.0.0.1:6379",
             "does not have the keys {ultrapar:default}:*: name the node that",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.broker.shares import rows_of
-from pytest_ultrapar.cluster.ledger import Ledger
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
+from tests.ledger_model import Ledger
 from tests.played_cluster import Cluster
 from tests.pools import lane, pool
 

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_ultrapar.broker.headroom import Headroom, first_late_s
 from pytest_ultrapar.broker.protocol import Feedback
+from pytest_ultrapar.broker.wire import SentLate
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -40,7 +41,7 @@ def send(play: Play, late_s: float, outcome: str = "ok", **said: object) -> floa
     if play.now_s > lease.send_by_s:
         outcome = "unsent"
     elif play.now_s > lease.late_after_s:
-        play.sent_late("gw0", lease.lease_id, late_s)
+        play.say("gw0", SentLate(lease.lease_id, late_s))
     said.setdefault("is_too_many", outcome == "rate")
     play.answer(request, outcome, Feedback(late_s=late_s, **said))
     return lease.granted_s
@@ -96,11 +97,11 @@ def test_sends_that_are_late_together_are_made_up_for_together():
     first, second = granted(play), granted(play)
     began_s = play.leases[second].granted_s
     for request, late_s in ((first, 0.12), (second, 0.07)):
-        play.sent_late("gw0", play.leases[request].lease_id, late_s)
+        play.say("gw0", SentLate(play.leases[request].lease_id, late_s))
     third_s = play.leases[granted(play)].granted_s
     assert third_s - began_s == pytest.approx(0.105 + 0.07)
     # Said later: 0.1 in all, of which 0.07 are there already.
-    play.sent_late("gw0", play.leases[second].lease_id, 0.15)
+    play.say("gw0", SentLate(play.leases[second].lease_id, 0.15))
     assert play.leases[granted(play)].granted_s - third_s == pytest.approx(0.105 + 0.03)
 
 

@@ -44,7 +44,7 @@ SERVER_MESSAGES = [
     Grant("gw0", 1, LEASE),
     Refusal("gw0", 1, "no lane"),
     wire.Assigned(None),
-    wire.Paid(7, True),
+    wire.Paid(True),
     wire.StatusNow(BrokerStatus(1.0, 0, 0, 0, 0, [])),
 ]
 
@@ -71,7 +71,7 @@ def test_messages_survive_any_cut_of_the_stream(cuts):
     ):
         stream = bytes(frames(messages))
         edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-        reader = wire.FrameReader(wire.WORKER_FRAME_BYTES)
+        reader = wire.FrameReader()
         bodies = []
         for start, end in itertools.pairwise(edges):
             reader.feed(stream[start:end])
@@ -79,15 +79,17 @@ def test_messages_survive_any_cut_of_the_stream(cuts):
         assert [msgspec.msgpack.decode(body, type=kind) for body in bodies] == messages
 
 
-def test_huge_frame_is_refused_at_its_prefix():
-    reader = wire.FrameReader(1000)
+def test_huge_frame_is_refused_at_its_prefix(monkeypatch):
+    monkeypatch.setattr(wire, "FRAME_BYTES", 1000)
+    reader = wire.FrameReader()
     reader.feed((1001).to_bytes(4, "big"))
     with pytest.raises(wire.FrameError, match="1001 bytes; at most 1000"):
         reader.next_frame()
 
 
-def test_frame_of_exactly_the_allowed_length_is_read():
-    reader = wire.FrameReader(1000)
+def test_frame_of_exactly_the_allowed_length_is_read(monkeypatch):
+    monkeypatch.setattr(wire, "FRAME_BYTES", 1000)
+    reader = wire.FrameReader()
     reader.feed((1000).to_bytes(4, "big") + bytes(1000))
     assert reader.next_frame() == bytes(1000)
     assert reader.next_frame() is None
@@ -102,7 +104,7 @@ def test_status_of_a_real_broker_survives_the_wire():
 
 
 def _fed(stream: bytearray) -> wire.FrameReader:
-    reader = wire.FrameReader(wire.CONTROLLER_FRAME_BYTES)
+    reader = wire.FrameReader()
     reader.feed(bytes(stream))
     return reader
 

@@ -10,15 +10,12 @@ import pytest
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     Answer,
-    Ask,
-    Ledger,
     Notice,
     Renewal,
     RowSpec,
     RowUse,
-    fill,
-    keep,
 )
+from tests.ledger_model import Ask, Ledger, fill, keep
 
 SEATS = RowSpec(name="seats", kind="seats", amount=12, longest_ms=30_000)
 PACED = RowSpec(name="qps", kind="paced", amount=2, window_ms=1_000)

@@ -17,7 +17,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.protocol import LaneStatus
-from pytest_ultrapar.merge.joining import clocks_of, nearest_clock
+from pytest_ultrapar.merge.joining import clocks_of
 from pytest_ultrapar.merge.merging import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
 from pytest_ultrapar.session.runtime import read_tables, write_tables
@@ -395,15 +395,6 @@ def test_one_run_twice_is_refused(tmp_path, capsys):
     )
 
 
-def test_other_suites_are_refused(tmp_path, capsys):
-    a = part(tmp_path / "a", [0])
-    run = make_run(tmp_path / "b", [msgspec.structs.replace(case(1), suite="other")])
-    write_journal(run, "gw0", episode(1, 1.0, 2.0), grade(1))
-    assert "is of another suite (phase53) than the other runs (other)" in refusal(
-        capsys, tmp_path / "w", a, run.path
-    )
-
-
 def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, capsys):
     a = part(tmp_path / "a", [0])
     places = (
@@ -445,11 +436,14 @@ def test_what_a_killed_merge_left_is_no_run_and_is_written_over(tmp_path):
 
 
 def test_clocks_are_told_apart_by_what_lies_between_two_boots():
-    clocks = clocks_of([100.0, 100.002, 1_000.0, 100.001, 1_003.0])
-    assert clocks == [100.0, 1_000.0]
-    assert nearest_clock(clocks, 100.002) == 100.0
-    assert nearest_clock(clocks, 1_003.0) == 1_000.0
-    assert nearest_clock([], 7.0) == 7.0
+    anchors_s = {"b": 100.002, "a": 100.0, "d": 1_003.0, "c": 1_000.0, "e": 2_000.0}
+    assert clocks_of(anchors_s) == {
+        "a": 100.0,
+        "b": 100.0,
+        "c": 1_000.0,
+        "d": 1_000.0,
+        "e": 2_000.0,
+    }
 
 
 def test_a_resumed_part_is_measured_as_a_whole(tmp_path):
@@ -468,12 +462,6 @@ def test_nothing_and_no_run_are_refused(tmp_path, capsys):
     a = part(tmp_path / "a", [0])
     (a / FILE_NAME).unlink()
     assert "ended before its first case" in refusal(capsys, tmp_path / "w", a)
-
-
-def test_a_case_that_means_something_else_is_refused(tmp_path, capsys):
-    a = part(tmp_path / "a", [0])
-    b = make_run(tmp_path / "b", [case(0, level=2)])
-    assert "has the id of another case" in refusal(capsys, tmp_path / "w", a, b.path)
 
 
 def test_long_strings_go_along(tmp_path):
