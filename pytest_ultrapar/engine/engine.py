@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - for msgspec to read
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_ultrapar.broker import debug_log
+from pytest_ultrapar.broker.port import BrokerPort  # noqa: TC001 - msgspec reads the field's type
 from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
@@ -31,9 +32,6 @@ from pytest_ultrapar.records import (
     EpisodeStarted,
     JournalRecord,
 )
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.broker.port import BrokerPort
 
 HEARTBEAT_S = 0.005
 """The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):
