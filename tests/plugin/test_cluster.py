@@ -112,7 +112,7 @@ def rows_of(*hosts):
     return [row for host in hosts for row in host.rows()]
 
 
-@pytest.mark.cpu_s(8)
+@pytest.mark.cpu_s(12)
 def test_two_hosts_run_each_case_once_and_one_with_another_suite_is_refused(project, hosts):
     project.suite(SUITE)
     one, two = hosts("one", "-n0"), hosts("two", "-n0")
