@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from bench_suites.phases import phases_named
-from pytest_ultrapar.options import pool_path
+from pytest_ultrapar.session.options import pool_path
 
 _OF_PHASES = (
     "--prompt-type",
@@ -103,7 +103,7 @@ def pytest_terminal_summary(
             return
         from bench_suites.nothing_selected import reasons  # noqa: PLC0415 - as above
         from bench_suites.selection import selection  # noqa: PLC0415
-        from pytest_ultrapar.session.process import models  # noqa: PLC0415 - heavy, read already here
+        from pytest_ultrapar.session.run_config import models  # noqa: PLC0415 - heavy, read already here
 
         for reason in reasons(phases, selection(config), models(config)):
             terminalreporter.write_line(f"nothing selected: {reason}")

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SUBCOMMANDS = (
-    "pytest_ultrapar.bench.command",
-    "pytest_ultrapar.browse.clean_command",
-    "pytest_ultrapar.browse.runs_command",
-    "pytest_ultrapar.browse.show_command",
-    "pytest_ultrapar.check.command",
+    "pytest_ultrapar.compare.bench.command",
+    "pytest_ultrapar.report.browse.clean_command",
+    "pytest_ultrapar.report.browse.runs_command",
+    "pytest_ultrapar.report.browse.show_command",
+    "pytest_ultrapar.coordinator.check.command",
     "pytest_ultrapar.cluster.command",
     "pytest_ultrapar.compare.command",
     "pytest_ultrapar.compare.gate_command",
-    "pytest_ultrapar.gateway.command",
+    "pytest_ultrapar.coordinator.gateway.command",
     "pytest_ultrapar.merge.command",
-    "pytest_ultrapar.pages.command",
+    "pytest_ultrapar.report.pages.command",
     "pytest_ultrapar.simulator.command",
 )
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import pytest
 
-from pytest_ultrapar.options import pool_path
 from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.grading import Grader
+from pytest_ultrapar.session.options import pool_path
 
 
 class _OutOfReach:

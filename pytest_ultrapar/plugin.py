@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar import hooks, options
+from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
-from pytest_ultrapar.options import INPUT, usage_errors
-from pytest_ultrapar.session import loading
+from pytest_ultrapar.session import loading, options
+from pytest_ultrapar.session.options import INPUT, usage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -67,9 +67,9 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
         msg = "--ultrapar-plan needs --ultrapar-pool FILE (or ini ultrapar_pool)"
         raise pytest.UsageError(msg)
     if _has_workers(config):
-        from pytest_ultrapar.session import relied_on, xdist_options  # noqa: PLC0415 - needed with workers only
+        from pytest_ultrapar.session import required_names, xdist_options  # noqa: PLC0415 - needed with workers only
 
-        relied_on.look_up(workers=True)
+        required_names.look_up(workers=True)
         with usage_errors():
             xdist_options.refuse(config)
         config.stash[_planned_workers_key] = xdist_options.n_workers(config)
@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
     elif given is not None:
         from pytest_ultrapar.session import garbage  # noqa: PLC0415
         from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
-        from pytest_ultrapar.workers.worker import WorkerSession  # noqa: PLC0415 - heavy
+        from pytest_ultrapar.session.worker import WorkerSession  # noqa: PLC0415 - heavy
 
         garbage.collect_seldom(config)
         config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
@@ -121,28 +121,28 @@ def _coordinate(config: pytest.Config) -> None:
 
     # Before the imports below: they make enough containers for many collections.
     garbage.collect_seldom(config)
-    from pytest_ultrapar.session import relied_on  # noqa: PLC0415
+    from pytest_ultrapar.session import required_names  # noqa: PLC0415
 
-    relied_on.look_up(workers=_has_workers(config))
-    from pytest_ultrapar.session import process, selection  # noqa: PLC0415
+    required_names.look_up(workers=_has_workers(config))
+    from pytest_ultrapar.session import run_config, selection  # noqa: PLC0415
     from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
 
     _refuse(config)
-    settled, pool = process.settings(config)
+    settled, pool = run_config.settings(config)
     _cut(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     if settled.cluster_run or settled.cluster or settled.cluster_host:
         from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - seldom
 
         refuse_options(settled)
-    process.models(config)
-    process.fix_source(config)
-    if not settled.plan and process.source(config).sends:
-        process.check_keys(config)
+    run_config.models(config)
+    run_config.fix_source(config)
+    if not settled.plan and run_config.source(config).sends:
+        run_config.check_keys(config)
     if settled.reuse is not None:
         from pytest_ultrapar.coordinator.earlier_run import reusable  # noqa: PLC0415
 
-        data = process.data(config)
+        data = run_config.data(config)
         config.stash[selection.reused_key] = reusable(
             settled.reuse, seed=settled.seed, data=data, pool=pool
         )
@@ -153,7 +153,7 @@ def _coordinate(config: pytest.Config) -> None:
     if settled.gate or settled.gate_baseline is not None:
         from pytest_ultrapar.coordinator.run_gate import prepare_gate  # noqa: PLC0415
 
-        gate = prepare_gate(settled, process.source(config))
+        gate = prepare_gate(settled, run_config.source(config))
     if settled.plan:
         from pytest_ultrapar.coordinator.planning import Planning  # noqa: PLC0415
 
@@ -168,9 +168,9 @@ def _coordinate(config: pytest.Config) -> None:
 
 def _cut(config: pytest.Config) -> None:
     """Make only tests of the shard, if the run is one."""
-    from pytest_ultrapar.session import process  # noqa: PLC0415 - needed with a pool only
+    from pytest_ultrapar.session import run_config  # noqa: PLC0415 - needed with a pool only
 
-    shard = process.settings(config)[0].shard
+    shard = run_config.settings(config)[0].shard
     if shard is not None:
         from pytest_ultrapar.session.sharding import ShardCut  # noqa: PLC0415 - few runs are shards
 
@@ -185,13 +185,13 @@ def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
     coordinator = Coordinator(config, gate)
     config.pluginmanager.register(coordinator, "ultrapar-coordinator")
     if _has_workers(config):
-        from pytest_ultrapar.workers.controller import ControllerSession  # noqa: PLC0415
-        from pytest_ultrapar.workers.watch import WorkerWatch  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.controller import ControllerSession  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.worker_watch import WorkerWatch  # noqa: PLC0415
 
         config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
         config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")
     else:
-        from pytest_ultrapar.workers.local import LocalSession  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.local import LocalSession  # noqa: PLC0415
 
         local = LocalSession(coordinator)
         coordinator.status_source = local.status

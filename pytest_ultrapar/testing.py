@@ -21,8 +21,8 @@ import msgspec
 from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.publish import read_file
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
+from pytest_ultrapar.system.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

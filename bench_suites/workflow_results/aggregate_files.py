@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench_suites.workflow.aggregate import CaseResult, Row, aggregate
-from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.tables import SIMULATED_KEY
+from pytest_ultrapar.system.files import write_whole
 
 _TYPES = {
     str: pa.string(),

@@ -124,7 +124,7 @@ def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str
         )
         again = f"python -m {__package__} {' '.join(runs)}"
         return [f"no tables of the phases: {reason}; try again with: {again}"]
-    from pytest_ultrapar.publish import write_whole  # noqa: PLC0415 - msgspec, for few runs
+    from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415 - msgspec, for few runs
 
     write_whole(directory / TABLES, done.stdout)
     told = done.stdout.decode("utf-8", "replace").splitlines()

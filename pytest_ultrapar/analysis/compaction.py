@@ -36,19 +36,19 @@ from pytest_ultrapar.analysis.statistics import (
     without_pace,
 )
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import (
-    TEMPORARY_SUFFIX,
-    digest_of,
-    sweep_temporaries,
-    with_checksum,
-    write_whole,
-)
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME, SUMMARY_FILE
 from pytest_ultrapar.store.table_set import write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
+from pytest_ultrapar.system.files import (
+    TEMPORARY_SUFFIX,
+    digest_of,
+    sweep_temporaries,
+    with_checksum,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

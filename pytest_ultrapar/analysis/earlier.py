@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.child import run_child
-from pytest_ultrapar.parent import answer_parent
-from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun
+from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, EarlierRun
 from pytest_ultrapar.pool.roles import roles_of
 from pytest_ultrapar.records import GRADED, function_of
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.table_rows import read_rows
 from pytest_ultrapar.store.timing import NO_SERVICE, total_tokens
+from pytest_ultrapar.system.child import run_child
+from pytest_ultrapar.system.parent import answer_parent
 
 T = TypeVar("T")
 _RESULTS = ("case_id", "nodeid", "suite", "model", "outcome", "tokens_in", "tokens_out")

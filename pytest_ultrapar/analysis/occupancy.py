@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_ultrapar.analysis.requests import RequestColumns, RequestLog
-    from pytest_ultrapar.plan.bound import Resource
     from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.store.bound import Resource
 
     Floats = NDArray[np.float64]
 

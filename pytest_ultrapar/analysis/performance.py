@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_ultrapar.analysis.requests import RequestLog
-    from pytest_ultrapar.plan.bound import Bound, RequestClass
     from pytest_ultrapar.pool.model import Limit
     from pytest_ultrapar.records import EngineSpent
+    from pytest_ultrapar.store.bound import Bound, RequestClass
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
 
@@ -117,7 +117,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
         None when no measured request was served.
     """
     # Not at the top: whoever prints a run's summary reads `Performance` from here, without scipy.
-    from pytest_ultrapar.plan.lower_bound import lower_bound  # noqa: PLC0415
+    from pytest_ultrapar.analysis.plan.lower_bound import lower_bound  # noqa: PLC0415
 
     requests = demand(log)
     if not requests:
@@ -129,7 +129,7 @@ def demand(log: RequestLog) -> tuple[RequestClass, ...]:
     """The measured requests that were served, in classes."""
     import numpy as np  # noqa: PLC0415 - as above
 
-    from pytest_ultrapar.plan.lower_bound import request_classes  # noqa: PLC0415
+    from pytest_ultrapar.analysis.plan.lower_bound import request_classes  # noqa: PLC0415
 
     columns = log.columns()
     counts = columns.measured & columns.served

@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
 from pytest_ultrapar.pool.settings import MODES, Mode
-from pytest_ultrapar.publish import read_whole
+from pytest_ultrapar.system.files import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

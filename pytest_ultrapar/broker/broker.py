@@ -11,6 +11,7 @@ from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
+from pytest_ultrapar.broker.demand import wants_of
 from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.lanes import (
@@ -43,7 +44,6 @@ from pytest_ultrapar.broker.scheduler import (
     too_large,
 )
 from pytest_ultrapar.broker.wakes import WakeQueue
-from pytest_ultrapar.broker.wants import wants_of
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
+    from pytest_ultrapar.broker.demand import Wants
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
         ShareStatus,
     )
     from pytest_ultrapar.broker.shares import Holding, Row
-    from pytest_ultrapar.broker.wants import Wants
     from pytest_ultrapar.pool.model import LaneId, Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]

@@ -24,11 +24,11 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from pytest_ultrapar.broker.high import ANSWER_TOKENS, High
 from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE, PricedRequest
+from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
-from pytest_ultrapar.publish import read_file, replace_content, temporary_for
+from pytest_ultrapar.system.files import read_file, replace_content, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.day_file import DayMemory
     from pytest_ultrapar.broker.day_ledger import DayLedger
-    from pytest_ultrapar.clock import DayClock
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit, LimitKind, Pool
+    from pytest_ultrapar.system.clock import DayClock
 
 Days = tuple[tuple["LimitKind", "DayLedger"], ...]
 """What counts one limit's days."""

@@ -1,8 +1,8 @@
 """The file of one count per day: read, locked, and written whole before its units are spent.
 
-Each write replaces the file and is on disk when it returns (`publish.py`): what a kill or a power
-failure leaves is the file before or after, never a part. The lock is a file of its
-own, since the one that is replaced cannot be locked, and `flock` for the reasons of `key_lock`.
+Each write replaces the file and is on disk when it returns (`system/files.py`): what a kill or a
+power failure leaves is the file before or after, never a part. The lock is a file of its own, since
+the one that is replaced cannot be locked, and `flock` for the reasons of `key_lock`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.publish import check_private, replace_content, sync_path
+from pytest_ultrapar.system.files import check_private, replace_content, sync_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from pytest_ultrapar.broker.day_file import DayMemory
-    from pytest_ultrapar.clock import DayClock
+    from pytest_ultrapar.system.clock import DayClock
 
 SKEW_S = 5
 """By so much a provider's midnight may differ from ours."""

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     import asyncio

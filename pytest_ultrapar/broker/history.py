@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.clock import boot_s
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_file
+from pytest_ultrapar.system.clock import boot_s
+from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

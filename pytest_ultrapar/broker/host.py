@@ -21,7 +21,7 @@ from pytest_ultrapar.broker.daily_limits import open_days
 from pytest_ultrapar.broker.headroom import first_late_s
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import WRITE_EVERY_S, HistoryFile
-from pytest_ultrapar.clock import HostDayClock
+from pytest_ultrapar.system.clock import HostDayClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.protocol import Action
     from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings
-    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.system.clock import Clock
 
 
 class Shares(Protocol):

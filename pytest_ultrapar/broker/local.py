@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseRequest
     from pytest_ultrapar.broker.settings import BrokerSettings
-    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.system.clock import Clock
 
 
 class LocalBroker(BrokerPort):

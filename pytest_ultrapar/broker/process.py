@@ -15,8 +15,8 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.system.child import Child
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

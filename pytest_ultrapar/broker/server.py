@@ -20,9 +20,9 @@ import msgspec
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.process import READY_LINE, ServerConfig
-from pytest_ultrapar.clock import Clock, MonotonicClock
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.parent import parent_gone, tell_parent
+from pytest_ultrapar.system.clock import Clock, MonotonicClock
+from pytest_ultrapar.system.parent import parent_gone, tell_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.broker.shares import Row
-from pytest_ultrapar.cluster.counted import CountedShare
 from pytest_ultrapar.cluster.ledger import RowSpec, RowUse
+from pytest_ultrapar.cluster.spent_rows import CountedShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pytest_ultrapar.broker.demand import RowWant
     from pytest_ultrapar.broker.shares import Holding
-    from pytest_ultrapar.broker.wants import RowWant
-    from pytest_ultrapar.cluster.counted import CountedRow
     from pytest_ultrapar.cluster.ledger import RowShare
+    from pytest_ultrapar.cluster.spent_rows import CountedRow
 
 
 class AskedRow(NamedTuple):

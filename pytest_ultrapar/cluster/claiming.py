@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.claims import (
     SILENT_MS,
     ClaimCall,
@@ -32,6 +31,7 @@ from pytest_ultrapar.cluster.server import NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
 from pytest_ultrapar.store.cases_file import CLAIMED_NAME, GIVEN_UP
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

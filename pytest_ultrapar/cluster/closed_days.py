@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
 from pytest_ultrapar.report.text import counted, duration
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

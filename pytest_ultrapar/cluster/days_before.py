@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.cluster.counted import CountedRow
+    from pytest_ultrapar.cluster.spent_rows import CountedRow
 
 Spans = Counter[Span]
 """Units by when they were sent, from and until by the wall clock."""

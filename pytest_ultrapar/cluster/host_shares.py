@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.broker.demand import RowWant
 from pytest_ultrapar.broker.protocol import ShareStatus
-from pytest_ultrapar.broker.wants import RowWant
-from pytest_ultrapar.clock import boot_id, boot_s
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
 from pytest_ultrapar.cluster.clock_rate import ClockRate
-from pytest_ultrapar.cluster.counted import CountedRow
 from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
@@ -39,10 +37,12 @@ from pytest_ultrapar.cluster.ledger import (
 from pytest_ultrapar.cluster.notices import news_of, notice_of
 from pytest_ultrapar.cluster.rows import BUDGET_UNITS
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
+from pytest_ultrapar.cluster.spent_rows import CountedRow
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
 from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
+from pytest_ultrapar.system.clock import boot_id, boot_s
+from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

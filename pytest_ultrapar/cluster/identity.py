@@ -12,9 +12,9 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.cluster.claims import GroupRule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import LaneId
-from pytest_ultrapar.publish import NOT_THAT_JSON
 from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.store.cases_file import suite_digest
+from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ import msgspec
 
 from pytest_ultrapar.cluster.ledger import EXPIRE_MS
 from pytest_ultrapar.cluster.notices import told
-from pytest_ultrapar.publish import NOT_THAT_JSON
+from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

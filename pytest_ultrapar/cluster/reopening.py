@@ -12,10 +12,10 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.environment import parse_shard
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.shard import is_in
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_whole
 from pytest_ultrapar.store.cases_file import read_plan
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, resolve_run
+from pytest_ultrapar.system.files import NOT_THAT_JSON, read_whole
 
 if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import RunState

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.shares import BUDGET_ROW, declared_row, rows_of
 from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S
-from pytest_ultrapar.cluster.counted import CountedRow
 from pytest_ultrapar.cluster.ledger import RowSpec
+from pytest_ultrapar.cluster.spent_rows import CountedRow
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.network import server_of
 

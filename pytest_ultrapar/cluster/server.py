@@ -38,9 +38,9 @@ from pytest_ultrapar.cluster.ledger_view import (
 )
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.publish import NOT_THAT_JSON
 from pytest_ultrapar.report.text import one_line
 from pytest_ultrapar.report.whole_run import seconds_left
+from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
-from pytest_ultrapar.pages.figures import compared_values, labels
+from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     comparisons = compare_runs(base, others)
     if path is not None:
         from pytest_ultrapar.compare.page import render  # noqa: PLC0415
-        from pytest_ultrapar.publish import write_whole  # noqa: PLC0415
+        from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415
 
         write_whole(path, render(base, comparisons))
         sys.stdout.write(f"{arguments.html}\n")
@@ -86,8 +86,8 @@ def _page_file(text: str) -> Path:
         ConfigError: It may not be there: what the run itself has would be gone.
     """
     from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
-    from pytest_ultrapar.pages.out_file import out_file  # noqa: PLC0415
-    from pytest_ultrapar.pages.page import PAGE  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.page import PAGE  # noqa: PLC0415
     from pytest_ultrapar.store.run_lock import run_id_of  # noqa: PLC0415
 
     path = out_file(text, "--html")

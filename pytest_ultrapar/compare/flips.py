@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.pages.transcripts import Packed, pack
+from pytest_ultrapar.report.pages.transcripts import Packed, pack
 from pytest_ultrapar.report.text import shortened, visible
 from pytest_ultrapar.store.table_rows import read_rows
 

@@ -13,7 +13,6 @@ from pytest_ultrapar.analysis.equivalence import Equivalence, equivalence
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
-from pytest_ultrapar.child import Child, output_of
 from pytest_ultrapar.compare.figures import (
     CELL_FIGURES,
     SERVICE_MEANS,
@@ -37,8 +36,9 @@ from pytest_ultrapar.compare.rules import (
     selected,
 )
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.parent import answer_parent
 from pytest_ultrapar.pool.settings import Undecided
+from pytest_ultrapar.system.child import Child, output_of
+from pytest_ultrapar.system.parent import answer_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,9 +8,9 @@ from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.report import comparison_sections, differences, every_look
-from pytest_ultrapar.pages.figures import labels
-from pytest_ultrapar.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.pages.figures import labels
+from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import duration, percent, rate, visible

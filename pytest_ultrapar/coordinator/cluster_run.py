@@ -12,11 +12,11 @@ import msgspec
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.broker.settings import SharesSettings
-from pytest_ultrapar.claims.day_left import run_days
-from pytest_ultrapar.claims.key_keeping import key_identities
-from pytest_ultrapar.claims.key_lock import KeyGroup
 from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
-from pytest_ultrapar.coordinator.namesake import refuse_namesake
+from pytest_ultrapar.coordinator.claims.day_left import run_days
+from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
+from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.run_name import refuse_namesake
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, duration
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.report.waiting_line import WaitingLine
+    from pytest_ultrapar.report.wait_notice import WaitingLine
     from pytest_ultrapar.store.manifest import Manifest
 
 _ALONE = {

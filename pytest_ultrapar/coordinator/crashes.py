@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.consumers import CaseProperties
 from pytest_ultrapar.session.runtime import read_assignment
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex, find_finished, find_started_not_ended
+from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_subprocess
+from pytest_ultrapar.analysis.plan.expectations import EarlierRun
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.plan.expectations import EarlierRun
 from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options

@@ -6,17 +6,17 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.claims.day_left import begun_days, day_lines, too_few
+from pytest_ultrapar.analysis.plan.expectations import Hint
+from pytest_ultrapar.analysis.plan.waste import Service, waste
+from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
-from pytest_ultrapar.plan.expectations import Hint
-from pytest_ultrapar.plan.waste import Service, waste
 from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.report.text import counted, duration
-from pytest_ultrapar.session import collection, process
+from pytest_ultrapar.session import collection, run_config
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_ultrapar.analysis.plan.expectations import Expected
+    from pytest_ultrapar.analysis.plan.load import KeyLoad
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.coordinator.run import Run
-    from pytest_ultrapar.plan.expectations import Expected
-    from pytest_ultrapar.plan.load import KeyLoad
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
@@ -266,14 +266,14 @@ def process_loads(
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()
-    from pytest_ultrapar.plan.load import key_load  # noqa: PLC0415 - with the player of forecasts
+    from pytest_ultrapar.analysis.plan.load import key_load  # noqa: PLC0415 - with the player of forecasts
 
     names = {
         case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
         for case in cases
     }
     own = [case for case in cases if names[case.case_id] is not None]
-    pool = process.settings(config)[1]
+    pool = run_config.settings(config)[1]
     loads = key_load(pool, lanes, own, assignment, process_of=lambda case: names[case.case_id])
     return tuple(load for load in loads if load.processes)
 
@@ -308,9 +308,9 @@ class Looking(collection.CollectOnly):
 
     def pytest_report_header(self) -> list[str]:
         """Say which pool and models the listed cases come from."""
-        options, pool = process.settings(self._config)
-        lines = settings_lines(options, pool, process.lanes(self._config))
-        plain = process.redactor(pool).text
+        options, pool = run_config.settings(self._config)
+        lines = settings_lines(options, pool, run_config.lanes(self._config))
+        plain = run_config.redactor(pool).text
         return [plain(line) for line in lines]
 
 

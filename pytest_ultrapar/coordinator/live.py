@@ -10,8 +10,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, estimate
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
-from pytest_ultrapar.plan.eta import EndEstimates, Looks, estimate
 from pytest_ultrapar.report.live_view import (
     MOST_FAILURES,
     Failure,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_ultrapar.analysis.plan.eta import ToAsk
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.plan.eta import ToAsk
     from pytest_ultrapar.pool.settings import Live
     from pytest_ultrapar.report.live_screen import LiveScreen
     from pytest_ultrapar.report.whole_run import WholeRun

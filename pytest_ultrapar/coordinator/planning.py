@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pytest_ultrapar.claims.day_left import begun_days, day_lines, days_left, run_days, too_few
-from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
+from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
+from pytest_ultrapar.coordinator.claims.day_left import (
+    begun_days,
+    day_lines,
+    days_left,
+    run_days,
+    too_few,
+)
 from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.header import (
     ASSUMED_S,
@@ -27,20 +34,19 @@ from pytest_ultrapar.coordinator.header import (
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.plan.expectations import expect, unjudged, without_roles
-from pytest_ultrapar.plan.run_plan import Way, contradictions, make_plan
 from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
 from pytest_ultrapar.report.text import counted, duration
-from pytest_ultrapar.session import collection, process, selection
+from pytest_ultrapar.session import collection, run_config, selection
 from pytest_ultrapar.session.settings import read_offered, settle_policy
+from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_ultrapar.analysis.plan.expectations import Expected, Hint
+    from pytest_ultrapar.analysis.plan.run_plan import RunPlan
     from pytest_ultrapar.coordinator.run_gate import RunGate
-    from pytest_ultrapar.plan.expectations import Expected, Hint
-    from pytest_ultrapar.plan.run_plan import RunPlan
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
@@ -65,8 +71,8 @@ class Planning(collection.CollectOnly):
         """
         super().__init__(config)
         self._config = config
-        self._options, self._pool = process.settings(config)
-        self._redactor = process.redactor(self._pool)
+        self._options, self._pool = run_config.settings(config)
+        self._redactor = run_config.redactor(self._pool)
         self._n_workers = n_workers
         self._gate = gate
         self._lines: list[str] = []
@@ -80,7 +86,7 @@ class Planning(collection.CollectOnly):
         collected = collection.collect(session.config, session.items)
         if collected.faults:
             raise pytest.UsageError(collection.faults_message(collected.faults))
-        if process.stops_at_collection(session):
+        if run_config.stops_at_collection(session):
             return
         try:
             self._say_what_takes_long(len(collected.cases))
@@ -92,7 +98,7 @@ class Planning(collection.CollectOnly):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run nothing; errors of collection are pytest's own to report."""
-        return None if process.stops_at_collection(session) else True
+        return None if run_config.stops_at_collection(session) else True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the plan."""
@@ -115,7 +121,7 @@ class Planning(collection.CollectOnly):
         if not cases:
             return ["nothing to plan: no selected test asks a model"]
         given = self._options.plan_from
-        history = find_history(given, pool, process.data(config), cases)
+        history = find_history(given, pool, run_config.data(config), cases)
         hints = pool_hints(pool)
         said = {case.case_id: said_of(items[case.index], hints[case.model]) for case in cases}
         expected = expect(
@@ -126,7 +132,7 @@ class Planning(collection.CollectOnly):
             known=history.run.roles,
         )
         services = known_services(hints, expected)
-        lanes = process.lanes(config)
+        lanes = run_config.lanes(config)
         refused = contradictions(
             pool,
             lanes,
@@ -201,7 +207,7 @@ class Planning(collection.CollectOnly):
         policy = ""
         try:
             policy = self._policy(mode)
-            lanes = process.case_lanes(self._config)
+            lanes = run_config.case_lanes(self._config)
             made = make_assignment(
                 self._config,
                 workers=[f"gw{n}" for n in range(self._n_workers)] or [_ALONE],
@@ -262,7 +268,7 @@ class Planning(collection.CollectOnly):
     def _not_ready(self) -> Iterator[str]:
         """What would end a run at its start, and does not matter to a plan."""
         try:
-            process.check_keys(self._config)
+            run_config.check_keys(self._config)
         except ConfigError as error:
             yield f"a run would end at once: {error}"
 

@@ -18,7 +18,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 from pytest_ultrapar.pool.settings import PHASE
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.session import process
+from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.settings import is_called
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ def make_assignment(
         workers=list(workers),
         lanes=lanes,
         cases=cases,
-        pool=process.settings(config)[1],
+        pool=run_config.settings(config)[1],
         policy=policy,
         mode=mode,
     )
@@ -391,7 +391,7 @@ def make_assignment(
 
 def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose: str) -> None:
     """Refuse rules over cases of which a shard has only some: each would keep them for itself."""
-    shard = process.settings(config)[0].shard
+    shard = run_config.settings(config)[0].shard
     for group in assignment.groups if shard is not None else ():
         if group.after or group.exclusive or group.at_once or group.start_after_s:
             msg = (

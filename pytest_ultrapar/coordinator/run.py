@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.analysis.plan.eta import ToAsk
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
-from pytest_ultrapar.claims.day_left import DayLeft, days_left, run_days
-from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
-from pytest_ultrapar.claims.key_lock import KeyGroup
-from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.coordinator.claims.day_left import DayLeft, days_left, run_days
+from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
-from pytest_ultrapar.plan.eta import ToAsk
 from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import addresses, answered_by
 from pytest_ultrapar.report.text import counted
-from pytest_ultrapar.session import process, selection
+from pytest_ultrapar.session import run_config, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store.cases_file import (
@@ -59,6 +58,7 @@ from pytest_ultrapar.store.run_directory import (
     resolve_run,
     unpoint_latest,
 )
+from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_ultrapar.broker.protocol import BrokerStatus, KnownLane
-    from pytest_ultrapar.claims.key_keeping import KeptKeys
+    from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.report.waiting_line import WaitingLine
+    from pytest_ultrapar.report.wait_notice import WaitingLine
     from pytest_ultrapar.store.journal import Damage
 
 
@@ -131,9 +131,9 @@ class Run:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.options, self.pool = process.settings(config)
-        self.source = process.source(config)
-        self.redactor = process.redactor(self.pool)
+        self.options, self.pool = run_config.settings(config)
+        self.source = run_config.source(config)
+        self.redactor = run_config.redactor(self.pool)
         self.started_at = datetime.now(UTC)
         self.planned = 0
         self.n_recovered = self.n_lost = 0
@@ -250,7 +250,7 @@ class Run:
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes that serve one of the selected models or have a role."""
-        return process.lanes(self.config)
+        return run_config.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
         """Make the assignment of the run; `assignment` is what this host has to do for it.
@@ -258,7 +258,7 @@ class Run:
         Raises:
             ConfigError: The hook gave something that cannot be carried out.
         """
-        lanes = process.case_lanes(self.config)
+        lanes = run_config.case_lanes(self.config)
         assignment = make_assignment(
             self.config,
             workers=workers,
@@ -377,7 +377,7 @@ class Run:
             machine=describe_machine(),
             storage_format=options.storage,
             record=options.record,
-            data=process.data(self.config),
+            data=run_config.data(self.config),
             reused=resolve_run(options.reuse).name if options.reuse else None,
             replayed=None if replayed is None else replayed.run_id,
             summary_by=_summary_by(read_tables(directory.path).values()),
@@ -477,7 +477,7 @@ class Run:
         """
         if self.options.check is None:
             return
-        from pytest_ultrapar.check import run_check  # noqa: PLC0415 - the HTTP client, only when asked for
+        from pytest_ultrapar.coordinator.check import run_check  # noqa: PLC0415 - the HTTP client, only when asked for
 
         self.may_have_sent = True
         needed = run_check.needed_lanes(

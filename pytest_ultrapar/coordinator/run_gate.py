@@ -26,10 +26,10 @@ from pytest_ultrapar.store.run_directory import resolve_run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.child import Child
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.session.source import Source
+    from pytest_ultrapar.system.child import Child
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.process import CompactionProcess
+from pytest_ultrapar.analysis.compactor_process import CompactionProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.address import running_simulator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 SERVER_LOG = "simulator.jsonl"
-_PAGE_MODULE = "pytest_ultrapar.pages.at_end"
+_PAGE_MODULE = "pytest_ultrapar.report.pages.at_end"
 """Named and not imported: this process does without pyarrow and templates."""
 
 

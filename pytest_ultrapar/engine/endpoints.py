@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-from pytest_ultrapar.apis.asked import BOUNDS
 from pytest_ultrapar.apis.registry import Api, Reader, api_named, reader_named
+from pytest_ultrapar.apis.request import BOUNDS
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.pool.network import DIRECT, Route, place_of, route_to
 

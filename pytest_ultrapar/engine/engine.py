@@ -17,7 +17,6 @@ from typing import Any
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.port import BrokerPort  # noqa: TC001 - msgspec reads the field's type
 from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
-from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
@@ -32,6 +31,7 @@ from pytest_ultrapar.records import (
     EpisodeStarted,
     JournalRecord,
 )
+from pytest_ultrapar.system.clock import utc_now_us
 
 HEARTBEAT_S = 0.005
 """The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):

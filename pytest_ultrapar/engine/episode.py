@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.broker.protocol import TAKEN
-from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.loop import episode_task
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
 from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
+from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
     from types import TracebackType

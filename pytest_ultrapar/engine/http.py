@@ -24,10 +24,10 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from pytest_ultrapar.apis.failure import Failure, beginning
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.engine.answers import Answer, Pieces, TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Messages, Reply
+from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client

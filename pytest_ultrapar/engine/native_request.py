@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.asked import Asked, asked_of
+from pytest_ultrapar.apis.request import Asked, asked_of
 from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, UNREADABLE, has_too_many_objects
 from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Pieces

@@ -21,10 +21,9 @@ from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.holding import acquire_lease, may_send, say_late
+from pytest_ultrapar.broker.lease_use import acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest, priced
-from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.answers import (
     Answer,
     NobodyWaitsError,
@@ -50,6 +49,7 @@ from pytest_ultrapar.errors import (
 from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
+from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 MOST_CROWDED = 10

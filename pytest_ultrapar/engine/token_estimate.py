@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.apis.asked import BOUNDS
-from pytest_ultrapar.broker.high import ANSWER_TOKENS, High
+from pytest_ultrapar.apis.request import BOUNDS
+from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ultrapar.apis.asked import Asked
     from pytest_ultrapar.apis.reply import Reply
+    from pytest_ultrapar.apis.request import Asked
     from pytest_ultrapar.pool.model import Pool
 
 TOKENS_PER_BYTE = 1 / 3

@@ -1,1 +1,4 @@
-"""`ultrapar merge`: one run of several that are its parts."""
+"""`ultrapar merge`: one run of several that are its parts.
+
+`joining.py` (pure) says whether runs are parts of one, `merging.py` makes the whole.
+"""

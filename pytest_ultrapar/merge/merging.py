@@ -32,7 +32,6 @@ from pytest_ultrapar.merge.joining import (
 )
 from pytest_ultrapar.merge.server_clock import ServerClock
 from pytest_ultrapar.merge.sources import anchors, find_sources, standings
-from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
@@ -61,6 +60,7 @@ from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, new_run_id
 from pytest_ultrapar.store.run_lock import mark_as_run
+from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -31,7 +31,7 @@ from pytest_ultrapar.pool.fields import (
     shown_text,
 )
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LimitKind
-from pytest_ultrapar.publish import open_file
+from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import Location, shown, shown_text
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.secret import Secret, refuse_of_others
-from pytest_ultrapar.publish import open_file
+from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
     import ssl

@@ -2,9 +2,9 @@
 
 `Options` is the table and the type at once: a row is an attribute with its type, option, variable,
 range, default and help. `Options.seed` is the row, `options.seed` the value in force. pytest's
-parser (`options.py`), the reading with its precedence and checks (`pool/environment.py`) and the
-test of the documentation go through `SETTINGS`, so a new setting is one row here and whoever reads
-`options.<name>`.
+parser (`session/options.py`), the reading with its precedence and checks (`pool/environment.py`)
+and the test of the documentation go through `SETTINGS`, so a new setting is one row here and
+whoever reads `options.<name>`.
 
 Every pytest run imports this module, with a pool or without: it must stay free of anything heavy,
 which is why `Options` is no dataclass (1.4 ms for this many fields, half of what the plugin costs).

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.sections import markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
+from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.expectations import ASSUMED_WITHIN, MEASURED
-from pytest_ultrapar.plan.load import QPS_PER_PROCESS, binding
+from pytest_ultrapar.analysis.plan.expectations import ASSUMED_WITHIN, MEASURED
+from pytest_ultrapar.analysis.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import counted, duration, percent, text_table, times, visible
@@ -13,8 +13,8 @@ from pytest_ultrapar.report.text import counted, duration, percent, text_table, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_ultrapar.plan.load import KeyLoad, LimitLoad, ProviderSeats
-    from pytest_ultrapar.plan.run_plan import Amount, ModelPlan, Prediction, RunPlan
+    from pytest_ultrapar.analysis.plan.load import KeyLoad, LimitLoad, ProviderSeats
+    from pytest_ultrapar.analysis.plan.run_plan import Amount, ModelPlan, Prediction, RunPlan
 
 
 _NAMED = 4

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pytest_ultrapar.plan.eta import Eta
+from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.report.text import counted, duration, rate
 from pytest_ultrapar.report.whole_run import WholeRun
 from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left

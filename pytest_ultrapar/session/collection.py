@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.records import Case, Scalar
-from pytest_ultrapar.session import internals, process
+from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched
 from pytest_ultrapar.store.replayed import Origin, Origins
 
@@ -99,11 +99,11 @@ def collect(
         items: All that are going to run.
         replayed: The run whose answers they get, if any.
     """
-    options, pool = process.settings(config)
+    options, pool = run_config.settings(config)
     collected = collect_cases(
-        items, run_seed=options.seed, models=process.models(config), repeats=options.repeats.n
+        items, run_seed=options.seed, models=run_config.models(config), repeats=options.repeats.n
     )
-    plain = process.redactor(pool).text
+    plain = run_config.redactor(pool).text
     faults = [*(config.stash.get(mark_faults_key, None) or ()), *collected.faults]
     collected.faults[:] = map(plain, faults)  # they show what a suite says
     collected.cases[:] = _without_secrets(collected.cases, plain)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.exchanges import ExchangeLog
+from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool

@@ -1,6 +1,6 @@
-"""Every use of the internals of pytest; those of xdist are used in `workers/`.
+"""Every use of the internals of pytest; those of xdist are used by controller and workers.
 
-`relied_on` lists their names and is asked before this module is imported. Names are those of
+`required_names` lists their names and is asked before this module is imported. Names are those of
 pytest 9.2.
 """
 

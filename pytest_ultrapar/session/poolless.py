@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.options import INPUT, only_looks
-from pytest_ultrapar.publish import read_file
+from pytest_ultrapar.session.options import INPUT, only_looks
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.system.files import read_file
 
 _HOW = "--ultrapar-pool FILE (or ini ultrapar_pool)"
 _REASON = f"runs on a pool of models and needs {_HOW}"

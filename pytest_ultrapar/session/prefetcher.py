@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Ending, EpisodeEnded
-from pytest_ultrapar.session import internals, prefetch, process
+from pytest_ultrapar.session import internals, prefetch, run_config
 from pytest_ultrapar.session.collection import (
     Collected,
     arguments_for,
@@ -30,6 +29,7 @@ from pytest_ultrapar.session.prefetch import CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
 from pytest_ultrapar.store.parts import read_part
 from pytest_ultrapar.store.replayed import ReplayedEpisodes
+from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
@@ -82,8 +82,8 @@ def make_prefetcher(
     """
     if items:
         internals.know_once(items[0].session)
-    options, pool = process.settings(config)
-    source = process.source(config)
+    options, pool = run_config.settings(config)
+    source = run_config.source(config)
     # What sends nothing needs neither keys nor servers.
     found = lane_endpoints(pool, base_urls) if source.sends else unsent_endpoints(pool)
     runtime = Runtime(
@@ -91,7 +91,7 @@ def make_prefetcher(
         options=options,
         directory=directory,
         worker=worker,
-        redactor=process.redactor(pool),
+        redactor=run_config.redactor(pool),
     )
     settings = engine_settings(
         pool,

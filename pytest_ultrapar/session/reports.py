@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.broker.protocol import TAKEN
-from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
@@ -21,6 +20,7 @@ from pytest_ultrapar.session.consumers import (
     show_as_expected,
 )
 from pytest_ultrapar.session.masking import redact
+from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

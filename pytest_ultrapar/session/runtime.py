@@ -9,11 +9,11 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.debug_log import DebugLog
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import read_whole, write_whole
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
 from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

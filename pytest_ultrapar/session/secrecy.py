@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.report.text import harmless, visible
-from pytest_ultrapar.session import internals, process
+from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.masking import redact
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Secrecy:
 
     @cached_property
     def _redactor(self) -> Redactor:
-        return process.redactor(process.settings(self._config)[1])
+        return run_config.redactor(run_config.settings(self._config)[1])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:

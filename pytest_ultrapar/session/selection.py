@@ -15,9 +15,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.options import INPUT
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, write_whole
-from pytest_ultrapar.session import internals, process
+from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.collection import (
     CLUSTER,
     REPEAT,
@@ -29,9 +27,11 @@ from pytest_ultrapar.session.collection import (
     repetition,
     suite_of,
 )
+from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.session.settings import whose
 from pytest_ultrapar.store.cases_file import Generated, Shared
+from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -83,13 +83,13 @@ def _by_hand(metafunc: pytest.Metafunc) -> bool:
 
 
 def _models(metafunc: pytest.Metafunc) -> list[str]:
-    selected = process.models(metafunc.config)
+    selected = run_config.models(metafunc.config)
     mark = metafunc.definition.get_closest_marker("ultrapar")
     patterns = mark.kwargs.get("models") if mark is not None else None
     if patterns is None:
         return list(selected)
     listed = patterns_of(patterns)
-    _, pool = process.settings(metafunc.config)
+    _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
         # A name that is not there is a slip of the pen; a family without a member in this pool is
         # a suite that has nothing to do here.
@@ -114,7 +114,7 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
     They are always a parameter, also when there is one: the first repetition of a case then has the
     same id in a run of one and in a run of twenty.
     """
-    options, _ = process.settings(metafunc.config)
+    options, _ = run_config.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
         # pytest refuses to parametrise over what a test does not use
         # (`Metafunc._validate_if_using_arg_names`).
@@ -191,7 +191,7 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
 
     Asked before any plugin selects or sorts items, so that `-k` picks from what runs without it.
     """
-    options, _ = process.settings(config)
+    options, _ = run_config.settings(config)
     found: FirstValues = {}
     if options.repeats.n_first is None:
         return found
@@ -216,8 +216,8 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     parameter has none of its first values, and the one item, which it would skip, that pytest makes
     of a test when one of its parameters has no value at all.
     """
-    options, pool = process.settings(config)
-    others = frozenset(pool.models).difference(process.models(config))
+    options, pool = run_config.settings(config)
+    others = frozenset(pool.models).difference(run_config.models(config))
     named: dict[int, object] = {}
     is_case: dict[int, bool] = {}
     kept: list[pytest.Item] = []
@@ -305,7 +305,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         config: pytest's.
         items: What is selected; changed in place.
     """
-    options, _ = process.settings(config)
+    options, _ = run_config.settings(config)
     repeats = options.repeats.n
     sources: dict[int, str | None] = {}
     for item in items:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.pool.shard import is_in
-from pytest_ultrapar.session import internals, process, selection
+from pytest_ultrapar.session import internals, run_config, selection
 from pytest_ultrapar.session.collection import (
     case_id_at,
     case_id_of,
@@ -38,7 +38,7 @@ class ShardCut:
     def __init__(self, config: pytest.Config, shard: Shard) -> None:
         self._config = config
         self._shard = shard
-        self._n_first = process.settings(config)[0].repeats.n_first
+        self._n_first = run_config.settings(config)[0].repeats.n_first
         self._n_cases = self._sum = 0
         # Tests that were cut; each has an item, so that nothing else gets its identity.
         self._cut: set[int] = set()
@@ -56,7 +56,7 @@ class ShardCut:
         if is_case:
             self._note(metafunc)
         inner = definition.nodeid.split("::", 1)[1]
-        seed = process.settings(self._config)[0].seed
+        seed = run_config.settings(self._config)[0].seed
         path, shard = definition.path, self._shard
 
         def is_kept(parameters: str) -> bool:
@@ -94,7 +94,7 @@ class ShardCut:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
         """Cut what pytest does not generate, such as doctests; say what all shards are cut from."""
-        seed = process.settings(config)[0].seed
+        seed = run_config.settings(config)[0].seed
         kept: list[pytest.Item] = []
         left_out: list[pytest.Item] = []
         for item in items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.session import process
+from pytest_ultrapar.session import run_config
 
 if TYPE_CHECKING:
     import pytest
@@ -48,7 +48,7 @@ def n_workers(config: pytest.Config) -> int:
 
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
     """How many workers `-n auto` means: few, since seats and not processes limit the requests."""
-    _, pool = process.settings(config)
+    _, pool = run_config.settings(config)
     return min(n_cpus, enough_workers(pool.seats(pool.lanes) or _MANY_SEATS, n_cpus))
 
 

@@ -8,9 +8,9 @@ import sys
 import msgspec
 
 from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError
-from pytest_ultrapar.parent import parent_gone, tell_parent
 from pytest_ultrapar.simulator.server import Server
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
+from pytest_ultrapar.system.parent import parent_gone, tell_parent
 
 
 def main() -> int:

@@ -39,12 +39,12 @@ from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.simulator.faults.kinds import Effect
     from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.log import Event, LogFile
     from pytest_ultrapar.simulator.served import ServedProvider
+    from pytest_ultrapar.system.clock import Clock
 
 
 class Admitted(msgspec.Struct, frozen=True):

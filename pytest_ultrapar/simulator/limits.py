@@ -9,15 +9,15 @@ from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
-from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.system.clock import HostDayClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.clock import DayClock
     from pytest_ultrapar.pool.model import Limit, LimitKind
     from pytest_ultrapar.simulator.faults.timeline import Capacity, Timeline
+    from pytest_ultrapar.system.clock import DayClock
 
 
 class Window:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.publish import cannot
+from pytest_ultrapar.system.files import cannot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

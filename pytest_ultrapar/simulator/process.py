@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.simulator.address import base_path, default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refuse_option import refusal_faults
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
+from pytest_ultrapar.system.child import Child
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

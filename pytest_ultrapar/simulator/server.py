@@ -21,13 +21,13 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile
 from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import (
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.store.journal import frame, unframe, without_surrogates
+from pytest_ultrapar.system.files import (
     NOT_THAT_JSON,
     cannot,
     digest_of,
@@ -20,8 +22,6 @@ from pytest_ultrapar.publish import (
     read_whole,
     write_whole,
 )
-from pytest_ultrapar.records import Case
-from pytest_ultrapar.store.journal import frame, unframe, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.publish import cannot, read_file
+from pytest_ultrapar.system.files import cannot, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path

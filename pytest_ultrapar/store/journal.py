@@ -27,7 +27,6 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.publish import cannot, open_file
 from pytest_ultrapar.records import (
     NO_VALUE,
     EpisodeEnded,
@@ -36,6 +35,7 @@ from pytest_ultrapar.records import (
     JournalRecord,
 )
 from pytest_ultrapar.store.run_lock import read_holder
+from pytest_ultrapar.system.files import cannot, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -15,12 +15,15 @@ import msgspec
 
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, answer_settings
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
-from pytest_ultrapar.publish import (
+from pytest_ultrapar.store.bound import Bound
+from pytest_ultrapar.store.cases_file import MANIFEST_NAME, Generated
+from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder
+from pytest_ultrapar.store.timing import MeasuredPart
+from pytest_ultrapar.system.files import (
     NOT_THAT_JSON,
     cannot,
     is_changed,
@@ -28,9 +31,6 @@ from pytest_ultrapar.publish import (
     with_checksum,
     write_whole,
 )
-from pytest_ultrapar.store.cases_file import MANIFEST_NAME, Generated
-from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder
-from pytest_ultrapar.store.timing import MeasuredPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,8 +15,8 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import publish, temporary_for
 from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, Kind
+from pytest_ultrapar.system.files import publish, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

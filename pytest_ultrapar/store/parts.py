@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import part_name
-from pytest_ultrapar.publish import cannot, read_file, sync_path, temporary_for
+from pytest_ultrapar.system.files import cannot, read_file, sync_path, temporary_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

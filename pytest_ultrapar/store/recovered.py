@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import cannot, read_file, write_whole
 from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -33,6 +32,7 @@ from pytest_ultrapar.store.journal import (
     segments,
     unframe,
 )
+from pytest_ultrapar.system.files import cannot, read_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,6 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
-from pytest_ultrapar.publish import cannot
 from pytest_ultrapar.records import Grade
 from pytest_ultrapar.store.journal import (
     Damage,
@@ -28,6 +27,7 @@ from pytest_ultrapar.store.journal import (
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import JournalHistory, RecoveredIndex, decode_head
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.system.files import cannot
 
 if TYPE_CHECKING:
     from pathlib import Path

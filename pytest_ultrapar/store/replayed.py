@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import read_whole, write_whole
 from pytest_ultrapar.records import Case, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, Position
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

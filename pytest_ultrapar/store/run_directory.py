@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_file, sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME, MANIFEST_NAME
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder, run_id_of, write_holder
+from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, sweep_temporaries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.publish import NOT_THAT_JSON, read_file
+from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import NOT_THAT_JSON, digest_of, open_file, read_file
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
+from pytest_ultrapar.system.files import NOT_THAT_JSON, digest_of, open_file, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

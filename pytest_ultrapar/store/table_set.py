@@ -17,7 +17,6 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.parquet import ParquetTable, Rows, Table, arrow_column, arrow_schema
 from pytest_ultrapar.store.role_uses import RoleUses
@@ -35,6 +34,7 @@ from pytest_ultrapar.store.tables import (
     results_columns,
     transcript_rows,
 )
+from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

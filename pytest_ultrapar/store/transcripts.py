@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.apis.as_chat import conversation_of
 from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
-from pytest_ultrapar.apis.spoken import conversation_of
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import said, unheard
-from pytest_ultrapar.publish import NOT_THAT_JSON
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.parts import PARTS_NAME, read_part
+from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
+from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 
 CASES, TURNS, MODELS = 12_200, 6.6, 8

@@ -15,8 +15,8 @@ from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Grant, Lease, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.model import Limit, Pool
+from pytest_ultrapar.system.clock import MonotonicClock
 from tests.pools import lane, pool
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.pages import transcripts
-from pytest_ultrapar.pages.page import PAGE, write_page
 from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.report.pages import transcripts
+from pytest_ultrapar.report.pages.page import PAGE, write_page
 from tests.unit.finished_run import (
     attempt,
     case,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.system.clock import boot_s
 from tests.cluster_faults.faults import FAULTS
 from tests.cluster_faults.machines import HarnessError
 from tests.cluster_faults.plan import KEYS

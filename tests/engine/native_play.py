@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx
 
-from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.lease_use import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
@@ -27,6 +26,7 @@ from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
+from pytest_ultrapar.system.clock import MonotonicClock
 from tests.raw_server import RawServer
 from tests.unit.pool_texts import real
 

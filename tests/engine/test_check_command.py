@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pytest_ultrapar.check import asking, pool_check
-from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.coordinator.check import asking, pool_check
+from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides

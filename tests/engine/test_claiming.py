@@ -10,7 +10,6 @@ import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import BrokerStatus, GroupProgress, ModelProgress
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster import claiming
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claiming import HOLD_S, Claiming
@@ -19,6 +18,7 @@ from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.cases_file import claimed_of
+from pytest_ultrapar.system.clock import boot_s
 from tests.key_value_server import KeyValueServer
 
 N = 20

@@ -20,7 +20,7 @@ import pytest
 
 from pytest_ultrapar.analysis.compact import main as compact
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.gateway import serving
+from pytest_ultrapar.coordinator.gateway import serving
 from pytest_ultrapar.testing import read_server_log
 
 TOKEN = "canary-7c1f2e90"
@@ -287,7 +287,7 @@ def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path,
     with gateway(tmp_path) as (url, end):
         process = end.process
         asyncio.run(harness(url))
-        (maker,) = children(process.pid, "analysis.beside")
+        (maker,) = children(process.pid, "analysis.compactor")
         os.kill(maker, signal.SIGSTOP)
         try:
             said = said_after_ctrl_c(process)

@@ -11,11 +11,10 @@ import pytest
 
 from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.apis.reply import ToolCall
-from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.lease_use import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Llm
@@ -23,6 +22,7 @@ from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.system.clock import MonotonicClock
 from tests.engine import recorded_shapes as shapes
 from tests.raw_server import RawServer, Request, response
 from tests.unit.pool_texts import real

@@ -20,13 +20,13 @@ import pytest
 import trustme
 
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.clock import boot_s
 from pytest_ultrapar.cluster.server import RULES
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.records import EpisodeStarted
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.testing import read_server_log
 from tests.family import family_of, signal_all
 from tests.journals import scan_journal

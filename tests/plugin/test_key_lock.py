@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity

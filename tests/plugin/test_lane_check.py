@@ -9,10 +9,10 @@ import time
 import msgspec
 import pytest
 
-from pytest_ultrapar.check import pool_check
-from pytest_ultrapar.check.asking import MESSAGES
-from pytest_ultrapar.claims.key_lock import Holder
-from pytest_ultrapar.report.waiting_line import WaitingLine
+from pytest_ultrapar.coordinator.check import pool_check
+from pytest_ultrapar.coordinator.check.asking import MESSAGES
+from pytest_ultrapar.coordinator.claims.key_lock import Holder
+from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import refuse
 from tests.plugin.conftest import CANARY

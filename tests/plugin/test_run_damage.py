@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.browse.run_cases import EpisodeReader, read_run_cases
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
+from pytest_ultrapar.report.browse.run_cases import EpisodeReader, read_run_cases
 from pytest_ultrapar.store.table_rows import read_rows
 from tests.scripted_server import WORDS
 

@@ -9,9 +9,9 @@ pytestmark = pytest.mark.slow
 CONFTEST = """
 import os, pathlib, signal, subprocess, sys, threading
 import pytest
-from pytest_ultrapar.workers import watch
+from pytest_ultrapar.coordinator import worker_watch
 
-watch.GRACE_S = 4.0  # and --ultrapar-episode-timeout 4: workers may be silent for 8 s
+worker_watch.GRACE_S = 4.0  # and --ultrapar-episode-timeout 4: workers may be silent for 8 s
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 def first(name):

@@ -275,5 +275,5 @@ def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
 
 @pytest.mark.slow
 def test_nothing_of_it_is_loaded_unless_asked_for():
-    loaded = modules_loaded_by("pytest_ultrapar.workers.worker, pytest_ultrapar.workers.local")
+    loaded = modules_loaded_by("pytest_ultrapar.session.worker, pytest_ultrapar.coordinator.local")
     assert not [name for name in loaded if name.startswith("opentelemetry")]

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.budget import (
     ALL_LANES,
     Budgets,

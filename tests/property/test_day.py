@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pytest_ultrapar import publish
 from pytest_ultrapar.broker import day_file
 from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.system import files
 from tests.examples import examples
 
 IN_MEMORY = next((folder for folder in ("/dev/shm",) if os.access(folder, os.W_OK)), None)
@@ -298,7 +298,7 @@ class DayMachine(RuleBasedStateMachine):
 
     def call(self, what, process: str):
         """What a process does with its file; None if it is killed on the way."""
-        day_file.os = publish.os = self.system
+        day_file.os = files.os = self.system
         try:
             return what()
         except Killed:
@@ -312,7 +312,7 @@ class DayMachine(RuleBasedStateMachine):
             self.kill(process, 0.0)
             return None
         finally:
-            day_file.os = publish.os = os
+            day_file.os = files.os = os
 
 
 class TestDay(DayMachine.TestCase):

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.performance import run_bound
+from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.throttles import Pacer
-from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from tests.examples import examples
 from tests.pools import lane

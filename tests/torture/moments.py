@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.publish import TEMPORARY_SUFFIX
+from pytest_ultrapar.system.files import TEMPORARY_SUFFIX
 from tests.torture.project import N_MODULES, WITNESS, Witness
 from tests.torture.session import HANG_S, POLL_S, pids_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ultrapar.plan.bound import given, resources
+from pytest_ultrapar.store.bound import given, resources
 
 
 def certify(lanes, limits, requests, prices):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.asked import asked_of
+from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.simulator.wire.chat import Chat
 from pytest_ultrapar.simulator.wire.generate_content import GenerateContent
 from pytest_ultrapar.simulator.wire.messages import Messages

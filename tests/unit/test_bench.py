@@ -8,9 +8,9 @@ import json
 import msgspec
 import pytest
 
-from pytest_ultrapar.bench.benching import finish, read_ended
-from pytest_ultrapar.bench.merged import merged_benchmark
-from pytest_ultrapar.bench.report import report_lines
+from pytest_ultrapar.compare.bench.benching import finish, read_ended
+from pytest_ultrapar.compare.bench.merged import merged_benchmark
+from pytest_ultrapar.compare.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError
 from tests.unit.two_runs import N_CASES, run_of, serial_run, ultra_run
 

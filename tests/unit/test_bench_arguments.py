@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
+from pytest_ultrapar.compare.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.errors import ConfigError
 
 

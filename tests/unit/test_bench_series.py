@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.bench.merged import merged_benchmark
+from pytest_ultrapar.compare.bench.merged import merged_benchmark
 from tests.unit.two_runs import run_of
 
 N = 24

@@ -14,8 +14,8 @@ from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings
-from pytest_ultrapar.clock import HostDayClock, MonotonicClock
 from pytest_ultrapar.pool.model import Instance, Limit, Model
+from pytest_ultrapar.system.clock import HostDayClock, MonotonicClock
 from tests.pools import lane, pool
 from tests.raw_server import RawServer
 

@@ -13,7 +13,7 @@ from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
-from pytest_ultrapar.check.answers import (
+from pytest_ultrapar.coordinator.check.answers import (
     LaneAnswer,
     counts,
     failures,
@@ -21,8 +21,8 @@ from pytest_ultrapar.check.answers import (
     lane_line,
     summary_lines,
 )
-from pytest_ultrapar.check.asking import ModelList, Seen, SmallestChat
-from pytest_ultrapar.check.run_check import needed_lanes
+from pytest_ultrapar.coordinator.check.asking import ModelList, Seen, SmallestChat
+from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.errors import InfraError

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DayLedger
+from pytest_ultrapar.broker.demand import RowWant
 from pytest_ultrapar.broker.shares import Holding, Tranche
-from pytest_ultrapar.broker.wants import RowWant
-from pytest_ultrapar.cluster.counted import CountedRow, CountedShare
 from pytest_ultrapar.cluster.days_before import DayFiles
 from pytest_ultrapar.cluster.ledger import RowShare, RowSpec
 from pytest_ultrapar.cluster.ledger_view import LedgerKeys, view_of
+from pytest_ultrapar.cluster.spent_rows import CountedRow, CountedShare
 from pytest_ultrapar.cluster.status import Status, status_lines
 from tests.played_clock import PlayedDayClock
 

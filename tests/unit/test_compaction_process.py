@@ -13,9 +13,9 @@ import threading
 import psutil
 import pytest
 
-from pytest_ultrapar.analysis.beside import FOLLOW, Breaks, Reader
+from pytest_ultrapar.analysis.compactor import FOLLOW, Breaks, Reader
+from pytest_ultrapar.analysis.compactor_process import CompactionProcess
 from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import run_of_seven
 
@@ -30,7 +30,7 @@ def run(tmp_path):
 def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     code = (
         "import sys; from pathlib import Path;"
-        "from pytest_ultrapar.analysis.process import CompactionProcess;"
+        "from pytest_ultrapar.analysis.compactor_process import CompactionProcess;"
         "s = CompactionProcess.start(Path(sys.argv[1])).compact();"
         "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
         " 'pytest_benchmark' in sys.modules)"
@@ -58,7 +58,7 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     stopped.stop()
     stopped.stop()
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.analysis.beside", run.path],
+        [sys.executable, "-m", "pytest_ultrapar.analysis.compactor", run.path],
         stdin=subprocess.PIPE,
     )
     waiting.communicate(b"")

@@ -23,7 +23,7 @@ from pytest_ultrapar.compare.flips import (
     read_flips,
 )
 from pytest_ultrapar.compare.page import render
-from pytest_ultrapar.pages import transcripts
+from pytest_ultrapar.report.pages import transcripts
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import percent
 from tests.unit.compared_runs import write_run

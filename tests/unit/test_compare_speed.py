@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.bench.merged import full_speedup, read_mode_run
+from pytest_ultrapar.compare.bench.merged import full_speedup, read_mode_run
 from pytest_ultrapar.compare.figures import change, figure_of_run
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.pairing import pair

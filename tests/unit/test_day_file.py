@@ -14,13 +14,13 @@ from zlib import crc32
 
 import pytest
 
-from pytest_ultrapar import publish
 from pytest_ultrapar.broker import day_file
 from pytest_ultrapar.broker.day_file import DayMemory, file_name, state_directory
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
+from pytest_ultrapar.system import files
+from pytest_ultrapar.system.clock import HostDayClock
 from tests.played_clock import PlayedDayClock
 
 START_S = 1_777_636_800.0
@@ -92,9 +92,9 @@ def test_nothing_of_a_secret_is_in_it_and_it_is_private(tmp_path):
     assert not memory.exists
     used(memory, 3)
     assert memory.exists
-    files = sorted(memory.path.parent.iterdir())
-    assert [file.suffix for file in files] == [".day", ".lock"]
-    for file in files:
+    found = sorted(memory.path.parent.iterdir())
+    assert [file.suffix for file in found] == [".day", ".lock"]
+    for file in found:
         assert file.stat().st_mode & 0o777 == 0o600
         content = file.name + file.read_text()
         assert SECRET[:8] not in content
@@ -187,7 +187,7 @@ class Failing:
 
 
 def fail_with(monkeypatch, system):
-    for module in (day_file, publish):
+    for module in (day_file, files):
         monkeypatch.setattr(module, "os", system)
 
 
@@ -259,7 +259,7 @@ import sys
 from pathlib import Path
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.day_file import DayMemory
-from pytest_ultrapar.clock import HostDayClock
+from pytest_ultrapar.system.clock import HostDayClock
 
 memory = DayMemory(Path(sys.argv[1]), "a", "requests per day of k")
 ledger = DayLedger(int(sys.argv[2]), HostDayClock(), 0.0, memory=memory)

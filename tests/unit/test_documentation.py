@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from bench_suites.original_scripts import plugin as documented
 from pytest_ultrapar import CaseInfo, Reply, cli, hooks
-from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
+from pytest_ultrapar.compare.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model

@@ -12,7 +12,6 @@ import threading
 import pytest
 
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine import engine as engine_module
 from pytest_ultrapar.engine import episode as episode_module
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
@@ -21,6 +20,7 @@ from pytest_ultrapar.engine.loop import engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.system.clock import MonotonicClock
 
 LANE = LaneId("p/a/k0")
 FULL = OSError("the disk is full")

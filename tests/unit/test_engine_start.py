@@ -8,10 +8,10 @@ import threading
 import msgspec
 import pytest
 
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts
+from pytest_ultrapar.system.clock import MonotonicClock
 
 
 def make_engine(connect, lost):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.bench.benching import finish, read_ended
+from pytest_ultrapar.compare.bench.benching import finish, read_ended
 from tests.unit.finished_run import NOW
 from tests.unit.two_runs import run_of
 

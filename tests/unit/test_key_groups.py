@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pytest_ultrapar.claims import key_lock
-from pytest_ultrapar.claims.key_keeping import KeptKeys, LockedKey, keep_keys
-from pytest_ultrapar.claims.key_lock import Holder, KeyGroup, KeyLocks, Taken, take_all
+from pytest_ultrapar.coordinator.claims import key_lock
+from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys, LockedKey, keep_keys
+from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, Taken, take_all
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.report.waiting_line import WaitingLine
+from pytest_ultrapar.report.wait_notice import WaitingLine
 from tests.unit.test_key_keeping import VirtualTime
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -219,7 +219,7 @@ RUNNER = """
 import os, sys
 from datetime import datetime, UTC
 from pathlib import Path
-from pytest_ultrapar.claims.key_lock import Holder, KeyGroup, KeyLocks, take_all
+from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, take_all
 folder, me = Path(sys.argv[1]), sys.argv[2]
 name = me.split("-")[0]
 group = None if name == "alone" else KeyGroup(name, me.split("-")[1])

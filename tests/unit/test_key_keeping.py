@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from pytest_ultrapar.broker.lane_table import free_s
-from pytest_ultrapar.claims.key_keeping import KeptKeys, keep_keys, locked_keys
-from pytest_ultrapar.claims.key_lock import Holder, take_all
+from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys, keep_keys, locked_keys
+from pytest_ultrapar.coordinator.claims.key_lock import Holder, take_all
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.report.waiting_line import WaitingLine
+from pytest_ultrapar.report.wait_notice import WaitingLine
 
 POOL = """
 schema = 1

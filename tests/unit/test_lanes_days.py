@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar import publish
 from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days, open_days
 from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.system import files
 from tests.broker_play import Play
 from tests.played_clock import PlayedDayClock
 from tests.pools import lane, pool
@@ -173,7 +173,7 @@ def unwritable(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(publish, "os", SimpleNamespace(**{**vars(os), "fsync": fail}))
+    monkeypatch.setattr(files, "os", SimpleNamespace(**{**vars(os), "fsync": fail}))
     return run
 
 

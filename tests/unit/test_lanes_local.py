@@ -11,13 +11,13 @@ import pytest
 import uvloop
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.lease_use import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.system.clock import MonotonicClock
 from tests.pools import lane, pool
 from tests.property.broker_judge import check_rate
 

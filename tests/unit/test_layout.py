@@ -18,36 +18,22 @@ from pytest_ultrapar.cli import SUBCOMMANDS
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
-    {"errors", "clock", "records"},
-    {"exchanges"},
-    {"parent"},
-    {"child", "publish"},
+    {"errors", "records"},
+    {"exchanges", "system"},
     {"apis"},
     {"pool"},
     {"broker"},
-    {"engine"},
-    {"plan"},
-    {"store"},
+    {"engine", "store"},
     {"analysis"},
     {"report", "simulator"},
-    {"pages"},
-    {"compare"},
-    {"browse"},
-    {"claims"},
-    {"cluster"},
-    {"options"},
+    {"compare", "cluster"},
     {"session"},
-    {"check"},
-    {"bench"},
     {"coordinator"},
-    {"gateway"},
-    {"merge"},
-    {"workers"},
-    {"hooks", "fixtures"},
+    {"merge", "hooks", "fixtures"},
     {"plugin", "cli", "testing"},
 )
 """All parts from the bottom up; a part imports only what stands below it."""
-CORE = set().union(*LEVELS[: LEVELS.index({"options"})])
+CORE = set().union(*LEVELS[: LEVELS.index({"session"})])
 HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
@@ -160,7 +146,7 @@ def test_plugin_is_light_for_runs_without_a_pool():
 
 
 def test_worker_imports_nothing_that_only_the_controller_needs():
-    loaded = loaded_by("pytest_ultrapar.workers.worker")
+    loaded = loaded_by("pytest_ultrapar.session.worker")
     assert "msgspec" in loaded
     unused = {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC}
     assert loaded & unused == set()
@@ -169,7 +155,7 @@ def test_worker_imports_nothing_that_only_the_controller_needs():
 @pytest.mark.slow
 def test_controller_imports_nothing_that_only_workers_need():
     loaded = loaded_by(
-        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.controller"
+        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.controller"
     )
     assert "msgspec" in loaded
     assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow", *ARITHMETIC} == set()
@@ -186,7 +172,8 @@ def test_coordinating_a_run_and_its_gate_reads_no_table_in_its_own_process():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "module", ["coordinator.live", "coordinator.finish", "workers.local", "analysis.run_summary"]
+    "module",
+    ["coordinator.live", "coordinator.finish", "coordinator.local", "analysis.run_summary"],
 )
 def test_coordinating_process_leaves_arithmetic_to_others(module):
     """It shows progress, waits for the summary and prints it."""
@@ -205,33 +192,44 @@ def test_names_that_suites_import_load_no_http_client():
 @pytest.mark.slow
 def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
     loaded = modules_loaded_by(
-        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.local,"
+        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.local,"
         " pytest_ultrapar.session.prefetcher"
     )
     assert "aiohttp" in loaded
     unused = ("simulator.process", "simulator.served", "simulator.faults.script")
-    unused += ("plan.forecast", "plan.load", "coordinator.finish", "report.summary")
+    unused += (
+        "analysis.plan.forecast",
+        "analysis.plan.load",
+        "coordinator.finish",
+        "report.summary",
+    )
     assert {f"pytest_ultrapar.{name}" for name in unused} & loaded == set()
 
 
 @pytest.mark.slow
 def test_process_beside_a_run_takes_breaks_before_it_loads_anything():
-    loaded = modules_loaded_by("pytest_ultrapar.analysis.beside")
+    loaded = modules_loaded_by("pytest_ultrapar.analysis.compactor")
     assert "pytest_ultrapar.analysis" in loaded
-    unused = {"msgspec", "subprocess", "argparse", "logging", "pytest_ultrapar.analysis.process"}
+    unused = {
+        "msgspec",
+        "subprocess",
+        "argparse",
+        "logging",
+        "pytest_ultrapar.analysis.compactor_process",
+    }
     assert loaded & unused == set()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("host", ["controller", "worker", "local"])
-def test_run_without_a_gate_or_a_check_imports_none(host):
-    loaded = modules_loaded_by(
-        f"pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.{host}"
-    )
+@pytest.mark.parametrize(
+    "module", ["coordinator.controller", "session.worker", "coordinator.local"]
+)
+def test_run_without_a_gate_or_a_check_imports_none(module):
+    loaded = modules_loaded_by(f"pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.{module}")
     assert "pytest_ultrapar.session.settings" in loaded
     unused = (
         "pytest_ultrapar.compare",
-        "pytest_ultrapar.check",
+        "pytest_ultrapar.coordinator.check",
         "pytest_ultrapar.cluster",
         "redis",
     )
@@ -241,7 +239,13 @@ def test_run_without_a_gate_or_a_check_imports_none(host):
 @pytest.mark.slow
 def test_help_of_the_command_imports_nothing_heavy():
     loaded = modules_loaded_by(", ".join(["pytest_ultrapar.cli", *SUBCOMMANDS]))
-    heavy = {"pytest", "aiohttp", "asyncio", "pyarrow", "pytest_ultrapar.check.pool_check"}
+    heavy = {
+        "pytest",
+        "aiohttp",
+        "asyncio",
+        "pyarrow",
+        "pytest_ultrapar.coordinator.check.pool_check",
+    }
     assert heavy & loaded == set()
 
 
@@ -257,7 +261,7 @@ def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *(path for name in others for path in sources(ROOT / name))]
 
 
-OWN_FILES = {"clock", "child", "watch", "script", "frame"}
+OWN_FILES = {"clock", "child", "worker_watch", "script", "frame"}
 """Modules that read files of the system's or of the package alone."""
 
 

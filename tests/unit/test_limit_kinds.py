@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ultrapar.analysis.plan.load import LaneLoad, limit_loads
 from pytest_ultrapar.broker.daily_limits import counted_days, open_days
-from pytest_ultrapar.plan.load import LaneLoad, limit_loads
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.file import LimitTable

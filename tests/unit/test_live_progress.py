@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 from _pytest._io import TerminalWriter
 
+from pytest_ultrapar.analysis.plan.eta import Eta, ToAsk
 from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator import live
-from pytest_ultrapar.plan.eta import Eta, ToAsk
 
 
 class Output(io.StringIO):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from pytest_ultrapar.analysis.plan.load import key_load
 from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.claims.key_keeping import locked_keys
+from pytest_ultrapar.coordinator.claims.key_keeping import locked_keys
 from pytest_ultrapar.coordinator.policies import find_policy
-from pytest_ultrapar.plan.load import key_load
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import key_lines

@@ -23,13 +23,13 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.analysis.statistics import latency_of
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.pages import snapshot, transcripts
-from pytest_ultrapar.pages.figures import QUANTILES, quantiles, read_figures
-from pytest_ultrapar.pages.frame import embedded
-from pytest_ultrapar.pages.page import render
-from pytest_ultrapar.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, LaneId, Limit
 from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.report.pages import snapshot, transcripts
+from pytest_ultrapar.report.pages.figures import QUANTILES, quantiles, read_figures
+from pytest_ultrapar.report.pages.frame import embedded
+from pytest_ultrapar.report.pages.page import render
+from pytest_ultrapar.report.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
 from pytest_ultrapar.report.summary import waits_line
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest

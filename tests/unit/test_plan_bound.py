@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_ultrapar.plan.bound import (
+from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.store.bound import (
     Price,
     RequestClass,
     fold,
     resources,
 )
-from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
-from pytest_ultrapar.pool.model import Limit
 from tests.pools import lane
 from tests.unit.certified_bound import certify
 from tests.unit.policy_play import pool
@@ -134,8 +134,8 @@ def test_pools_of_equal_lanes_are_bound_by_their_fullest_limit(seed):
 def test_no_solver_is_loaded_where_requests_have_one_way_to_go():
     script = """
 import sys
-from pytest_ultrapar.plan.bound import RequestClass
-from pytest_ultrapar.plan.lower_bound import lower_bound
+from pytest_ultrapar.store.bound import RequestClass
+from pytest_ultrapar.analysis.plan.lower_bound import lower_bound
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 keys = ["key0", "key1", "key2"]
 lanes = [Lane(LaneId(key), "p", "m", "i", key, (key,), 1.0, 1.0) for key in keys]

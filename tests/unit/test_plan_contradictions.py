@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.plan.expectations import Expected
-from pytest_ultrapar.plan.run_plan import contradictions
-from pytest_ultrapar.plan.waste import Service, waste
+from pytest_ultrapar.analysis.plan.expectations import Expected
+from pytest_ultrapar.analysis.plan.run_plan import contradictions
+from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.policy_play import ROOT
 from tests.unit.pool_texts import real

@@ -8,8 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.plan.eta import (
+from pytest_ultrapar.analysis.plan.eta import (
     MOST_LOOKS,
     EndEstimates,
     Eta,
@@ -17,7 +16,8 @@ from pytest_ultrapar.plan.eta import (
     ToAsk,
     estimate,
 )
-from pytest_ultrapar.plan.forecast import Course, Step, _Play
+from pytest_ultrapar.analysis.plan.forecast import Course, Step, _Play
+from pytest_ultrapar.broker.assignment import Assignment, Group
 
 FREE = Assignment()
 TOLERANCE = 0.25

@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
-from pytest_ultrapar.plan.expectations import EarlierEpisode, Hint, expect
-from pytest_ultrapar.plan.run_plan import ASSUMED_WITHIN, Amount, amount, calls, service_s
+from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, Hint, expect
+from pytest_ultrapar.analysis.plan.run_plan import ASSUMED_WITHIN, Amount, amount, calls, service_s
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.records import Case
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.analysis.plan.forecast import Course, Step, forecast
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.plan.forecast import Course, Step, forecast
 from tests.unit.pool_texts import simulated
 
 FREE = Assignment()

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.plan.expectations import Expected
+from pytest_ultrapar.analysis.plan.waste import Service
 from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.header import known_services, pool_hints
 from pytest_ultrapar.coordinator.planning import hint_notes
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.plan.expectations import Expected
-from pytest_ultrapar.plan.waste import Service
 from pytest_ultrapar.pool.model import answered_by
 from tests.unit.finished_run import (
     case,

@@ -7,11 +7,11 @@ import dataclasses
 import msgspec
 import pytest
 
+from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, EarlierRun, Expected
+from pytest_ultrapar.analysis.plan.load import KeyLoad, LaneLoad, binding, limit_loads
+from pytest_ultrapar.analysis.plan.run_plan import Way, make_plan
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import one_at_a_time
-from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun, Expected
-from pytest_ultrapar.plan.load import KeyLoad, LaneLoad, binding, limit_loads
-from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import MOST_ROWS, plan_lines, short_of_money
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.plan.load import provider_seats
+from pytest_ultrapar.analysis.plan.load import provider_seats
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.report.plan_report import seat_lines
 from tests.unit.pool_texts import simulated

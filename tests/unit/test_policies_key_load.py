@@ -12,9 +12,9 @@ from bench_suites.original_scripts.key_rule import bind
 from bench_suites.original_scripts.model_key import model_key
 from bench_suites.original_scripts.phase_mode import phase_assignment
 from bench_suites.original_scripts.process import process_of
+from pytest_ultrapar.analysis.plan.load import key_load
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import find_policy
-from pytest_ultrapar.plan.load import key_load
 from pytest_ultrapar.report.plan_report import key_lines
 from tests.unit.policy_play import QWENS, ROOT, cases, lanes_of, pool
 

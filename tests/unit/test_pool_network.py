@@ -9,7 +9,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization as pem
 
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
-from pytest_ultrapar.claims.key_keeping import locked_keys
+from pytest_ultrapar.coordinator.claims.key_keeping import locked_keys
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.fields import Location

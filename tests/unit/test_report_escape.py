@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.options import usage_errors
 from pytest_ultrapar.report.text import harmless, visible
+from pytest_ultrapar.session.options import usage_errors
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.plan.eta import Eta
+from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.report.progress import (
     WINDOW_S,
     ProgressState,

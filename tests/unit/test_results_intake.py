@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.compactor_process import CompactionProcess
 from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.journal import segments

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
-from pytest_ultrapar.bench.merged import read_mode_run
+from pytest_ultrapar.compare.bench.merged import read_mode_run
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.timing import MeasuredPart, is_completed
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal

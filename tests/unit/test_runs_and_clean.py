@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.browse.cleaning import Rules, chosen
-from pytest_ultrapar.browse.run_folder import FoundRun
-from pytest_ultrapar.browse.run_lines import size
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.browse.cleaning import Rules, chosen
+from pytest_ultrapar.report.browse.run_folder import FoundRun
+from pytest_ultrapar.report.browse.run_lines import size
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
 from pytest_ultrapar.store.run_lock import LOCK_NAME

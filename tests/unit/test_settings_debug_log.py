@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.debug_log import DebugLog
-from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.lease_use import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
@@ -30,6 +29,7 @@ from pytest_ultrapar.pool.environment import parse_which
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.settings import number_of
+from pytest_ultrapar.system.clock import MonotonicClock
 from tests.pools import lane, pool
 from tests.unit.test_llm_leases import Answers, fine
 

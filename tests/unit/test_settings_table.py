@@ -8,7 +8,6 @@ import pytest
 
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.options import add_options
 from pytest_ultrapar.pool.bounds import Bounds
 from pytest_ultrapar.pool.environment import effective, settle
 from pytest_ultrapar.pool.file import WholePoolTable
@@ -21,6 +20,7 @@ from pytest_ultrapar.pool.settings import (
     Shard,
     WhichLog,
 )
+from pytest_ultrapar.session.options import add_options
 
 SHARE = Bounds(at_least=0, at_most=1)
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,7 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
         )
 
     row = vars(More)["grace_s"]
-    for module in ("pool.settings", "pool.environment", "options"):
+    for module in ("pool.settings", "pool.environment", "session.options"):
         monkeypatch.setattr(f"pytest_ultrapar.{module}.SETTINGS", (*SETTINGS, row))
     monkeypatch.setattr(Options, "grace_s", row, raising=False)
     parser = Recording()

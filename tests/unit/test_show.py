@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.browse.case_lines import short_names
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
+from pytest_ultrapar.report.browse.case_lines import short_names
 from pytest_ultrapar.store.manifest import FILE_NAME
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (

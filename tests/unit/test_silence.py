@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ultrapar.workers.watch import Silence
+from pytest_ultrapar.coordinator.worker_watch import Silence
 
 LOOK_S = 1.0
 PATIENCE_S = 10.0

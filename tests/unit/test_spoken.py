@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.spoken import as_chat
+from pytest_ultrapar.apis.as_chat import as_chat
 from tests.unit.test_golden_apis import APIS, CHAT, golden
 
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from pytest_ultrapar.apis.asked import asked_of
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.broker.high import ANSWER_TOKENS, FEW, REMEMBERED, High
+from pytest_ultrapar.apis.request import asked_of
+from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, FEW, REMEMBERED, High
 from pytest_ultrapar.engine.token_estimate import (
     MOST_TOKENS,
     TOKENS_PER_ATTACHMENT,

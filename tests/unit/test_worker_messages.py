@@ -11,9 +11,9 @@ from execnet.gateway_base import DumpError, dumps, loads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.workers import worker
-from pytest_ultrapar.workers.messages import Outbox, handle_packed, receive_packed
-from pytest_ultrapar.workers.worker import PrefetchQueue
+from pytest_ultrapar.session import worker
+from pytest_ultrapar.session.worker import PrefetchQueue
+from pytest_ultrapar.session.worker_messages import Outbox, handle_packed, receive_packed
 
 DATA = {
     "nodeid": "test_x.py::test[\u00e9]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.bench.merged import ModeRun, read_mode_run
+from pytest_ultrapar.compare.bench.merged import ModeRun, read_mode_run
 from tests.unit.finished_run import case, episode, grade, make_run, write_journal
 
 N_CASES = 8

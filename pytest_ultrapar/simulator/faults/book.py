@@ -6,8 +6,8 @@ import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.publish import open_file
 from pytest_ultrapar.simulator.log import with_fault
+from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from pytest_ultrapar.apis.as_chat import conversation_of
 from pytest_ultrapar.apis.reply import ToolCall
-from pytest_ultrapar.apis.spoken import conversation_of
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
 
 

@@ -1,0 +1,224 @@
+"""How long a run would take: the production broker, played on a clock that costs no time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.analysis.plan.load import LaneLoad
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.headroom import settled_late_s
+from pytest_ultrapar.broker.play import BrokerPlay
+from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
+from pytest_ultrapar.engine.admission import Admission
+from pytest_ultrapar.pool.model import LaneId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import Action, Lease
+    from pytest_ultrapar.engine.admission import Line
+    from pytest_ultrapar.pool.model import Pool
+
+_WORKER = "forecast"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A request to a model in a role: how long it holds its seat, and the tokens that it takes."""
+
+    model: str
+    service_s: float
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """An episode as the forecast plays it: what it asks for, and how long that holds a seat.
+
+    Attributes:
+        group: Name of its group in the assignment, empty for none.
+        services_s: How long each request holds its seat, in their order, at least one.
+        tokens: What each request takes, in and out; 0 where nobody knows.
+        beside: What it asks of roles, after all that.
+    """
+
+    case_id: str
+    model: str
+    group: str
+    services_s: tuple[float, ...]
+    tokens: int = 0
+    beside: tuple[Step, ...] = ()
+
+    def step(self, turn: int) -> Step:
+        """What a request of it asks, from 0."""
+        n_own = len(self.services_s)
+        if turn < n_own:
+            return Step(self.model, self.services_s[turn], self.tokens)
+        return self.beside[turn - n_own]
+
+    @property
+    def n_steps(self) -> int:
+        """Its requests."""
+        return len(self.services_s) + len(self.beside)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What came out.
+
+    Attributes:
+        makespan_s: From the first send to the last answer.
+        peak_in_flight: Most requests in flight at once.
+        refused: Case ids that no lane would ever answer.
+        lanes: What each lane answered; those with nothing are missing.
+        longest_s: The longest episode from its first lease to its last answer.
+    """
+
+    makespan_s: float
+    peak_in_flight: int
+    refused: tuple[str, ...]
+    lanes: Mapping[LaneId, LaneLoad] = field(default_factory=dict)
+    longest_s: float = 0.0
+
+
+def forecast(
+    pool: Pool,
+    courses: Sequence[Course],
+    assignment: Assignment,
+    *,
+    between_s: float = 0.0,
+    most_open: int = 1_000_000,
+    seed: int = 0,
+) -> Forecast:
+    """Play a run, all of its episodes.
+
+    Workers are left out: whoever has work steals idle seats, so homes change who sends and not
+    when. The same arguments give the same forecast.
+
+    Args:
+        pool: The lanes and limits, as declared: rates get the headroom that runs leave, too.
+        courses: All episodes, in the order in which they would be fed.
+        assignment: Groups are carried out, homes are not.
+        between_s: What the client and the network take from an answer to the next request, >= 0.
+        most_open: Episodes open at once; 1 is the modes `serial` and `rotate`.
+        seed: For the broker.
+    """
+    return _Play(pool, courses, assignment, between_s, most_open, seed).run()
+
+
+class _Play(BrokerPlay):
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        pool: Pool,
+        courses: Sequence[Course],
+        assignment: Assignment,
+        between_s: float,
+        most_open: int,
+        seed: int,
+    ) -> None:
+        super().__init__(LaneBroker(pool, seed=seed, late_s=settled_late_s))
+        self._between_s = between_s
+        self._ids = itertools.count()
+        self._asked: dict[int, tuple[Course, int]] = {}
+        self._admission: Admission[Course] = Admission(most_open)
+        # Where all episodes may be open none has to wait for the end of another to ask.
+        self._is_narrow = most_open < len(courses)
+        self._begin_s = math.inf
+        self._end_s = 0.0
+        self._in_flight = 0
+        self._peak = 0
+        self._refused: list[str] = []
+        self._lanes: defaultdict[LaneId, LaneLoad] = defaultdict(LaneLoad)
+        self._opened_s: dict[str, float] = {}
+        self._longest_s = 0.0
+        # Lines in which a case may ask now that something was granted, refused or over.
+        self._to_open: dict[Line, None] = {}
+        self.connect(_WORKER)
+        self.assign(assignment)
+        for course in courses:
+            self._to_open[self._admission.add(course)] = None
+        self._open()
+
+    def run(self) -> Forecast:
+        """To the end of the last episode."""
+        while self.step():
+            self._open()
+        span_s = max(0.0, self._end_s - self._begin_s)
+        return Forecast(
+            span_s, self._peak, tuple(self._refused), dict(self._lanes), self._longest_s
+        )
+
+    def _open(self) -> None:
+        """Let cases ask until enough do in each line; each grant makes room for another."""
+        while self._to_open:
+            lines, self._to_open = self._to_open, {}
+            for line in lines:
+                while (course := self._admission.next_to_ask(line)) is not None:
+                    self._ask(course, 0, None)
+
+    def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
+        number = next(self._ids)
+        self._asked[number] = (course, turn)
+        step, is_own = course.step(turn), turn < len(course.services_s)
+        request = LeaseRequest(
+            number,
+            step.model,
+            course.group if is_own else "",
+            opens=turn == 0,
+            lane=lane if is_own else None,
+            case_id=course.case_id,
+            tokens=step.tokens,
+        )
+        self.request(_WORKER, request)
+
+    def _answered(self, course: Course, turn: int, lease: Lease) -> None:
+        self._in_flight -= 1
+        self._end_s = self.now_s
+        self.release(_WORKER, lease.lease_id)
+        if turn + 1 < course.n_steps:
+            self.later(self._between_s, self._ask, course, turn + 1, lease.lane)
+        else:
+            self._over(course)
+
+    def _over(self, course: Course) -> None:
+        case_id, group = course.case_id, course.group
+        self._longest_s = max(self._longest_s, self.now_s - self._opened_s.pop(case_id))
+        self.episode_ended(_WORKER, case_id, group)
+        self._admission.closed()
+        if self._is_narrow:
+            self._to_open.update(dict.fromkeys(self._admission.lines()))
+
+    def book(self, actions: list[Action]) -> None:
+        """Let each granted turn take its time; what is refused ends its case."""
+        for action in actions:
+            course, turn = self._asked.pop(action.request_id)
+            line = (course.model, course.group)
+            if not isinstance(action, Grant):
+                self._refused.append(course.case_id)
+                if turn == 0:
+                    self._admission.refused(line)
+                    self._to_open[line] = None
+                else:
+                    self._over(course)
+                continue
+            if self._peak == 0:
+                self._begin_s = self.now_s
+            self._in_flight += 1
+            self._peak = max(self._peak, self._in_flight)
+            lane = action.lease.lane
+            load = self._lanes[lane]
+            step = course.step(turn)
+            load.requests += 1
+            load.busy_s += step.service_s
+            load.tokens += step.tokens
+            self.later(step.service_s, self._answered, course, turn, action.lease)
+            if turn == 0:
+                self._opened_s[course.case_id] = self.now_s
+                self._admission.opened(line)
+                self._to_open[line] = None

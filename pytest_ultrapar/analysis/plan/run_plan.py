@@ -1,0 +1,524 @@
+"""A plan: all that can be said of a run before its first request."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.analysis.plan.expectations import (
+    ASSUMED_WITHIN,
+    MEASURED,
+    Basis,
+    request_tokens,
+    too_large,
+    without_roles,
+)
+from pytest_ultrapar.analysis.plan.forecast import Course, Forecast, Step, forecast
+from pytest_ultrapar.analysis.plan.load import (
+    KeyLoad,
+    LimitLoad,
+    ProviderSeats,
+    limit_loads,
+    longest,
+    provider_seats,
+)
+from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
+from pytest_ultrapar.analysis.plan.waste import seat_uses
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.store.bound import Bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pytest_ultrapar.analysis.plan.expectations import (
+        EarlierEpisode,
+        EarlierRun,
+        EpisodeLike,
+        Expected,
+    )
+    from pytest_ultrapar.analysis.plan.load import LaneLoad
+    from pytest_ultrapar.analysis.plan.waste import Service
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+
+
+_Z_95 = statistics.NormalDist().inv_cdf(0.975)
+"""How many standard deviations a 95 % interval reaches to each side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A sum and its interval, `low <= value <= high`."""
+
+    value: float
+    low: float
+    high: float
+
+    def scaled(self, value: float) -> Amount:
+        """The interval of something that grows in proportion to this."""
+        if self.value <= 0:
+            return Amount(value, value, value)
+        return Amount(value, value * self.low / self.value, value * self.high / self.value)
+
+
+def calls(one: EpisodeLike) -> float:
+    """Requests of an episode."""
+    return len(one.services_s)
+
+
+def service_s(one: EpisodeLike) -> float:
+    """Seconds for which an episode keeps its model at work."""
+    return math.fsum(one.services_s)
+
+
+def amount(
+    expected: Iterable[Expected],
+    earlier: Sequence[EarlierEpisode],
+    value_of: Callable[[EpisodeLike], float | None],
+) -> Amount | None:
+    """The sum of a value over the expected episodes, with the interval of a new run's sum.
+
+    Cases of one test function and model count as draws from one distribution, of which the earlier
+    run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with
+    variance `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
+    different functions and models add up. The upper end lies 1.96 standard deviations above, the
+    lower one as many times below: amounts are positive. A case that ran before repeats itself more
+    closely than that, so the interval is rather too wide. It knows nothing of a provider that has
+    changed. What stands on another function's cases or on hints counts with `ASSUMED_WITHIN`.
+
+    Args:
+        expected: The planned episodes.
+        earlier: All episodes that expectations stand on.
+        value_of: The value of one episode; None where it is not known.
+
+    Returns:
+        None where the value of any episode is not known.
+
+    Source: prediction interval of a mean, e.g. Hahn and Meeker, "Statistical Intervals" (1991),
+        section 4.7, summed over strata.
+    """
+    seen: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for one in earlier:
+        value = value_of(one)
+        if value is not None:
+            seen[one.test, one.model, one.role].append(value)
+    measured: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    assumed = 0.0
+    for planned in expected:
+        value = value_of(planned)
+        if value is None:
+            return None
+        if planned.basis not in MEASURED:
+            assumed += value
+        else:
+            measured[planned.test, planned.model, planned.role].append(value)
+    known = math.fsum(math.fsum(own) for own in measured.values())
+    variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
+    half = _Z_95 * math.sqrt(variance)
+    return Amount(
+        known + assumed,
+        (known * known / (known + half) if known > 0 else 0.0) + assumed / ASSUMED_WITHIN,
+        known + half + assumed * ASSUMED_WITHIN,
+    )
+
+
+def _variance(n: int, sample: Sequence[float]) -> float:
+    m = len(sample)
+    # One draw says nothing of the spread: it may be as large as the value.
+    own = statistics.variance(sample) if m > 1 else sample[0] ** 2
+    return own * (n + n * n / m)
+
+
+_MTOK = 1_000_000
+
+
+def prices(
+    pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
+) -> dict[str, tuple[float, float]]:
+    """What a million tokens in and out cost, by model; models without a price are missing.
+
+    Where several providers answer for a model, each counts with its share of the requests, and all
+    of them need a price.
+    """
+    listed = {(one.provider, one.model): one for one in pool.prices}
+    requests: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for lane in lanes:
+        if lane.lane_id in loads:
+            requests[lane.model][lane.provider] += loads[lane.lane_id].requests
+    found = {}
+    for model, by_provider in requests.items():
+        whole = sum(by_provider.values())
+        per_in = per_out = 0.0
+        for provider, n in by_provider.items():
+            own = listed.get((provider, model))
+            if own is None:
+                break
+            per_in += own.per_mtok_in * n / whole
+            per_out += own.per_mtok_out * n / whole
+        else:
+            found[model] = per_in, per_out
+    return found
+
+
+def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By model the fields that some provider of it leaves out, in the order of the models.
+
+    Empty where no model has any of them: the pool then says nothing of prices.
+    """
+    known = {(one.provider, one.model) for one in pool.prices}
+    said, missing = bool(known or pool.price_book), {}
+    for model in models:
+        own = [
+            (provider, one)
+            for provider in pool.providers
+            for one in provider.models
+            if one.name == model
+        ]
+        said |= any(one.unpriced != PRICE_FIELDS for _, one in own)
+        silent = {
+            name
+            for provider, one in own
+            if (provider.name, one.name) not in known
+            for name in one.unpriced
+        }
+        if silent:
+            missing[model] = tuple(name for name in PRICE_FIELDS if name in silent)
+    return missing if said else {}
+
+
+def cost(
+    expected: Sequence[Expected],
+    earlier: Sequence[EarlierEpisode],
+    price_of: Mapping[str, tuple[float, float]],
+) -> Amount | None:
+    """The cost of all episodes whose model has a price; None where their tokens are not known."""
+
+    def of(one: EpisodeLike) -> float | None:
+        if one.tokens_in is None or one.tokens_out is None:
+            return None
+        per_in, per_out = price_of[one.model]
+        return (one.tokens_in * per_in + one.tokens_out * per_out) / _MTOK
+
+    priced = [one for one in expected if one.model in price_of]
+    return amount(priced, [one for one in earlier if one.model in price_of], of)
+
+
+REFUSED_ABOVE = 10.0
+"""Seats for each one that rates keep busy. Latencies spread and sends bunch, so a few times as many
+are sensible and more are waste; of ten times as many, either number is wrong."""
+
+
+def contradictions(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    services: Mapping[str, Service],
+    *,
+    episode_timeout_s: float,
+) -> tuple[str, ...]:
+    """A sentence for each contradiction.
+
+    Args:
+        pool: What is to be run on.
+        lanes: All of the run.
+        expected: Its episodes.
+        services: Of each model; an assumed one contradicts nothing.
+        episode_timeout_s: Deadline of an episode.
+    """
+    return (
+        *_empty_seats(pool, lanes, services),
+        *_late_requests(pool, lanes, services),
+        *_late_episodes(expected, services, episode_timeout_s),
+        *too_large(pool, lanes, expected),
+    )
+
+
+def _empty_seats(
+    pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
+) -> Iterator[str]:
+    for use in seat_uses(pool, lanes, services):
+        if use.ratio > REFUSED_ABOVE and not use.service.is_assumed:
+            yield (
+                f"{use}; write workers = {use.useful} to {REFUSED_ABOVE * use.useful:g}, or a "
+                "higher rate"
+            )
+
+
+def _late_requests(
+    pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
+) -> Iterator[str]:
+    timeouts = {provider.name: provider.timeout_s for provider in pool.providers}
+    for provider, model in dict.fromkeys((lane.provider, lane.model) for lane in lanes):
+        service, timeout_s = services[model], timeouts[provider]
+        if service.mean_s > timeout_s and not service.is_assumed:
+            yield (
+                f"{provider}/{model}: requests that take {service.mean_s:.3g} s on average end at "
+                f"timeout_s = {timeout_s:g}"
+            )
+
+
+def _late_episodes(
+    expected: Sequence[Expected], services: Mapping[str, Service], timeout_s: float
+) -> Iterator[str]:
+    by_model: dict[str, list[float]] = {}
+    for one in expected:
+        by_model.setdefault(one.model, []).append(service_s(one))
+    for model, own in by_model.items():
+        mean_s = sum(own) / len(own)
+        if mean_s > timeout_s and not services[model].is_assumed:
+            yield (
+                f"{model}: episodes that take {mean_s:.4g} s on average, waiting left out, end at "
+                f"--ultrapar-episode-timeout {timeout_s:g}"
+            )
+
+
+CLIENT_S = 0.0005
+"""What a client takes from a lease to the sending and from an answer to the next asking, where no
+earlier run tells: 0.4 ms and 0.2 ms were the medians of 8,043 requests of the five phases on 2
+cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A mode in which the cases could run.
+
+    Attributes:
+        policy: The policy that it would take.
+        assignment: What that makes of the cases; None where the mode cannot run them.
+        refusal: Why not.
+        processes: Load of each key by the original scripts' processes; empty where none are bound.
+    """
+
+    mode: str
+    policy: str
+    assignment: Assignment | None
+    refusal: str = ""
+    processes: tuple[KeyLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What would become of a way.
+
+    Attributes:
+        forecast: None where it cannot run the cases.
+        makespan_s: The forecast's, with the interval of what binds it.
+        limits: Load of each limit, that which needs longest first.
+    """
+
+    way: Way
+    forecast: Forecast | None = None
+    makespan_s: Amount | None = None
+    limits: tuple[LimitLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """What one model is asked, by cases that are about it or in a role; amounts as in `RunPlan`."""
+
+    model: str
+    role: str
+    n_cases: int
+    calls: Amount
+    tokens_in: Amount | None
+    tokens_out: Amount | None
+    service_s: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """All that is said of a run.
+
+    Attributes:
+        mode: The mode in force.
+        calls: Requests.
+        tokens_in: None where they are not known of every case.
+        tokens_out: As `tokens_in`.
+        service_s: Seconds of all requests, one after another.
+        bases: Cases by what their estimate stands on.
+        bound: Lower bound of the makespan, whatever the mode.
+        predictions: For each mode.
+        cost: Of the models that have a price; None where none has or tokens are not known.
+        unpriced: Models without a price and what the pool leaves out of it, where it has any price.
+        seats: Requests in flight that each provider allows.
+        currency: Of `cost`.
+        budget: What the whole run may spend; None: nothing bounds it.
+    """
+
+    mode: str
+    n_cases: int
+    calls: Amount
+    tokens_in: Amount | None
+    tokens_out: Amount | None
+    service_s: Amount
+    models: tuple[ModelPlan, ...]
+    bases: Mapping[Basis, int]
+    bound: Bound
+    predictions: tuple[Prediction, ...]
+    cost: Amount | None
+    unpriced: Mapping[str, tuple[str, ...]]
+    seats: tuple[ProviderSeats, ...]
+    currency: str
+    budget: float | None
+
+    @property
+    def chosen(self) -> Prediction:
+        """The prediction for the mode in force."""
+        return next(one for one in self.predictions if one.way.mode == self.mode)
+
+
+def make_plan(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    earlier: EarlierRun,
+    ways: Sequence[Way],
+    *,
+    mode: str,
+) -> RunPlan:
+    """The plan of a run.
+
+    Args:
+        pool: As declared.
+        lanes: All of the run; those of models that are not asked are left out.
+        expected: Its episodes, in the order in which they would be fed, at least one, each with
+            what it asks of roles.
+        earlier: What the expectations stand on; without episodes where they stand on hints alone.
+        ways: The modes that are compared.
+        mode: The mode in force, one of the ways'.
+    """
+    services: dict[str, list[float]] = {}
+    for one in expected:
+        services.setdefault(one.model, []).extend(one.services_s)
+    lanes = [lane for lane in lanes if lane.model in services]
+    bound = lower_bound(
+        lanes,
+        pool.limits.values(),
+        request_classes(services),
+        longest_s=max(_by_case(expected).values()),
+    )
+    predictions = tuple(_predict(pool, lanes, expected, earlier, way) for way in ways)
+    chosen = next(one for one in predictions if one.way.mode == mode)
+    loads = chosen.forecast.lanes if chosen.forecast is not None else {}
+    price_of = prices(pool, lanes, loads)
+    whole = _sums(expected, earlier)
+    return RunPlan(
+        mode,
+        len(without_roles(expected)),
+        *whole,
+        tuple(
+            ModelPlan(model, role, len(asked), *_sums(asked, earlier))
+            for (model, role), asked in _by_model(expected).items()
+        ),
+        Counter(one.basis for one in without_roles(expected)),
+        bound,
+        predictions,
+        cost(expected, earlier.episodes, price_of) if price_of else None,
+        missing_prices(pool, services),
+        provider_seats(pool, lanes),
+        pool.currency,
+        pool.limits["pool"].budget if "pool" in pool.limits else None,
+    )
+
+
+def _by_model(expected: Sequence[Expected]) -> dict[tuple[str, str], list[Expected]]:
+    """By model and role; those without a role first."""
+    found: dict[tuple[str, str], list[Expected]] = {}
+    for one in sorted(expected, key=lambda one: bool(one.role)):
+        found.setdefault((one.model, one.role), []).append(one)
+    return found
+
+
+def _by_case(expected: Sequence[Expected]) -> dict[str, float]:
+    """Seconds of all requests of each case."""
+    found: dict[str, float] = defaultdict(float)
+    for one in expected:
+        found[one.case_id] += service_s(one)
+    return found
+
+
+def _sums(
+    expected: Sequence[Expected], earlier: EarlierRun
+) -> tuple[Amount, Amount | None, Amount | None, Amount]:
+    seen = earlier.episodes
+    n_calls, busy_s = amount(expected, seen, calls), amount(expected, seen, service_s)
+    assert n_calls is not None
+    assert busy_s is not None
+    return (
+        n_calls,
+        amount(expected, seen, lambda one: one.tokens_in),
+        amount(expected, seen, lambda one: one.tokens_out),
+        busy_s,
+    )
+
+
+def _predict(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    earlier: EarlierRun,
+    way: Way,
+) -> Prediction:
+    if way.assignment is None:
+        return Prediction(way)
+    group_of = {case_id: group.name for group in way.assignment.groups for case_id in group.cases}
+    seat_s = earlier.before_send_s if earlier.episodes else CLIENT_S
+    # A seat is taken from the lease on, and requests are sent a moment later.
+    beside: dict[str, tuple[Step, ...]] = {}
+    for one in expected:
+        if one.role:
+            beside[one.case_id] = beside.get(one.case_id, ()) + tuple(
+                Step(one.model, seat_s + service, request_tokens(one) or 0)
+                for service in one.services_s
+            )
+    courses = [
+        Course(
+            one.case_id,
+            one.model,
+            group_of.get(one.case_id, ""),
+            tuple(seat_s + service for service in one.services_s),
+            request_tokens(one) or 0,
+            beside.get(one.case_id, ()),
+        )
+        for one in without_roles(expected)
+    ]
+    between_s = earlier.between_s if earlier.between_s is not None else CLIENT_S
+    serial = way.mode in ONE_AT_A_TIME
+    most_open = {"most_open": 1} if serial else {}
+    found = forecast(pool, courses, way.assignment, between_s=between_s, **most_open)
+    loads = limit_loads(lanes, pool.limits, found.lanes)
+    binding = () if serial else longest(loads)
+    makespan_s = _as_known(found.makespan_s, expected, earlier.episodes, lanes, binding)
+    return Prediction(way, found, makespan_s, loads)
+
+
+def _as_known(
+    makespan_s: float,
+    expected: Sequence[Expected],
+    earlier: Sequence[EarlierEpisode],
+    lanes: Sequence[Lane],
+    binding: Sequence[LimitLoad],
+) -> Amount:
+    """A makespan with the interval of what falls on the limits that bind it, or of everything.
+
+    Each of them may turn out to need longest, so both ends are the highest of theirs.
+    """
+    parts = {
+        (
+            frozenset(lane.model for lane in lanes if one.limit in lane.limits),
+            LIMIT_KINDS[one.kind].is_rate,
+        )
+        for one in binding
+    } or {(frozenset(lane.model for lane in lanes), False)}
+    scaled = []
+    for models, is_rate in parts:
+        own = [one for one in expected if one.model in models]
+        whole = amount(own, earlier, calls if is_rate else service_s)
+        assert whole is not None
+        scaled.append(whole.scaled(makespan_s))
+    return Amount(makespan_s, max(one.low for one in scaled), max(one.high for one in scaled))

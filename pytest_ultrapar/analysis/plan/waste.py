@@ -1,0 +1,226 @@
+"""What of a pool and its settings is of no use for a run, and what is inconsistent."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.store.bound import resources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_ultrapar.pool.model import Lane, Pool
+
+
+_ROUNDING = 1e-9
+
+
+class Service(msgspec.Struct, frozen=True):
+    """How long a model's requests take.
+
+    Attributes:
+        mean_s: Seconds, >= 0.
+        is_assumed: Whether nobody measured or said so; nothing is refused on its ground.
+    """
+
+    mean_s: float
+    is_assumed: bool = False
+
+
+class SeatUse(msgspec.Struct, frozen=True):
+    """Seats of a limit's lanes that rates bound as well.
+
+    Attributes:
+        limits: Names of the limits of which all of this is true.
+        seats: What the limits of these lanes alone allow in flight.
+        rate: Requests per second that their rates let pass.
+        service: The longest mean service among their models.
+    """
+
+    limits: tuple[str, ...]
+    seats: int
+    rate: float
+    service: Service
+
+    @property
+    def busy(self) -> float:
+        """Seats busy on average, at most."""
+        return self.rate * self.service.mean_s
+
+    @property
+    def useful(self) -> int:
+        """The same in whole seats, >= 1."""
+        return max(1, math.ceil(self.busy - _ROUNDING))
+
+    @property
+    def ratio(self) -> float:
+        """Seats for each useful one."""
+        return self.seats / self.useful
+
+    @property
+    def where(self) -> str:
+        """The first of its limits, and how many are alike."""
+        more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
+        return f"{self.limits[0]}{more}"
+
+    @property
+    def assumed(self) -> str:
+        """A remark on service times that nobody knows, to append; empty for known ones."""
+        return " (assumed; set latency_hint_s)" if self.service.is_assumed else ""
+
+    def __str__(self) -> str:
+        workers = "worker" if self.seats == 1 else "workers"
+        requests = "request" if self.rate == 1 else "requests"
+        return (
+            f"{self.where}: {self.seats} {workers} on {self.rate:.6g} {requests} "
+            f"per second at {self.service.mean_s:.3g} s{self.assumed} need {self.useful} "
+            f"({self.rate:.6g} x {self.service.mean_s:.3g} = {self.busy:.3g} in flight on average)"
+        )
+
+
+def seat_uses(
+    pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
+) -> tuple[SeatUse, ...]:
+    """All limits whose lanes are bounded by seats and by rates, the widest first.
+
+    Args:
+        pool: For its limits.
+        lanes: All of the run.
+        services: Of each model of the lanes.
+    """
+    found: dict[tuple[int, float, Service], list[str]] = {}
+    n_bound = lanes_by_limit(lanes)
+    rates = _rates(pool)
+    for name, own in limited_lanes(pool, lanes).items():
+        seats = own_seats(pool, n_bound, own)
+        rate = pool.most(own, rates)
+        slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
+        if seats is not None and math.isfinite(rate) and slowest.mean_s > 0:
+            found.setdefault((seats, rate, slowest), []).append(name)
+    return tuple(SeatUse(tuple(names), *key) for key, names in found.items())
+
+
+def limited_lanes(pool: Pool, lanes: Sequence[Lane]) -> dict[str, list[Lane]]:
+    """By limit the lanes that it binds, the widest first; limits without a number are left out."""
+    numbered = {part.limit for part in resources(pool.limits.values())}
+    found: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        for name in lane.limits:
+            if name in numbered:
+                found.setdefault(name, []).append(lane)
+    return dict(sorted(found.items(), key=lambda one: -len(one[1])))
+
+
+def lanes_by_limit(lanes: Sequence[Lane]) -> Counter[str]:
+    """How many lanes each limit binds."""
+    return Counter(name for lane in lanes for name in lane.limits)
+
+
+def own_seats(
+    pool: Pool, n_bound: Mapping[str, int], own: Sequence[Lane], *, without: str | None = None
+) -> int | None:
+    """Seats that limits of some lanes alone give them; None where they leave one unlimited.
+
+    Limits that bind other lanes, too, say nothing of these: 500 seats over a whole pool are not
+    500 seats on one of its keys.
+
+    Args:
+        pool: For its limits.
+        n_bound: How many lanes of the run each limit binds.
+        own: The lanes in question.
+        without: Name of a limit to leave out.
+    """
+    caps = {
+        name: float(workers)
+        for name, n in lanes_by_limit(own).items()
+        if (workers := pool.limits[name].workers) is not None
+        and n == n_bound[name]
+        and name != without
+    }
+    total = pool.most(own, caps)
+    return None if math.isinf(total) else round(total)
+
+
+def _rates(pool: Pool) -> dict[str, float]:
+    """Requests per second that each limit lets pass, where it bounds them."""
+    rates: dict[str, float] = {}
+    for part in resources(pool.limits.values()):
+        if part.is_rate:
+            rates[part.limit] = min(rates.get(part.limit, math.inf), part.per_s)
+    return rates
+
+
+WASTE_ABOVE = 3.0
+"""Seats for each one that rates keep busy: the quick start's keys have 1.7, and need them."""
+_SHOWN = 3
+_CEILINGS = ("pool", "provider")
+
+
+def waste(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    n_cases: Mapping[str, int],
+    services: Mapping[str, Service],
+) -> tuple[str, ...]:
+    """A sentence for each kind of waste.
+
+    Args:
+        pool: What is to be run on.
+        lanes: All of the run.
+        n_cases: By model, how many cases are going to run.
+        services: Of each model.
+    """
+    return (
+        *_more_seats_than_cases(pool, lanes, n_cases),
+        *_more_workers_than_servers_use(pool, lanes),
+        *(
+            f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
+            f"{use.assumed} only about {use.useful} of {use.seats} workers "
+            f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are plenty"
+            for use in seat_uses(pool, lanes, services)
+            if use.ratio > WASTE_ABOVE
+        ),
+    )
+
+
+def _more_seats_than_cases(
+    pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
+) -> Iterator[str]:
+    own: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        own.setdefault(lane.model, []).append(lane)
+    over = []
+    for model, n in n_cases.items():
+        seats = pool.seats(tuple(own[model]))
+        if seats is not None and seats > n:
+            over.append((seats, n, model))
+    if over:
+        over.sort(key=lambda one: one[1] - one[0])
+        shown = ", ".join(
+            f"{model} has {seats} seats for {n} {'case' if n == 1 else 'cases'}"
+            for seats, n, model in over[:_SHOWN]
+        )
+        n_more = len(over) - _SHOWN
+        more = f"; likewise {n_more} more model{'s' if n_more > 1 else ''}" if n_more > 0 else ""
+        yield (
+            f"more seats than cases (a case uses one at a time): {shown}{more}; "
+            "lower workers, or add cases (--ultrapar-repeats)"
+        )
+
+
+def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterator[str]:
+    n_bound = lanes_by_limit(lanes)
+    for name, own in limited_lanes(pool, lanes).items():
+        limit = pool.limits[name]
+        if limit.level not in _CEILINGS or limit.workers is None:
+            continue
+        below = own_seats(pool, n_bound, own, without=name)
+        if below is not None and limit.workers > below:
+            yield (
+                f"{name}: {limit.workers} workers, but its servers and keys take "
+                f"{below} {'request' if below == 1 else 'requests'} at once; {below} would do"
+            )

@@ -1,0 +1,71 @@
+"""`ultrapar bench`: pytest once per mode on the same cases, one file and one report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.compare.bench.arguments import check_passed_on, parse_modes
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "bench"
+SUMMARY = "run a suite in several modes and compare how long they take"
+DESCRIPTION = """\
+Run a suite once in each mode, on the same cases with the same seed, and compare: makespan, cases
+per second, speed-up over serial with its interval, whether the answers are the same.
+
+    ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra
+    ultrapar bench tests/words --pool pool.toml --modes serial,rotate,ultra -n 2 -k apple
+
+The suite comes first; options that are not listed here are pytest's and are passed on. All cases
+are sent once per mode, and in serial and rotate one after the other: try -k first.
+"""
+_MODES = "serial,rotate,ultra"
+_INTERRUPTED = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar bench`."""
+    parser.usage = "%(prog)s SUITE [--pool FILE] [--modes MODES] [--out DIR] [pytest's options]"
+    parser.add_argument(
+        "--pool",
+        metavar="FILE",
+        help="the pool to run on (default: ultrapar_pool of pytest's configuration file)",
+    )
+    parser.add_argument(
+        "--modes",
+        default=_MODES,
+        metavar="MODES",
+        help="serial, rotate, phase, ultra: which to run, in this order, with commas between "
+        "(default: %(default)s); speed-ups are over serial, or over rotate where serial is not "
+        "run; without both they are estimated",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="a new or empty directory for the report and a run directory per mode "
+        "(default: .ultrapar/bench-<time>-<id>)",
+    )
+    parser.set_defaults(passed_on=[])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run all modes; the worst exit code of pytest, 4 when no case was completed in any mode.
+
+    Raises:
+        ConfigError: An argument cannot be used; nothing has run then.
+        ResultsError: What a run left behind cannot be read.
+    """
+    modes = parse_modes(arguments.modes)
+    check_passed_on(arguments.passed_on, has_pool=arguments.pool is not None)
+    from pytest_ultrapar.compare.bench.benching import bench  # noqa: PLC0415 - light `--help`
+
+    try:
+        return bench(modes, arguments.passed_on, pool=arguments.pool, out=arguments.out)
+    except KeyboardInterrupt:
+        sys.stdout.write("ultrapar bench: stopped while no mode was running\n")
+        return _INTERRUPTED

@@ -1,0 +1,239 @@
+"""One benchmark file of the modes of a bench, with speed-ups that were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, is_of
+from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures, measure_case
+from pytest_ultrapar.analysis.repetitions import cells_of
+from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.analysis.run_summary import RunSummary
+from pytest_ultrapar.analysis.statistics import Part, part_time, speedup, speedup_interval
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.records import Case, EpisodeEnded
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal import JournalReader
+from pytest_ultrapar.store.manifest import Manifest, read_manifest
+from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.system.files import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_ultrapar.analysis.benchmark_json import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRun:
+    """A run of which every planned case has a row.
+
+    Attributes:
+        cases: Planned ones, by id.
+        measures: Of the graded ones, by case id.
+        benchmark: Its benchmark file; None when no case was completed.
+    """
+
+    mode: str
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary
+    cases: dict[str, Case]
+    measures: dict[str, CaseMeasure]
+    benchmark: dict[str, Any] | None
+
+
+def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
+    """All of a run: it came to its end, and its journal is there.
+
+    Raises:
+        ResultsError: A file of it cannot be read.
+    """
+    manifest = read_manifest(directory)
+    part = manifest.measured_part
+    cases = {case.case_id: case for case in read_cases(directory)}
+    history = read_history(directory / "journal")
+    reader = JournalReader(directory / "journal")
+    cells = cells_of(cases.values())
+    measures: dict[str, CaseMeasure] = {}
+    try:
+        for case_id, case in cases.items():
+            found = history.cases.get(case_id)
+            if found is None or found.grade is None:
+                continue
+            entry = found.final_episode()
+            episode = reader.read(entry.position) if entry is not None else None
+            measures[case_id] = measure_case(
+                case,
+                found.grade,
+                episode if isinstance(episode, EpisodeEnded) else None,
+                summary_by=manifest.summary_by,
+                part=part,
+                cell=cells[case_id],
+            )
+    finally:
+        reader.close()
+    path = directory / BENCHMARK_FILE
+    return ModeRun(
+        mode=manifest.mode,
+        directory=directory,
+        manifest=manifest,
+        summary=summary,
+        cases=cases,
+        measures=measures,
+        benchmark=msgspec.json.decode(read_file(path)) if path.exists() else None,
+    )
+
+
+def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
+    """The run that others are measured against: `serial`, else `rotate`, one case at a time too.
+
+    Returns:
+        None where neither is among them, or `rotate` has nothing beside it.
+    """
+    of_mode = {run.mode: run for run in runs}
+    if set(of_mode) == {"rotate"}:
+        return None
+    return next((of_mode[mode] for mode in ONE_AT_A_TIME if mode in of_mode), None)
+
+
+class Speedup(NamedTuple):
+    """How much faster a run was than the serial one.
+
+    Attributes:
+        factor: Cases per second over those of the serial run.
+        interval: At least 95 %, as `speedup_interval` has it; None with fewer than 3 cases.
+        serial_s: What the run's completed cases took one after the other.
+        n_serial: Cases that the serial run completed.
+    """
+
+    factor: float
+    interval: tuple[float, float] | None
+    serial_s: float
+    n_serial: int
+
+
+def full_speedup(
+    serial: Mapping[str, CaseMeasure],
+    other: Mapping[str, CaseMeasure],
+    chosen: Callable[[Kind], bool],
+) -> Speedup | None:
+    """The speed-up of some cases; None when one of the runs completed none of them.
+
+    A case stands for its time in both runs, so that one that takes long takes long in both: drawn
+    together, such cases do not widen the interval.
+
+    Args:
+        serial: All measures of the serial run, by case id.
+        other: Those of the other run.
+        chosen: Which cases.
+    """
+    slow, fast = (_shares(own, chosen) for own in (serial, other))
+    parts = [
+        Part(
+            _completed(serial.get(case_id)),
+            slow.get(case_id, 0.0),
+            _completed(other.get(case_id)),
+            fast.get(case_id, 0.0),
+        )
+        for case_id in {**slow, **fast}
+    ]
+    factor = speedup(parts)
+    if factor is None:
+        return None
+    n_slow, n_fast = sum(part.n_slow for part in parts), sum(part.n_fast for part in parts)
+    return Speedup(
+        factor,
+        speedup_interval([parts]),
+        n_fast * sum(part.slow_s for part in parts) / n_slow,
+        n_slow,
+    )
+
+
+def _shares(run: Mapping[str, CaseMeasure], chosen: Callable[[Kind], bool]) -> dict[str, float]:
+    """By case id, its seconds of the makespan."""
+    took = part_time(Measures(run.values()), chosen)
+    if took is None:
+        return {}
+    case_ids = list(run)
+    return {
+        case_ids[number]: share_s
+        for number, share_s in zip(took.measures["number"], took.shares_s, strict=True)
+    }
+
+
+def _completed(measure: CaseMeasure | None) -> int:
+    return int(measure is not None and measure.timed)
+
+
+_SERIAL = "serial"
+_ESTIMATED_FROM = ("rotate", "phase", "ultra")
+"""Whose service times tell most of a serial run: those with the least in flight beside a case."""
+
+
+def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
+    """The entries of all modes in one file; None when none completed a case.
+
+    Where mode `serial` ran, or else `rotate`, every speed-up is over that (`basis` "full", `over`)
+    and no estimate of a serial run stays. Else the estimate of one mode stays, and says of which
+    (`estimated_from`).
+    """
+    files = [(run, run.benchmark) for run in runs if run.benchmark is not None]
+    if not files:
+        return None
+    base = base_run([run for run, _ in files])
+    modes = [run.mode for run, _ in files]
+    kept = next((mode for mode in _ESTIMATED_FROM if mode in modes), _SERIAL)
+    entries: list[dict[str, Any]] = []
+    wholes: list[dict[str, Any]] = []
+    for run, file in files:
+        measured = _measured(base, run, file) if base is not None else {}
+        for entry in file["benchmarks"]:
+            params = entry["params"]
+            is_estimate = run.mode != _SERIAL and params["mode"] == _SERIAL
+            if is_estimate and (base is not None or run.mode != kept):
+                continue
+            extra = dict(entry["extra_info"])
+            if is_estimate:
+                extra["estimated_from"] = run.mode
+            elif entry["group"] != CASE_LATENCY:
+                extra |= measured.get((params["suite"], params["model"]), {})
+            entries.append({**entry, "extra_info": extra})
+        for whole in file["ultrapar"]["runs"]:
+            parts = [
+                part | measured.get((part["suite"], part["model"]), {}) for part in whole["parts"]
+            ]
+            wholes.append({**whole, "parts": parts})
+    return {**files[-1][1], "benchmarks": entries, "ultrapar": {"runs": wholes}}
+
+
+def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
+    """What takes the place of estimates, by suite and model."""
+    measured: dict[Scope, dict[str, Any]] = {}
+    for whole in file["ultrapar"]["runs"]:
+        for each in whole["parts"]:
+            part = each["suite"], each["model"]
+            found = _full(base, run, part)
+            if found is not None:
+                measured[part] = {
+                    "speedup": found.factor,
+                    # It cannot differ from itself.
+                    "speedup_interval": found.interval if run is not base else None,
+                    "serial_s": found.serial_s,
+                    "basis": "full",
+                    "over": base.mode,
+                    "n_serial": found.n_serial,
+                }
+    return measured
+
+
+def _full(base: ModeRun, run: ModeRun, scope: Scope) -> Speedup | None:
+    return full_speedup(
+        base.measures,
+        run.measures,
+        lambda each: is_of(scope, each.suite, each.model),
+    )

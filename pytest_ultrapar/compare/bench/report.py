@@ -1,0 +1,133 @@
+"""The report of `ultrapar bench` as plain text; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.analysis.equivalence import changed, equivalence, graded_pairs
+from pytest_ultrapar.compare.bench.merged import base_run, full_speedup
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.report.summary import SIMULATED
+from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ultrapar.compare.bench.merged import ModeRun
+
+_HEADER = (
+    "mode",
+    "cases",
+    "makespan",
+    "rate",
+    "speed-up",
+    "interval, at least 95 %",
+    "in flight",
+    "coverage",
+    "bound",
+    "efficiency",
+)
+_SHOWN = 3
+_VERDICTS = {"same": "the same", "different": "DIFFERENT", "undecided": "not decided"}
+
+
+def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
+    """What the modes took, how much faster each was, and whether their answers agree.
+
+    Args:
+        runs: At least one, of the same cases; one of them completed a case.
+        width: Of the terminal, in characters.
+    """
+    first = runs[0]
+    lines = [SIMULATED] if any(run.manifest.simulated for run in runs) else []
+    lines.append(
+        f"{counted(len(first.cases), 'case')}, {', '.join(run.mode for run in runs)};"
+        f" seed {first.manifest.seed}, pool {visible(first.manifest.pool_path)}"
+    )
+    lines += ["", *text_table(_HEADER, [_row(run, runs) for run in runs], n_names=1, width=width)]
+    return [*lines, "", *_basis(runs), *_bounds(runs), *_answers(runs)]
+
+
+def _row(run: ModeRun, runs: Sequence[ModeRun]) -> list[str]:
+    summary, statistics = run.summary, run.summary.statistics
+    factor, interval = _speedup(run, runs)
+    return [
+        run.mode,
+        f"{statistics.n_timed:,}",
+        duration(statistics.makespan_s) if statistics.makespan_s is not None else "-",
+        rate(statistics.throughput) if statistics.throughput is not None else "-",
+        f"{factor:,.2f}x" if factor is not None else "-",
+        f"{interval[0]:,.2f} to {interval[1]:,.2f}" if interval is not None else "-",
+        f"{summary.peak_in_flight:,}",
+        percent(statistics.coverage),
+        duration(summary.bound_s) if summary.bound_s is not None else "-",
+        percent(summary.efficiency) if summary.efficiency is not None else "-",
+    ]
+
+
+def _speedup(
+    run: ModeRun, runs: Sequence[ModeRun]
+) -> tuple[float | None, tuple[float, float] | None]:
+    statistics, base = run.summary.statistics, base_run(runs)
+    if base is None:
+        return statistics.speedup, statistics.speedup_interval
+    if base is run:
+        return statistics.speedup and 1.0, None
+    found = full_speedup(base.measures, run.measures, lambda _: True)
+    return (found.factor, found.interval) if found is not None else (None, None)
+
+
+def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
+    base = base_run(runs)
+    if base is None:
+        yield (
+            "speed-up over serial: estimated from each run's own service times, usually too high;"
+            " with serial among --modes it is measured"
+        )
+    elif len(runs) > 1:
+        like_serial = ", which also runs one case at a time"
+        yield (
+            f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
+            " the same cases; interval by bootstrap over cases; for 3 to 7 cases Student's t at "
+            "99 %"
+        )
+
+
+def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:
+    bound_by = {run.mode: _bound_by(run) for run in runs}
+    for what in dict.fromkeys(filter(None, bound_by.values())):
+        modes = ", ".join(mode for mode, one in bound_by.items() if one == what)
+        yield f"{modes}: bound by {visible(what)}"
+    for run in runs:
+        if run.summary.client_bound:
+            yield f"{run.mode}: {visible(run.summary.client_bound)}"
+
+
+def _bound_by(run: ModeRun) -> str | None:
+    """The name of what no schedule of that mode could have passed."""
+    one_by_one_s = sum(each.service_s for each in run.measures.values() if each.timed)
+    if run.mode in ONE_AT_A_TIME and one_by_one_s >= (run.summary.bound_s or 0.0):
+        return "one case at a time"
+    return run.summary.binding
+
+
+def _answers(runs: Sequence[ModeRun]) -> Iterator[str]:
+    base = base_run(runs) or runs[0]
+    for run in runs:
+        if run is base:
+            continue
+        pair = f"answers: {run.mode} and {base.mode}"
+        try:
+            found = equivalence(base.measures.values(), run.measures.values())
+        except ConfigError as error:
+            yield f"{pair}: {error}"
+            continue
+        yield f"{pair}: {_VERDICTS[found.verdict]}: {visible(found.text)}"
+        pairs = graded_pairs(base.measures.values(), run.measures.values())
+        names = [
+            visible(base.cases[one.case_id].nodeid) for one, other in pairs if changed(one, other)
+        ]
+        if names:
+            more = len(names) - _SHOWN
+            yield f"  {', '.join(names[:_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"

@@ -1,0 +1,213 @@
+"""What is said of each lane that was asked, for people: whether it answers, and if not why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
+from pytest_ultrapar.pool.model import Lane
+from pytest_ultrapar.report.text import counted, duration, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_ultrapar.apis.failure import Failure
+    from pytest_ultrapar.coordinator.check.asking import Question, Seen
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.pool.model import Pool
+
+
+Word = Literal["ok", "limited", "unsure", "failed"]
+_SHOWN_CHARACTERS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAnswer:
+    """What became of one lane.
+
+    Attributes:
+        word: `ok`; `limited`: rate-limited right now (429, or 503 that says when to come back), or
+            a limit per day of the pool is used up;
+            `unsure`: a failure that may pass, after which a run would ask again; `failed`.
+        latency_s: Seconds from sending to the end, making the connection included; None where
+            nothing was sent.
+        label: The outcome by its word in `CLASSES`, or `not asked`; empty for `ok`.
+        cause: What failed, in the words of that table: the same for all lanes with the same fault;
+            empty for `ok`.
+        said: What the server or the network said of it, without secrets; perhaps empty.
+        known: What a run should know of the lane from its start; None for nothing.
+    """
+
+    lane: Lane
+    word: Word
+    latency_s: float | None
+    label: str = ""
+    cause: str = ""
+    said: str = ""
+    known: KnownLane | None = None
+
+    @property
+    def why(self) -> str:
+        """The cause with what was said."""
+        return f"{self.cause}: {self.said}" if self.said else self.cause
+
+
+def lane_answer(
+    seen: Seen, endpoint: Endpoint, *, variable: str | None, redact: Callable[[str], str]
+) -> LaneAnswer:
+    """What is said of a lane.
+
+    Args:
+        seen: What came of asking it.
+        endpoint: Where it was asked.
+        variable: The environment's variable that holds its key, if one does.
+        redact: Takes secrets out of what the server said.
+    """
+    lane, failure = seen.lane, seen.failure
+    if seen.unsent is not None:
+        cause = redact(str(seen.unsent))
+        if seen.unsent.kind == DAILY_QUOTA:
+            # By our own count, as a run's broker has it: nothing is wrong with the lane.
+            return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
+        return LaneAnswer(lane, "failed", None, "not asked", f"nothing could be sent: {cause}")
+    if failure is None:
+        return LaneAnswer(lane, "ok", seen.latency_s)
+    word, outcome = _word(failure), failure.outcome
+    key = f"key {lane.key_name}" + (f" (environment {variable})" if variable else "")
+    instance = f"instance {lane.provider}/{lane.instance}"
+    why = CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back="")
+    cause = redact(why + _what_to_do(failure, endpoint))
+    said = failure.message
+    if failure.retry_after_s is not None:
+        said = f"(come back in {duration(failure.retry_after_s)}) {said}"
+    # A server may spread a secret over what becomes one blank, or steer a terminal with it.
+    said = visible(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
+    known = None
+    if word == "limited":
+        known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
+    elif word == "failed" and outcome != "bad_request":
+        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)}, before the run")
+    return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
+
+
+def _word(failure: Failure) -> Word:
+    """A run's own rules say what may pass; one that makes no connection gives the lane up soon."""
+    its_class = CLASSES[failure.outcome]
+    if its_class.pauses:
+        return "limited"
+    if its_class.budget and failure.outcome != "malformed":
+        return "unsure"
+    return "failed"
+
+
+def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
+    """What in the pool may be wrong, where a run has no better word for it."""
+    if failure.outcome in {"not_found", "malformed", "transport"}:
+        parts = urlsplit(endpoint.url)
+        asked = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        fields = f"base_url{endpoint.api.base_url_hint}"
+        fields += ", api_version" if endpoint.api.version_example else ""
+        what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
+        return f" (asked {asked} for {what}: {fields} or the name may be wrong)"
+    if failure.outcome == "bad_request" and "max_tokens" in failure.message:
+        return " (`parameters` in the pool say under which name max_tokens is sent)"
+    return ""
+
+
+_WIDEST = 60
+_SHOWN = 4
+
+
+def first_line(pool: Pool, question: Question) -> str:
+    """What is going to be sent."""
+    models = {lane.model for lane in pool.lanes}
+    simulated = " SIMULATED," if pool.is_simulated else ""
+    return (
+        f"pool {pool.path},{simulated} {counted(len(pool.lanes), 'lane')} of "
+        f"{counted(len(models), 'model')}: {question.says} each"
+    )
+
+
+def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
+    """One lane: whether it answers, how fast, and if not, why.
+
+    Args:
+        answer: Of the lane.
+        lanes: All that are asked, for the width of the column.
+    """
+    width = min(_WIDEST, max(len(lane.lane_id) for lane in lanes))
+    took = "" if answer.latency_s is None else duration(answer.latency_s)
+    line = f"{answer.word:<8} {answer.lane.lane_id:<{width}} {took:>9}  {answer.why}"
+    return line.rstrip()
+
+
+def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
+    """What the lanes' own lines do not show: how many, and what they share.
+
+    Args:
+        pool: Its lanes were asked.
+        answers: What is known of them, in any order; those missing are named.
+    """
+    known = {one.lane.lane_id for one in answers}
+    unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
+    yield counts(pool, answers)
+    yield from failures(answers, least=2)
+    if unknown:
+        yield f"nothing is known about {named(unknown)}"
+    dead = _models_without_lane(pool, answers)
+    if dead:
+        yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {named(dead)}"
+
+
+def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
+    """How many of a pool's lanes are ok, how fast they are, and what the others are, in a line."""
+    took_s = [one.latency_s for one in answers if one.word == "ok" and one.latency_s is not None]
+    text = "SIMULATED: " if pool.is_simulated else ""
+    text += f"{len(took_s):,} of {counted(len(pool.lanes), 'lane')} ok"
+    if len(took_s) > 1:
+        text += f" (median {duration(median(took_s))}, slowest {duration(max(took_s))})"
+    others = Counter(one.label for one in answers if one.word != "ok")
+    if others:
+        # Not in the order of answers: two checks of the same pool say the same.
+        most_first = sorted(others.items(), key=lambda item: (-item[1], item[0]))
+        text += ": " + ", ".join(f"{n:,} {label}" for label, n in most_first)
+    return text
+
+
+def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
+    """A line for each kind of failure of so many lanes: some of them, and why the first failed."""
+    found: dict[tuple[str, str], list[LaneAnswer]] = {}
+    for one in sorted(answers, key=lambda one: one.lane.lane_id):
+        if one.word != "ok":
+            found.setdefault((one.word, one.label), []).append(one)
+    for (word, label), own in sorted(found.items()):
+        if len(own) < least:
+            continue
+        first = own[0]
+        lanes = named([one.lane.lane_id for one in own])
+        if len({one.why for one in own}) == 1:
+            yield f"{word}: {lanes}: {first.why}"
+        elif len({one.cause for one in own}) == 1:
+            yield f"{word}: {lanes}: {first.cause}"
+        else:
+            yield f"{word}: {lanes}: {label}; {first.lane.lane_id}: {first.why}"
+
+
+def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
+    """Models of which all lanes are known and none is ok, where others have one that is."""
+    not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
+    alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
+    if not alive:
+        return []
+    return [model for model in pool.models if model not in alive and pool.lanes_of(model)]
+
+
+def named(names: Sequence[str]) -> str:
+    """A few of the names, and how many more there are."""
+    n_more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {n_more:,} more" if n_more > 0 else "")

@@ -1,0 +1,276 @@
+"""What each lane of a pool is asked, once, all together as far as the pool's limits allow."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Self
+
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.request import asked_of
+from pytest_ultrapar.broker.lease_use import acquire_lease, may_send
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
+from pytest_ultrapar.engine.descriptors import connections_allowed
+from pytest_ultrapar.engine.endpoints import chat_url, models_url, request_body
+from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.errors import InfraError
+from pytest_ultrapar.pool.model import Lane
+from pytest_ultrapar.system.clock import MonotonicClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ultrapar.apis.registry import Api
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
+    from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.pool.model import LaneId, Pool
+
+
+MESSAGES = [{"role": "user", "content": "Reply with OK."}]
+_ENDED_EARLY = "model output limit was reached"
+"""OpenAI's reasoning models answer so (400) where they had no room for a word."""
+_SHOWN = 5
+
+
+def smallest(api: Api) -> dict[str, Any]:
+    """Parameters for the shortest answer: 1 token, where an API takes no larger bound for less."""
+    return {"max_tokens": getattr(api, "least_tokens", 1)}
+
+
+class SmallestChat:
+    """One chat completion of one token.
+
+    Attributes:
+        says: What is sent to each lane, for people.
+        is_free: Whether no provider charges for it.
+        url_of: Where an instance is asked, by its provider and base URL.
+    """
+
+    says = "one chat completion of 1 token"
+    is_free = False
+    url_of = staticmethod(chat_url)
+
+    @staticmethod
+    def prepared(endpoint: Endpoint) -> Endpoint:
+        """The lane's endpoint as it is asked."""
+        return endpoint
+
+    @staticmethod
+    def body(endpoint: Endpoint) -> bytes:
+        """What is sent there."""
+        return request_body(endpoint, MESSAGES, smallest(endpoint.api))
+
+    @staticmethod
+    def read(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
+        """What is wrong with an answer that took so long; None when nothing is."""
+        result = read_answer(answer, endpoint, latency_s)
+        # A prompt that is refused was read: the lane works.
+        if not isinstance(result, Failure) or result.outcome == "refused":
+            return None
+        if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
+            return None
+        return result
+
+
+class ModelList:
+    """One look at the server's list of models; attributes and methods as `SmallestChat`."""
+
+    says = "one look at the list of models"
+    is_free = True
+    url_of = staticmethod(models_url)
+
+    @staticmethod
+    def prepared(endpoint: Endpoint) -> Endpoint:
+        """The lane's endpoint as it is asked."""
+        return replace(endpoint, method="GET", stream=False)
+
+    @staticmethod
+    def body(_: Endpoint) -> bytes:
+        """What is sent there."""
+        return b""
+
+    @staticmethod
+    def read(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
+        """What is wrong with an answer that took so long; None when nothing is."""
+        if isinstance(answer, Failure) or answer.status != HTTPStatus.OK:
+            result = read_answer(answer, endpoint, latency_s)
+            return result if isinstance(result, Failure) else None
+        models = endpoint.api.models(answer.body)
+        if models is None:
+            return Failure("malformed", "the answer is not a list of models")
+        if not endpoint.api.lists_endpoints or endpoint.api_name in models:
+            return None
+        more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
+        listed = ", ".join(models[:_SHOWN]) or "nothing"
+        return Failure("not_found", f"the server lists {listed}{more}")
+
+
+Question = SmallestChat | ModelList
+
+
+_LARGEST_BYTES = 2 * 1024 * 1024
+"""Enough for the longest list of models. All lanes are asked at once, and a server that sends
+without end would else take 5 GB with 300 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of the question to one lane.
+
+    Attributes:
+        failure: What is wrong; None when the lane answers.
+        latency_s: Seconds from sending to the end; None where nothing was sent.
+        at_s: When that was known, monotonic seconds.
+        answer: What came, if anything did.
+        unsent: Why nothing was sent; None when something was.
+    """
+
+    lane: Lane
+    failure: Failure | None
+    latency_s: float | None
+    at_s: float
+    answer: Answer | None = None
+    unsent: InfraError | None = None
+
+
+class Asking:
+    """Asks while a `with` block lasts; its end takes back what is left.
+
+    Requests go on only while `next` waits.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        endpoints: Mapping[LaneId, Endpoint],
+        question: Question,
+        days: Sequence[DailyLimit] = (),
+    ) -> None:
+        """Send nothing yet.
+
+        Args:
+            pool: Its lanes are asked, under its limits.
+            endpoints: Where each lane's request goes.
+            question: What is asked.
+            days: What counts per day; nothing for a question that costs nothing.
+        """
+        self._pool = pool
+        self._days = days
+        self._endpoints = endpoints
+        self._question = question
+        self._clock = MonotonicClock()
+        self._runner = asyncio.Runner()
+        self._request_ids = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._begin())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._runner:
+            self._runner.run(self._end())
+
+    def next(self, timeout_s: float) -> Seen | None:
+        """The next lane of which something is known, in the order of answers.
+
+        Args:
+            timeout_s: None is returned when nothing has come for so long.
+        """
+        try:
+            seen = self._runner.run(asyncio.wait_for(self._seen.get(), timeout_s))
+        except TimeoutError:
+            return None
+        if isinstance(seen, BaseException):
+            raise seen
+        return seen
+
+    async def _begin(self) -> None:
+        alone = _each_lane_alone(self._pool)
+        settings = BrokerSettings(alone, days=tuple(self._days))
+        self._port = LocalBroker(settings, self._clock, asyncio.get_running_loop())
+        n_connections = connections_allowed(len(self._pool.lanes))
+        self._http = HttpClient(
+            self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES
+        )
+        self._estimates = None if self._question.is_free else TokenEstimates.of(alone)
+        self._at_once = asyncio.Semaphore(n_connections)
+        self._seen: asyncio.Queue[Seen | BaseException] = asyncio.Queue()
+        self._tasks = [asyncio.create_task(self._tell(lane)) for lane in self._pool.lanes]
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._port.close()
+        await self._http.close()
+
+    async def _tell(self, lane: Lane) -> None:
+        async with self._at_once:
+            try:
+                self._seen.put_nowait(await self._ask(lane))
+            except Exception as error:  # noqa: BLE001 - raised again by `next`
+                self._seen.put_nowait(error)
+
+    async def _ask(self, lane: Lane) -> Seen:
+        endpoint = self._endpoints[lane.lane_id]
+        tokens = 0
+        if self._estimates is not None:
+            asked = asked_of({**smallest(endpoint.api), "messages": MESSAGES})
+            tokens = self._estimates.of_request(lane.lane_id, asked)
+        body = self._question.body(endpoint)
+        try:
+            lease, sent_s = await self._lease(lane.lane_id, tokens)
+        except InfraError as error:
+            return Seen(lane, None, None, self._clock.now_s(), unsent=error)
+        late_s = sent_s - lease.granted_s
+        outcome: LeaseOutcome = "cancelled"
+        answer: Answer | Failure | None = None
+        failure: Failure | None = None
+        try:
+            answer = await self._http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+            at_s = self._clock.now_s()
+            failure = self._question.read(answer, endpoint, at_s - sent_s)
+            outcome = "ok" if failure is None else failure.outcome
+        finally:
+            self._port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
+            self._port.episode_ended(lane.lane_id, "")
+        whole = answer if isinstance(answer, Answer) else None
+        return Seen(lane, failure, at_s - sent_s, at_s, whole)
+
+    async def _lease(self, lane_id: LaneId, tokens: int) -> tuple[Lease, float]:
+        """A lease that may be used now, and the time.
+
+        Raises:
+            InfraError: There is none.
+        """
+        while True:
+            wish = LeaseRequest(
+                next(self._request_ids), lane_id, opens=True, case_id=lane_id, tokens=tokens
+            )
+            lease = await acquire_lease(self._port, wish)
+            now_s = self._clock.now_s()
+            if may_send(self._port, lease, now_s):
+                return lease, now_s
+
+
+def _each_lane_alone(pool: Pool) -> Pool:
+    """The pool with each lane on its own, under the same limits.
+
+    What one lane's failure does to others in a run, such as removing its key, it must not do
+    here: else what is said of a lane would depend on which answered first. And no request may move
+    to another lane. Limits are shared by name, so they hold for all lanes together.
+    """
+    lanes = tuple(
+        replace(lane, model=lane.lane_id, instance=lane.lane_id, key=lane.lane_id)
+        for lane in pool.lanes
+    )
+    # Without models nobody asks servers how busy they are.
+    providers = tuple(replace(provider, models=()) for provider in pool.providers)
+    return replace(pool, lanes=lanes, providers=providers)

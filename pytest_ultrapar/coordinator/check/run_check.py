@@ -1,0 +1,118 @@
+"""`--ultrapar-check`: before a run, whether the lanes answer that its cases need."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.lane_table import free_s
+from pytest_ultrapar.coordinator.check.answers import counts, failures, named
+from pytest_ultrapar.coordinator.check.asking import SmallestChat
+from pytest_ultrapar.coordinator.check.pool_check import lane_answers
+from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.system.clock import MonotonicClock
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Mapping, Sequence
+
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
+    from pytest_ultrapar.broker.protocol import KnownLane
+    from pytest_ultrapar.coordinator.check.answers import LaneAnswer
+    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.records import Case
+    from pytest_ultrapar.report.wait_notice import WaitingLine
+
+
+def needed_lanes(
+    lanes: Sequence[Lane],
+    assignment: Assignment,
+    cases: Sequence[Case],
+    in_roles: Collection[str] = (),
+) -> tuple[Lane, ...]:
+    """Lanes on which at least one of the cases, or somebody in a role for it, may be asked.
+
+    All of a model's lanes are needed, also where others could take the place of a dead one: a key
+    that is dead all along would only make the run slower, and nobody would know.
+
+    Args:
+        lanes: Those of the run.
+        assignment: May bind cases to some lanes of their model.
+        cases: Those that are going to be asked.
+        in_roles: Models that have a role; nothing binds them.
+    """
+    bound_to = {
+        case_id: group.lanes
+        for group in assignment.groups
+        if group.lanes is not None
+        for case_id in group.cases
+    }
+    models = {case.model for case in cases if case.case_id not in bound_to}
+    models.update(in_roles if cases else ())
+    bound = {(case.model, lane_id) for case in cases for lane_id in bound_to.get(case.case_id, ())}
+    return tuple(
+        lane for lane in lanes if lane.model in models or (lane.model, lane.lane_id) in bound
+    )
+
+
+def check_lanes(
+    pool: Pool,
+    base_urls: Mapping[str, str],
+    line: WaitingLine,
+    days: Sequence[DailyLimit] = (),
+    *,
+    go_on: bool,
+) -> Generator[str, None, tuple[KnownLane, ...]]:
+    """Ask the lanes that cases need; lines for people, when all is known or at an interrupt.
+
+    Returns which lanes the run does without or begins with as paused, once the check's own requests
+    do not count against the limits any more, as the run's broker does not count them.
+
+    Args:
+        pool: With the needed lanes alone (`needed_lanes`); their keys are the run's.
+        base_urls: Where the simulated providers among them are.
+        line: Tells people who is waited for.
+        days: What counts per day, the check's requests as well.
+        go_on: Whether the run does without lanes that failed.
+
+    Raises:
+        ConfigError: A lane failed, and the run shall not go on without it.
+    """
+    if not pool.lanes:
+        return ()
+    clock = MonotonicClock()
+    began_s = clock.now_s()
+    found: list[LaneAnswer] = []
+    try:
+        with closing(lane_answers(pool, base_urls, SmallestChat(), line, days)) as answers:
+            found.extend(answers)
+    except KeyboardInterrupt:
+        line.end()
+        yield f"check: interrupted, {counts(pool, found)}"
+        yield from (f"check: {text}" for text in failures(found))
+        raise
+    n_failed = sum(one.word == "failed" for one in found)
+    if n_failed and not go_on:
+        said = "\n".join(f"  {text}" for text in failures(found))
+        msg = (
+            f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
+            f"cases need failed, and no case was sent:\n{said}\n"
+            "fix that, select other models (--ultrapar-model), or drop what is dead in the pool; "
+            "--ultrapar-check=warn goes on without"
+        )
+        raise ConfigError(msg)
+    yield f"check: {counts(pool, found)}"
+    yield from (f"check: {text}" for text in failures(found))
+    known = tuple(one.known for one in found if one.known is not None)
+    removed = [one.lane_id for one in known if one.removed]
+    if removed:
+        yield f"check: the run goes on without {named(removed)}"
+    if any(one.word in {"limited", "unsure"} for one in found):
+        yield "check: limited and unsure lanes may recover; they do not stop the run"
+    limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}
+    free_at_s = free_s(limits.values(), clock.now_s())
+    wait_until_free(free_at_s, "the check's requests", line, since_s=began_s, clock=clock)
+    line.end()
+    return known

@@ -1,0 +1,525 @@
+"""The plugin of the controller of xdist, and its scheduler there; `dispatch`, `crashes` decide."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from xdist.report import report_collection_diff
+from xdist.workermanage import parse_tx_spec_config
+
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.broker.protocol import TAKEN
+from pytest_ultrapar.coordinator.crashes import Crashes, LostCases
+from pytest_ultrapar.coordinator.dispatch import (
+    MANY_SEATS,
+    Dispatch,
+    DispatchItem,
+    HomeShare,
+    homes,
+    in_order,
+)
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.session import garbage, run_config
+from pytest_ultrapar.session.options import INPUT, usage_errors
+from pytest_ultrapar.session.poolless import fault_path, raise_fault
+from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
+from pytest_ultrapar.session.worker_messages import event, handle_packed, receive_packed
+from pytest_ultrapar.store.cases_file import read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.coordinator.coordinator import Coordinator
+
+_MOST_IN_A_ROW = 5
+"""More are no accident: a process that cannot even start would be started for ever."""
+_KEPT_TO_THE_END = 1
+"""A worker starts an item only when it holds another or was told to shut down
+(`WorkerInteractor.run_one_test`)."""
+
+
+class ControllerSession:
+    """The plugin of xdist's controller, and its scheduler for runs on a pool.
+
+    All of it is called on the main thread, between two messages of workers; methods named in
+    parentheses are those of `DSession` that call.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._config = coordinator.config
+        self._client: BlockingBrokerClient | None = None
+        self._fault_path = fault_path()
+        self._lost = LostCases(coordinator)
+        self._n_workers = 0
+        self._nodes: dict[str, Any] = {}
+        self._collections: dict[str, list[str]] = {}
+        self._collection: list[str] = []
+        self._case_ids: dict[int, str] = {}
+        # Made when all have collected.
+        self._dispatch: Dispatch | None = None
+        self._crashes: Crashes | None = None
+        # Workers that were started to run one episode at a time.
+        self._alone: set[str] = set()
+        self._vacant: list[HomeShare] = []
+        self._homes: dict[str, HomeShare] = {}
+        self._unclaimed: dict[int, DispatchItem] = {}
+        self._claims = False
+        self._running: set[str] = set()
+        self._reported: set[int] = set()
+
+    # -- hooks -------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        """See to workers that die as they start, and to what they send packed.
+
+        Called once, at the session's start.
+        """
+        dsession = config.pluginmanager.getplugin("dsession")
+        handle_packed(dsession)
+        # `NodeManager.setup_nodes` lets through what goes wrong with one of them: a worker that is
+        # killed as it starts would be an internal error of the session.
+        start_again(dsession.nodemanager)
+
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
+        """Tell a worker where everything is, before it starts. Called for replacements too."""
+        run, worker = self._coordinator.run, node.gateway.id
+        receive_packed(node)
+        alone = self._dispatch is not None and self._dispatch.wants_alone_worker
+        if alone:
+            self._alone.add(worker)
+        with usage_errors():
+            broker = run.services.broker_directory
+            base_urls = dict(run.services.base_urls)
+        node.workerinput[INPUT] = {
+            "worker": worker,
+            "directory": str(run.directory.path),
+            "pool_digest": run.pool.digest,
+            "socket": str(broker.socket),
+            "token": broker.token,
+            "base_urls": base_urls,
+            "alone": alone,
+            "fault": str(self._fault_path),
+        }
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> ControllerSession:
+        """Be the scheduler. Called once."""
+        # As `LoadScheduling.__init__` of xdist: `nodes` may hold a replacement while one of the
+        # first has not come up.
+        self._n_workers = len(parse_tx_spec_config(config))
+        return self
+
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """End with exit code 4 when a worker found the suite unusable."""
+        # `DSession.worker_collectionfinish` calls it before the worker counts as collected: of the
+        # first workers nothing is dispatched yet. A replacement may complain of other cases than
+        # those that stand in the run's directory; whether others go on, `add_node_collection` says.
+        if self._is_other_than_dispatched(ids):
+            self._fault_path.unlink(missing_ok=True)
+        raise_fault(self._fault_path)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which items run now: one of them may be what kills a worker."""
+        self._running.add(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note whose last report has come, and how far its worker is."""
+        # xdist adds position and worker (`WorkerController.process_from_remote`,
+        # `DSession.worker_testreport`); reports of lost cases are ours and have neither.
+        dispatch = self._dispatch
+        if dispatch is None or not hasattr(report, "item_index"):
+            return
+        index = report.item_index
+        if outcome_of(report) == TAKEN:
+            # Another host has it; it may be claimed here once more.
+            self._unclaimed[index] = dispatch.item(index)
+        if report.when == "teardown":
+            self._reported.add(index)
+            n_ready = getattr(report, N_READY, None)
+            if n_ready is not None:
+                dispatch.ended(report.node.gateway.id, n_ready)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """An item was reported."""
+        self._running.discard(nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Ask the broker for its last words while it still runs."""
+        self._coordinator.run.last_status = self.status()
+        self._fault_path.unlink(missing_ok=True)
+
+    def pytest_unconfigure(self) -> None:
+        """Let go of the broker, and leave no fault of a late worker behind."""
+        self._fault_path.unlink(missing_ok=True)
+        if self._client is not None:
+            self._client.close()
+        with contextlib.suppress(ResultsError):
+            self._lost.close()
+
+    def status(self) -> BrokerStatus | None:
+        """The broker's words now, from any thread; None when it does not answer."""
+        if self._client is None:
+            return None
+        try:
+            return self._client.status()
+        except (OSError, ValueError):
+            return None
+
+    # -- xdist's protocol of schedulers ------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[Any]:
+        """All live workers."""
+        return list(self._nodes.values())
+
+    @property
+    def collection_is_completed(self) -> bool:
+        """Whether all first workers have said what they collected."""
+        return bool(self._collection) or len(self._collections) >= self._n_workers
+
+    @property
+    def tests_finished(self) -> bool:
+        """Whether workers can be told to shut down, which makes them run the item that they keep.
+
+        Called after every message (`loop_once`): nothing is left to dispatch then, and no worker
+        has more than that one item.
+        """
+        if not self.collection_is_completed:
+            return False
+        if self._dispatch is None:
+            return True
+        if self._dispatch.n_unsent or self._claims:
+            return False
+        return all(
+            len(self._dispatch.pending(worker)) <= _KEPT_TO_THE_END
+            for worker in self._dispatch.workers
+        )
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether any item is not yet reported."""
+        dispatch = self._dispatch
+        if dispatch is None:
+            return False
+        return bool(
+            self._claims or dispatch.n_unsent or any(dispatch.pending(w) for w in dispatch.workers)
+        )
+
+    def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+        """A worker is up (`worker_workerready`); it will say what it collected."""
+        self._nodes[node.gateway.id] = node
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
+        """A worker has collected (`worker_collectionfinish`).
+
+        A replacement gets the home of one that died. One that collected something else gets no
+        case: it stays up, idle, until the run's end, which comes now where nobody else could run
+        what is left.
+        """
+        worker = node.gateway.id
+        self._collections[worker] = list(collection)
+        if self._dispatch is None:
+            return
+        alone = worker in self._alone
+        if self._is_other_than_dispatched(collection):
+            may_come = self._nodes.keys() - self._collections.keys()
+            if alone or not (self._dispatch.workers or may_come):
+                self._stop(
+                    f"{worker} replaces a worker that died and collected other tests than that "
+                    "one: nobody is there to run what is left; the ids of tests must be the same "
+                    "in every process"
+                )
+            return
+        home = self._vacant.pop() if self._vacant else None
+        self._dispatch.add_worker(worker, home, alone=alone)
+        if home is not None:
+            self._homes[worker] = home
+
+    def schedule(self) -> None:
+        """Begin when all have collected, dispatch to each replacement that has.
+
+        Called after `add_node_collection` (`worker_collectionfinish`).
+        """
+        if self._dispatch is None:
+            self._dispatch = self._begun()
+        if self._dispatch is not None:
+            self._send_to_all(self._dispatch)
+            self._coordinator.prepare_end()
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
+        """A worker has reported an item (`worker_runtest_protocol_complete`)."""
+        del duration
+        assert self._dispatch is not None
+        worker = node.gateway.id
+        self._dispatch.reported(worker, item_index)
+        self._send(worker, self._dispatch.hand_out(worker))
+
+    def mark_test_pending(self, item: str) -> None:
+        """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
+        assert self._dispatch is not None
+        self._dispatch.give_back([self._collection.index(item)])
+        self.schedule()
+
+    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
+        """Not used: nothing is ever stolen from a worker."""
+        raise NotImplementedError
+
+    def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
+        """A worker is gone: it ended (`worker_workerfinished`) or crashed (`worker_errordown`).
+
+        Returns:
+            The test that it was running, for xdist to report as failed; None where that was a case,
+            of which we say ourselves what becomes of it.
+        """
+        worker = node.gateway.id
+        del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
+        if self._dispatch is None:
+            return None
+        alone = self._dispatch.is_alone(worker)
+        pending = self._dispatch.remove_worker(worker)
+        # It ended by itself (`WorkerController.process_from_remote`): nothing is to run again, and
+        # `worker_workerfinished` asserts that nothing is named.
+        if hasattr(node, "workeroutput"):
+            return None
+        if worker in self._homes:
+            self._vacant.append(self._homes.pop(worker))
+        assert self._crashes is not None
+        # Its teardown report came, so the item is done; only xdist's own "complete" message was
+        # lost.
+        pending = [index for index in pending if index not in self._reported]
+        running = {index for index in pending if self._collection[index] in self._running}
+        with _stopping_on_lost_journal():
+            crash = self._crashes.worker_died(worker, pending, running=running, was_alone=alone)
+        again = {*crash.again, *crash.alone, *crash.lost}
+        # None of them runs any more; where a later worker only holds one it is no suspect.
+        self._running.difference_update(self._collection[index] for index in pending)
+        self._forget(self._collection[index] for index in again)
+        self._dispatch.give_back_alone(crash.alone)
+        self._dispatch.give_back(crash.again)
+        for index in crash.lost:
+            self._report_lost(index, worker)
+        for other in self._dispatch.workers:
+            self._send(other, self._dispatch.hand_out(other))
+        return self._collection[crash.plain] if crash.plain is not None else None
+
+    # -- what it does for them ---------------------------------------------------------------------
+
+    def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
+        """Whether tests are being dispatched, and this collection is not theirs."""
+        return self._dispatch is not None and list(collection) != self._collection
+
+    def _stop(self, why: str) -> None:
+        """End as `DSession._handlefailures` does for `-x`: workers end in order, exit code 2."""
+        dsession = self._config.pluginmanager.getplugin("dsession")
+        dsession.shouldstop = f"pytest-ultrapar: {why}"
+
+    def _begun(self) -> Dispatch | None:
+        """What there is to dispatch, once all have collected; None for nothing."""
+        collections = list(self._collections.items())
+        first_worker, collection = collections[0]
+        for worker, other in collections[1:]:
+            difference = report_collection_diff(collection, other, first_worker, worker)
+            if difference:
+                # As xdist's own schedulers do. The usual reason is a parameter whose values come in
+                # another order in each process, such as those of a set.
+                report = pytest.CollectReport(worker, "failed", difference, [])
+                self._config.hook.pytest_collectreport(report=report)
+                return None
+        self._collection = collection
+        if not collection:
+            return None
+        session = self._config.pluginmanager.getplugin("session")
+        if run_config.stops_at_collection(session):
+            # As `_pytest.main.pytest_runtestloop` does without workers; xdist would run the other
+            # tests, and requests of a run that fails anyway would be paid for.
+            msg = f"{counted(session.testsfailed, 'error')} during collection"
+            raise session.Interrupted(msg)
+        items = self._items()
+        garbage.spare_items(self._config)
+        run = self._coordinator.run
+        self._homes = homes(run.pool, run.lanes, run.assignment)
+        models = {lane.model for lane in run.lanes}
+        if self._claim():
+            self._unclaimed = {item.index: item for item in items if item.model is not None}
+            items = [item for item in items if item.model is None]
+        dispatch = Dispatch(
+            items,
+            seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or MANY_SEATS for m in models},
+            home_of=self._homes,
+        )
+        self._crashes = Crashes(run.directory.path, self._case_ids)
+        for worker in self._nodes:
+            # The replacement of one that died may be up without having collected.
+            if worker in self._collections:
+                dispatch.add_worker(worker)
+        return dispatch
+
+    def _items(self) -> list[DispatchItem]:
+        """Make the assignment, have the keys and the broker, say what there is to dispatch."""
+        run = self._coordinator.run
+        # Only workers collect; those that found cases have written them there.
+        if not (run.directory.path / "cases.json").exists():
+            self._coordinator.plan_nothing()
+            return [DispatchItem(index, None) for index in range(len(self._collection))]
+        # gw2 before gw10.
+        workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
+        with usage_errors():
+            of_nodeid = {case.nodeid: case for case in read_plan(run.directory.path)}
+            planned = [of_nodeid[nodeid] for nodeid in self._collection if nodeid in of_nodeid]
+            self._coordinator.plan(workers, planned)
+            if run.source.sends:
+                broker = run.services.start_broker(run.options.episode_timeout_s, run.known)
+                self._client = BlockingBrokerClient(broker.path, broker.token)
+                self._coordinator.status_source = self.status
+                self._client.assign(run.assignment)
+            self._coordinator.join_cluster(planned)
+        place = {
+            case_id: (position, group.name)
+            for position, group in enumerate(in_order(run.assignment.groups))
+            for case_id in group.cases
+        }
+        items: list[DispatchItem] = []
+        for index, nodeid in enumerate(self._collection):
+            case = of_nodeid.get(nodeid)
+            if case is None:
+                items.append(DispatchItem(index, None))
+            else:
+                self._case_ids[index] = case.case_id
+                rank, group = place.get(case.case_id, (-1, ""))
+                items.append(DispatchItem(index, case.model, rank, group))
+        return items
+
+    def _send_to_all(self, dispatch: Dispatch) -> None:
+        for worker, indices in dispatch.hand_out_to_all().items():
+            self._send(worker, indices)
+
+    def _send(self, worker: str, indices: list[int]) -> None:
+        node = self._nodes[worker]
+        if not indices:
+            return
+        # Told to shut down, it may end before it reads what is sent now.
+        if node.shutting_down:
+            assert self._dispatch is not None
+            for index in indices:
+                self._dispatch.reported(worker, index)
+            self._dispatch.give_back(indices)
+            return
+        # A worker that is dead but not yet reported as such has closed its end. What it was given
+        # comes back through `remove_node`, like all that it had not reported.
+        with contextlib.suppress(OSError):
+            node.send_runtest_some(indices)
+
+    def _forget(self, nodeids: Iterable[str]) -> None:
+        """Take back what a dead worker said of items that run again, or they would count twice.
+
+        It may have died between the report of a call and that of its teardown.
+        """
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None:
+            return
+        # Of these lists (`TerminalReporter.stats`) pytest makes its last line and `-rA`. Warnings
+        # stay: they were given, whatever became of the item.
+        again = set(nodeids)
+        for category, reports in reporter.stats.items():
+            if category != "warnings":
+                reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
+
+    def _report_lost(self, index: int, worker: str) -> None:
+        """Report a case that kills every worker which runs it."""
+        case_id = self._case_ids[index]
+        with _stopping_on_lost_journal():
+            reports = self._lost.reports(self._collection[index], case_id, worker)
+        setattr(reports[0], OUTCOME, "infra")
+        for report in reports:
+            self._config.hook.pytest_runtest_logreport(report=report)
+        if self._client is not None:
+            self._client.episode_ended(case_id, self._lost.group_of(case_id))
+
+    # -- cases that several hosts share ------------------------------------------------------------
+
+    def _claim(self) -> bool:
+        """Have cases come one by one, where several hosts share them; whether it is so.
+
+        What is told on another thread comes to the main thread as events of xdist's queue.
+        """
+        cluster = self._coordinator.run.cluster
+        if cluster is None or not self._case_ids:
+            return False
+        self._claims = True
+        dsession = self._config.pluginmanager.getplugin("dsession")
+        cluster.start(
+            event(dsession, "claimed", self._claimed),
+            event(dsession, "claims_over", self._claims_over),
+            event(dsession, "claims_lost", self._claims_lost),
+            event(dsession, "claims_troubled", self._coordinator.warn),
+            self._hold,
+        )
+        return True
+
+    def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
+        """Tell the broker of the claims, from any thread; one that is gone grants nothing."""
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                self._client.hold_claims(until_s, taken, again)
+
+    def _claimed(self, indices: Sequence[int]) -> None:
+        """This host has to run these cases."""
+        assert self._dispatch is not None
+        # One that comes again is here already: the server forgot to whom it had given it.
+        found = [self._unclaimed.pop(index, None) for index in indices]
+        # Not of when it was given up.
+        self._reported.difference_update(indices)
+        self._dispatch.line_up(item for item in found if item is not None)
+        self._send_to_all(self._dispatch)
+
+    def _claims_over(self) -> None:
+        """No host has anything left to begin: workers may end, and run the item that they keep."""
+        self._claims = False
+
+    def _claims_lost(self, why: str) -> None:
+        """The server was silent for too long: end in order, with exit code 2."""
+        self._claims = False
+        self._stop(why)
+
+
+@contextlib.contextmanager
+def _stopping_on_lost_journal() -> Generator[None]:
+    """End the session where the journal cannot be read or written: nothing can be kept."""
+    try:
+        yield
+    except ResultsError as error:
+        msg = f"pytest-ultrapar: {error}"
+        raise pytest.Session.Interrupted(msg) from error
+
+
+def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    """Have a node manager start workers again that die while they start.
+
+    Args:
+        node_manager: xdist's, before it starts any.
+    """
+    setup_node = node_manager.setup_node
+
+    def setup(spec: Any, putevent: Any) -> Any:  # noqa: ANN401
+        for _ in range(_MOST_IN_A_ROW):
+            try:
+                return setup_node(spec, putevent)
+            except (OSError, EOFError) as error:
+                said = error
+                # A gateway that came up before its process died keeps the name, and execnet gives
+                # none a second time (`Group._register`).
+                spec.id = None
+                node_manager.group.allocate_id(spec)
+        msg = (
+            f"{_MOST_IN_A_ROW} worker processes in a row ended while they started; the last: {said}"
+        )
+        raise pytest.UsageError(msg)
+
+    node_manager.setup_node = setup

@@ -1,0 +1,113 @@
+"""`ultrapar gateway`: a pool at one address, for harnesses that are not pytest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.pool.settings import Options
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "gateway"
+SUMMARY = "serve a pool at one address, within its limits, to harnesses that are not pytest"
+DESCRIPTION = """\
+Serve all models of a pool at one address, until Ctrl-C. Whatever takes an address and a key (an
+SDK, inspect_ai, promptfoo, lm-eval, a script) asks for models by their names in the pool; the
+gateway chooses keys and instances, holds all limits, tries again where that helps, and writes each
+request down as a case of a run, with tables and summary at its end.
+
+    ultrapar gateway --pool pool.toml --port 8080
+
+    export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
+    export OPENAI_API_KEY=...            # the token that the gateway prints at its start
+
+Who waits longer than --max-wait for a request to be sent gets a 429 with Retry-After, and keeps its
+place for the same request; streams wait as long as it takes.
+
+Exit code 0 at its end; 4 when the pool or an option cannot be used, a key is not set, or the port
+is in use.
+"""
+_PORT = "8080"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar gateway`."""
+    parser.add_argument("--pool", required=True, metavar="FILE", help="the pool to serve")
+    parser.add_argument(
+        "--port",
+        default=_PORT,
+        help="port to listen on (default: %(default)s); 0 takes any free one",
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to listen on; any but the loopback's needs --allow (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--allow",
+        action="store_true",
+        help="let other machines in: whoever has the token then spends with the pool's keys, and "
+        "all goes over the network in the clear",
+    )
+    parser.add_argument(
+        "--max-wait",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long a request may wait to be sent before its client is told to come back; less "
+        "than the clients' time-out (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=86_400.0,
+        metavar="SECONDS",
+        help="how long a request may take in all from its first lease (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--token-env",
+        metavar="NAME",
+        help="take the token from this environment variable (default: a new one)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="the run's directory (default: a new one in .ultrapar)",
+    )
+    parser.add_argument(
+        "--cluster",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="share the limits of keys and instances with all runs and gateways at this Redis or "
+        "Valkey server; without a URL, and for one with a password, that of the environment "
+        "variable ULTRAPAR_CLUSTER (needs the extra 'cluster')",
+    )
+    parser.add_argument(
+        "--cluster-run",
+        metavar="NAME",
+        help="share the limits of the pool and of its providers, too, with the hosts of this run",
+    )
+    parser.add_argument(
+        "--key-lock",
+        choices=Options.key_lock.choices,
+        default=Options.key_lock.default,
+        help="what to do while a run of this host sends with one of the keys: wait for its end, "
+        "or fail with exit code 4 (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, then write tables and summary.
+
+    Raises:
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
+        ResultsError: The run cannot be written.
+    """
+    from pytest_ultrapar.coordinator.gateway.serving import serve  # noqa: PLC0415 - light `--help`
+
+    return serve(arguments)

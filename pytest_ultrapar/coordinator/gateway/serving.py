@@ -1,0 +1,414 @@
+"""A gateway from its start to its end: a run whose cases are the requests that come."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import shutil
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
+from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
+from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
+from pytest_ultrapar.coordinator.services import Services
+from pytest_ultrapar.engine.engine import Engine
+from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.keys import sent_lines
+from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.pool.network import check_routes
+from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
+from pytest_ultrapar.pool.secret import check_secrets
+from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.records import EpisodeEnded, JournalRecord
+from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.browse.screen import write_line
+from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.wait_notice import WaitingLine
+from pytest_ultrapar.session import run_config
+from pytest_ultrapar.session.ctrl_c import CtrlC
+from pytest_ultrapar.session.engine_settings import engine_settings
+from pytest_ultrapar.session.lane_endpoints import lane_endpoints
+from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
+from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
+from pytest_ultrapar.store.manifest import (
+    Manifest,
+    describe_machine,
+    describe_python,
+    describe_versions,
+    write_manifest,
+)
+from pytest_ultrapar.store.parts import PartWriter
+from pytest_ultrapar.store.run_directory import RunDirectory
+from pytest_ultrapar.system.clock import MonotonicClock
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
+    from pytest_ultrapar.coordinator.gateway.sharing import GatewaySharing
+    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.settings import Recording
+    from pytest_ultrapar.records import Case
+
+_WORKER = "main"
+_MOST_CLIENTS = 20_000
+_INTERRUPTED = 2
+_LAST_PORT = 65_535
+_OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
+_STATUS_TIMEOUT_S = 1.0
+_SAID_S = 3
+"""Trouble that is over sooner is not worth a line."""
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM; a second Ctrl-C, while tables are made, ends it at once.
+
+    Raises:
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
+        ResultsError: The run cannot be written.
+    """
+    pool = load_pool(Path(arguments.pool), environ=os.environ, overrides=Overrides())
+    if pool.price_book is not None or pool.has_budget:
+        pool = with_book_prices(pool)
+        check_budgets(pool)
+    check_secrets(pool, os.environ)
+    check_routes(pool, os.environ)
+    token = _token(arguments.token_env)
+    ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
+    with _listening(arguments) as listening:
+        sharing = sharing_of(arguments, pool)
+        directory = RunDirectory.create(
+            arguments.out, datetime.now(UTC), option="--out", can_be_finished=False
+        )
+        serving = Serving(pool, directory, listening, arguments, sharing)
+        ctrl_c.install()
+        # A service manager's word for the same.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            serving.begin(token)
+            try:
+                serving.wait()
+            except KeyboardInterrupt:
+                write_line("\nultrapar gateway: ending")
+            ctrl_c.note_ending()
+            serving.end()
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+        finally:
+            ctrl_c.note_ending()
+            serving.close()
+            ctrl_c.remove()
+            signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _token(name: str | None) -> str:
+    if name is None:
+        return ""
+    token = os.environ.get(name, "").strip()
+    if not token:
+        msg = f"--token-env {name}: that environment variable is not set"
+        raise ConfigError(msg)
+    return token
+
+
+def _listening(arguments: argparse.Namespace) -> socket.socket:
+    host, port = arguments.host, _port(arguments.port)
+    if not arguments.max_wait > 0:
+        msg = f"--max-wait must be above 0 (got {arguments.max_wait:g})"
+        raise ConfigError(msg)
+    if not arguments.timeout > 0:
+        msg = f"--timeout must be above 0 (got {arguments.timeout:g})"
+        raise ConfigError(msg)
+    if not host.strip():
+        msg = f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})"
+        raise ConfigError(msg)
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback and not arguments.allow:
+        msg = (
+            f"--host {host} is not the loopback: whoever reaches it and has the token spends with "
+            "the pool's keys; add --allow if that is meant"
+        )
+        raise ConfigError(msg)
+    try:
+        return listen(host, port)
+    except OSError as error:
+        # What the library adds says the address once more.
+        why = (error.strerror or str(error)).partition(" (while ")[0]
+        other = "--port" if error.errno in _OF_THE_PORT else "--host"
+        msg = f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
+        raise ConfigError(msg) from error
+
+
+def _port(text: str) -> int:
+    """The port.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
+        msg = f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})"
+        raise ConfigError(msg)
+    return int(text)
+
+
+class Serving:
+    """One gateway and its run."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        directory: RunDirectory,
+        listening: socket.socket,
+        arguments: argparse.Namespace,
+        sharing: GatewaySharing | None = None,
+    ) -> None:
+        """Send nothing yet.
+
+        Args:
+            pool: What it serves.
+            directory: The run's.
+            listening: Where clients come.
+            arguments: The command's.
+            sharing: Of the limits, at the server of a cluster; None: they are its own.
+        """
+        self._sharing = sharing
+        self._pool = pool
+        self._directory = directory
+        self._arguments = arguments
+        self._started_at = datetime.now(UTC)
+        self._services = Services(pool, directory.path)
+        self._redactor = run_config.redactor(pool)
+        self._journal = JournalWriter(directory.journal, _WORKER, self._redactor.bytes)
+        self._cases = ComingCases(directory.path)
+        self._parts = PartWriter(directory.path, self._redactor.bytes)
+        self._gateway = Gateway(listening, arguments.max_wait)
+        self._kept = cast("Recording", pool.record or Options.record.default)
+        self._keys: KeptKeys | None = None
+        self._engine: Engine | None = None
+        self._port: LocalBroker | None = None
+        self._lost: BaseException | None = None
+        self._over = threading.Event()
+        self._token = self._address = ""
+        self._is_token_new = False
+
+    def begin(self, token: str) -> None:
+        """Take the keys and start to serve.
+
+        Args:
+            token: Of its clients; empty makes one.
+
+        Raises:
+            ConfigError: The keys cannot be had.
+            ResultsError: The run cannot be written.
+        """
+        pool, services = self._pool, self._services
+        services.start_compactor(Path.cwd(), page=True)
+        services.start_simulator(None)
+        self._keys = keep_keys(
+            locked_keys(pool, pool.lanes, os.environ, None),
+            self._directory.path,
+            self._arguments.key_lock,
+            WaitingLine(None),
+            clock=MonotonicClock(),
+            option="--key-lock",
+            group=None if self._sharing is None else self._sharing.key_group(),
+        )
+        if self._sharing is None:
+            services.days = run_days(pool, pool.lanes, os.environ, None)
+        else:
+            services.days = self._sharing.days()
+            services.shared, services.shares = self._sharing.settings(services.days)
+        for line in begun_days(days_left(pool, services.days, MonotonicClock(), claim=True)):
+            write_line(line)
+        settings = engine_settings(
+            pool,
+            self._redactor,
+            self._parts,
+            record=self._kept,
+            max_attempts=Options.max_attempts.default,
+            n_clients=_MOST_CLIENTS,
+            worker=_WORKER,
+            connect=self._connect,
+            endpoints=lane_endpoints(pool, services.base_urls),
+            episode_timeout_s=self._arguments.timeout,
+            gateway=self._gateway,
+            unheard_s=None if self._sharing is None else self._sharing.unheard_s,
+        )
+        engine = Engine(
+            settings,
+            record=self._record,
+            ended=lambda _: None,
+            sync=self._sync,
+            lost=self._note_lost,
+        )
+        everyone = Everyone(
+            list(settings.endpoints.values()),
+            settings.tokens,
+            self._directory.run_id,
+            self._cases.add,
+            engine.submit,
+        )
+        self._token = self._gateway.admit(everyone, "the gateway", token).token
+        self._write_plan([])
+        self._directory.point_latest()
+        self._engine = engine
+        engine.start()
+        # Requests of clients wait in the socket until the broker is there.
+        engine.submit([])
+        self._is_token_new = not token
+
+    async def _connect(self) -> BrokerPort:
+        settings = self._services.broker_settings(self._arguments.timeout, ())
+        loop = asyncio.get_running_loop()
+        self._port = LocalBroker(settings, MonotonicClock(), loop, worker=_WORKER)
+        await self._port.assign(Assignment())
+        self._address = self._gateway.open()
+        return self._port
+
+    def _announce(self) -> None:
+        pool = self._pool
+        models = ", ".join(dict.fromkeys(lane.model for lane in pool.lanes))
+        write_line(f"ultrapar gateway: {pool.path} at {self._address}; models: {models}")
+        for line in sent_lines(pool, pool.lanes):
+            write_line(line)
+        if self._sharing is not None:
+            write_line(f"limits shared with all runs and gateways at {self._sharing.shown}")
+        write_line(f"OPENAI_BASE_URL={self._address}/v1")
+        if self._is_token_new:
+            write_line(f"OPENAI_API_KEY={self._token}")
+        write_line("Ctrl-C ends it and writes the tables")
+
+    def wait(self) -> None:
+        """Say where, and serve until the engine ends, which it does only if something is wrong."""
+        if self._lost is None:
+            self._announce()
+        troubled_s = 0
+        noted: set[str] = set()
+        while not self._over.wait(1.0):
+            status = self._status() if self._sharing is not None else None
+            trouble, notes = (status.trouble, status.notes) if status is not None else ("", [])
+            for sentence in notes:
+                if sentence not in noted:
+                    noted.add(sentence)
+                    write_line(self._redactor.text(sentence))
+            troubled_s = troubled_s + 1 if trouble else 0
+            if troubled_s == _SAID_S:
+                write_line(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
+
+    def end(self) -> None:
+        """End all requests, write tables and print the summary.
+
+        Raises:
+            ResultsError: They cannot be written.
+        """
+        assert self._engine is not None
+        status = self._status()
+        self._engine.stop()
+        self._journal.sync()
+        if self._lost is not None:
+            msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
+            raise ResultsError(self._redactor.text(msg))
+        manifest = msgspec.structs.replace(
+            self._write_plan(self._cases.finish()),
+            lanes=status.lanes if status is not None else [],
+            ended_at=datetime.now(UTC),
+        )
+        segments = largest_sizes(self._directory.journal, manifest.segments)
+        manifest = msgspec.structs.replace(manifest, segments=segments)
+        write_manifest(self._directory.path, manifest)
+        summary = self._services.compact(lambda _done, _total: None, lambda: None, write_line)
+        width = shutil.get_terminal_size().columns
+        path = str(self._directory.path)
+        write_report(self._directory.path, summary, manifest)
+        has_page = self._services.wait_for_page(write_line)
+        lines = brief_lines(summary, manifest.lanes, directory=path, width=width, has_page=has_page)
+        for line in lines:
+            write_line(line)
+
+    def close(self) -> None:
+        """End what was started, and give the keys back. Idempotent."""
+        if self._engine is not None:
+            self._engine.stop()
+        self._journal.close()
+        self._cases.close()
+        self._services.stop()
+        if self._keys is not None:
+            self._keys.give_back(MonotonicClock())
+        if self._engine is None and self._arguments.out is None:
+            self._directory.discard()
+        self._directory.close()
+
+    def _status(self) -> BrokerStatus | None:
+        return self._port.status_from_thread(_STATUS_TIMEOUT_S) if self._port else None
+
+    def _note_lost(self, error: BaseException) -> None:
+        self._lost = error
+        self._over.set()
+
+    def _record(self, records: Sequence[JournalRecord]) -> Sequence[Any]:
+        self._cases.write()
+        ended = [one for one in records if isinstance(one, EpisodeEnded)]
+        grades = [grade for one in ended if (grade := grade_of(one)) is not None]
+        return self._journal.append_all([*records, *grades])[: len(records)]
+
+    def _sync(self) -> None:
+        self._parts.sync()
+        self._cases.sync()
+        self._journal.sync()
+
+    def _write_plan(self, cases: Sequence[Case]) -> Manifest:
+        """Write down how many cases there are, and under which conditions they are answered."""
+        pool = self._pool
+        manifest = Manifest(
+            run_id=self._directory.run_id,
+            started_at=self._started_at,
+            pool_path=pool.path,
+            pool_digest=pool.digest,
+            models=pool.models,
+            answered_by=answered_by(pool),
+            simulated=pool.is_simulated,
+            rate_mode=pool.rate_mode,
+            mode="ultra",
+            asked_by_others=True,
+            policy=Options.policy.default or "balanced",
+            seed=0,
+            repeats=1,
+            n_planned=len(cases),
+            suite_digest=suite_digest(cases),
+            cases_digest=cases_digest(self._directory.path),
+            arguments=tuple(map(self._redactor.text, sys.argv[1:])),
+            effective=pool.effective,
+            versions=describe_versions(),
+            python=describe_python(),
+            machine=describe_machine(),
+            record=self._kept,
+            currency=pool.currency,
+            prices=pool.prices,
+            pool_lanes=pool.lanes,
+            pool_limits=tuple(pool.limits.values()),
+        )
+        write_manifest(self._directory.path, manifest)
+        return manifest

@@ -1,0 +1,143 @@
+"""A gateway at the server of a cluster: it has its part of the limits beside runs and gateways."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.broker.day_file import state_directory
+from pytest_ultrapar.broker.settings import SharesSettings
+from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
+from pytest_ultrapar.coordinator.claims.day_left import run_days
+from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
+from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.errors import ConfigError, UltraparError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
+    from pytest_ultrapar.pool.model import Pool
+
+
+def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | None:
+    """What a gateway shares by these arguments; None where it has all limits for itself.
+
+    Raises:
+        ConfigError: They contradict each other, no server is named, or it cannot be used.
+    """
+    if arguments.cluster is None and arguments.cluster_run is None:
+        return None
+    name = arguments.cluster_run
+    if name is not None:
+        check_name(name, "--cluster-run")
+    check_installed("--cluster")
+    return GatewaySharing(arguments.cluster or None, name, pool)
+
+
+class GatewaySharing:
+    """A gateway's part of the limits that are shared at a server.
+
+    Attributes:
+        own: What it is called where parts of limits are compared. Never as a run: between the hosts
+            of one run a small limit goes to few of them, and its clients would wait for their end.
+    """
+
+    def __init__(self, url: str | None, run: str | None, pool: Pool) -> None:
+        """Look at the server.
+
+        Args:
+            url: Of the server; None: the one in the environment.
+            run: The run whose limits of pool and providers it shares; None: they are its own.
+            pool: With the limits.
+
+        Raises:
+            ConfigError: There is no such server, or it cannot be used.
+        """
+        from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
+
+        address = read_address(url, os.environ, option="--cluster")
+        if address is None:
+            msg = (
+                f"--cluster needs a server: set the environment variable {VARIABLE}, or give "
+                "--cluster URL"
+            )
+            raise ConfigError(msg)
+        self.own = f"gateway-{secrets.token_hex(8)}"
+        self._run = run
+        self._url = url
+        self._address = address
+        self._pool = pool
+        server = ClusterServer(address)
+        try:
+            server.look()
+        except UltraparError as error:
+            raise ConfigError(str(error)) from None
+        finally:
+            server.close()
+
+    @property
+    def shown(self) -> str:
+        """The server, for people."""
+        return self._address.shown
+
+    @property
+    def unheard_s(self) -> float:
+        """How long a request may be on its way to the provider (`HttpClient`)."""
+        from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - with a cluster only
+
+        return UNHEARD_S
+
+    def days(self) -> tuple[DailyLimit, ...]:
+        """What counts days, apart from what is counted without the server."""
+        return run_days(self._pool, self._pool.lanes, os.environ, None, self._address.label)
+
+    def settings(
+        self, days: Iterable[DailyLimit]
+    ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
+        """The rows that are shared, and who tells the broker its part of them.
+
+        Args:
+            days: What counts its days.
+        """
+        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.gateway_shares import GatewaySettings  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.host_shares import Line, epoch_path  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - likewise
+
+        lanes = self._pool.lanes
+        models = tuple(dict.fromkeys(lane.model for lane in lanes))
+        identities = key_identities(self._pool, lanes, os.environ, None)
+        shared = shared_rows(self._pool, lanes, identities, self._run or self.own)
+        config = GatewaySettings(
+            # One with a password is in the environment, where the broker finds it, too.
+            url=self._url,
+            run=self.own,
+            # Nobody's cases are counted for it.
+            claims="",
+            host=f"{socket.gethostname()}-gateway",
+            rows=shared.specs,
+            limits=shared.limits,
+            lanes=shared.lanes,
+            counted=shared.counted,
+            days=day_files(shared.limits, shared.counted, days, self._address.label),
+            lines=tuple(map(Line, models)),
+            n_cases=(0,) * len(models),
+            epoch_path=str(epoch_path(state_directory(os.environ), self._address)),
+            model_of={lane.lane_id: lane.model for lane in lanes},
+        )
+        shares = SharesSettings(
+            "pytest_ultrapar.cluster.gateway_shares:make_shares",
+            msgspec.json.encode(config).decode(),
+            (VARIABLE,),
+        )
+        return shared.limits, shares
+
+    def key_group(self) -> KeyGroup:
+        """With whom it may have its keys at once on one machine: all that share limits there."""
+        return KeyGroup(self._address.digest, self.own)

@@ -1,0 +1,146 @@
+"""In xdist's controller: ends workers that were stopped, so that others take their cases over."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.system.clock import boot_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.coordinator.coordinator import Coordinator
+
+
+GRACE_S = 30.0
+"""On top of the episode's deadline: no loaded machine keeps a thread from running for so long."""
+LOOK_S = 1.0
+
+
+class WorkerWatch:
+    """Kills workers that gave no sign for the episode's deadline and a grace.
+
+    Hooks run on the main thread, the looks on one of its own: nothing wakes the controller while
+    workers are silent.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._processes: dict[str, Any] = {}
+        self._killed: set[str] = set()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._most_s = 0.0
+
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+        """Watch a worker from its start on; called for replacements, too."""
+        # execnet's `Popen2IOMaster`, which alone knows the process.
+        self._processes[node.gateway.id] = node.gateway._io
+        if self._thread is None:
+            self._most_s = self._coordinator.run.options.episode_timeout_s + GRACE_S
+            self._thread = threading.Thread(target=self._watch, name="ultrapar-watch", daemon=True)
+            self._thread.start()
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401
+        """Watch a worker no longer, and say why it is gone."""
+        worker = node.gateway.id
+        self._processes.pop(worker, None)
+        reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
+        if worker in self._killed and reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(
+                f"ultrapar: {worker} was killed: it gave no sign for {self._most_s:g} s "
+                f"(--ultrapar-episode-timeout and {GRACE_S:g} s)"
+            )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Stop watching: xdist ends the workers now."""
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        silence = Silence(self._most_s, LOOK_S)
+        client: BlockingBrokerClient | None = None
+        try:
+            while not self._stopped.wait(LOOK_S):
+                # The broker starts when the run has its keys; until then workers have no engine.
+                broker = self._coordinator.run.services.broker
+                if client is None and broker is not None:
+                    client = BlockingBrokerClient(broker.path, broker.token, name="watch")
+                # The main thread adds and removes meanwhile.
+                processes = dict(self._processes)
+                heard_s = {} if client is None else client.signs()
+                now_s = boot_s()
+                signs = {
+                    worker: heard_s[worker] if worker in heard_s else _sign_of(io.popen.pid, now_s)
+                    for worker, io in processes.items()
+                    if worker not in self._killed
+                }
+                for worker in silence.look(signs, now_s):
+                    self._killed.add(worker)
+                    processes[worker].kill()
+        except ConnectionError:
+            return  # without a broker all workers end by themselves
+        if client is not None:
+            client.close()
+
+
+class Silence:
+    """Counts for how long each worker has given no sign, looked at every now and then.
+
+    A look counts for twice the usual distance between two at most: where the watcher itself stood
+    still (Ctrl-Z, a closed lid, a machine that swaps), so may the workers have, through no fault of
+    theirs.
+    """
+
+    def __init__(self, most_s: float, look_s: float) -> None:
+        """Begin with no worker.
+
+        Args:
+            most_s: For how long a worker may be silent, > 0 seconds.
+            look_s: The usual time between two looks, > 0 seconds.
+        """
+        self._most_s = most_s
+        self._look_s = look_s
+        self._looked_s: float | None = None
+        self._signs: dict[str, float] = {}
+        self._silent_s: dict[str, float] = {}
+
+    def look(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
+        """The workers that have been silent for longer than they may, in order of their names.
+
+        Args:
+            signs: By worker, when it gave its last sign, on any clock; None for no sign at all.
+                Workers that are not named are forgotten.
+            now_s: Monotonic seconds.
+        """
+        passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+        self._looked_s = now_s
+        silent_s: dict[str, float] = {}
+        for worker, sign_s in signs.items():
+            is_new = sign_s is not None and sign_s != self._signs.get(worker)
+            before_s = self._silent_s.get(worker)
+            if is_new or before_s is None:
+                silent_s[worker] = 0.0
+            else:
+                silent_s[worker] = before_s + min(passed_s, 2 * self._look_s)
+            if sign_s is not None:
+                self._signs[worker] = sign_s
+        self._silent_s = silent_s
+        return sorted(name for name, one_s in silent_s.items() if one_s > self._most_s)
+
+
+def _sign_of(pid: int, now_s: float) -> float | None:
+    """The sign of a worker that has no connection: now, unless its process is stopped."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return now_s
+    # proc(5): "pid (name) state ...", where T is stopped by a signal and t by a debugger.
+    return None if stat.rpartition(")")[2].split()[0] in {"T", "t"} else now_s

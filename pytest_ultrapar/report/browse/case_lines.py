@@ -1,0 +1,315 @@
+"""Cases of a run as text for a terminal: a line each, or one with all that it said."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.text import counted, duration, one_line, text_table, visible
+from pytest_ultrapar.store.timing import service_s, total_tokens
+from pytest_ultrapar.store.transcripts import conversation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade, TurnMessage
+    from pytest_ultrapar.report.browse.run_cases import EpisodeReader, RunCase, RunCases
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """An element of `TurnMessage.tool_calls`."""
+
+    name: str
+    arguments: str
+
+
+_NOTHING = "-"
+_MOST_DAMAGE = 5
+_ID = 8
+"""Characters of a case's id in a list: enough to name it."""
+_MOST_SCORES = 2
+"""Of a case in a list; all are shown with the case."""
+
+
+# -- all cases -------------------------------------------------------------------------------------
+
+
+def list_lines(
+    run: RunCases, shown: Sequence[RunCase], reader: EpisodeReader, *, width: int
+) -> Iterator[str]:
+    """A line for each case, below a line about the run.
+
+    Args:
+        run: The run.
+        shown: Which of its cases, in this order.
+        reader: Of its episodes.
+        width: Characters for a line.
+    """
+    yield head_line(run)
+    yield from _damage_lines(run)
+    if not shown:
+        yield "no case to show"
+        return
+    test, names = short_names([one.case for one in shown])
+    if test:
+        yield f"all of {one_line(test)}"
+    header = ["outcome", "id", "case", "attempts", "time"]
+    has_prices = run.manifest is not None and bool(run.manifest.prices)
+    rows = []
+    for one, name in zip(shown, names, strict=True):
+        episode = reader.last(one)
+        grade = one.history.grade
+        cells = [
+            one.shown_state,
+            one.case.case_id[:_ID],
+            one_line(name),
+            _NOTHING if episode is None else f"{len(episode.own_sent):,}",
+            _NOTHING if episode is None else duration(episode.duration_s),
+        ]
+        if has_prices:
+            cells.append(_cost(run, reader, [] if episode is None else episode.own_attempts))
+        rows.append([*cells, _scores(grade, _MOST_SCORES)])
+    header += [*(["cost"] if has_prices else []), "scores"]
+    yield from text_table(header, rows, n_names=3, width=width)
+
+
+def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
+    """The one test that cases are of, and the parameters that tell them apart.
+
+    Where they are of several, or there is one alone, an empty text and their node ids.
+    """
+    tests = {case.nodeid.partition("[")[0] for case in cases}
+    parts = [(case.model, *map(str, case.params.values()), f"r{case.repeat}") for case in cases]
+    if len(cases) < 2 or len(tests) > 1 or len({len(own) for own in parts}) > 1:  # noqa: PLR2004
+        return "", [case.nodeid for case in cases]
+    varies = [len(set(values)) > 1 for values in zip(*parts, strict=True)]
+    names = ["-".join(itertools.compress(own, varies)) for own in parts]
+    return tests.pop(), names
+
+
+def head_line(run: RunCases) -> str:
+    """Which run it is and how it stands."""
+    states = [one.state for one in run.cases]
+    counts = {state: states.count(state) for state in dict.fromkeys(states)}
+    manifest = run.manifest
+    what = one_line(run.directory.name)
+    if manifest is not None:
+        what = f"{one_line(manifest.run_id)}, mode {manifest.mode}"
+        what += ", SIMULATED" if manifest.simulated else ""
+    going_on = ", going on" if run.is_in_use else ""
+    became = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "none"
+    return f"run {what}{going_on}: {counted(len(run.cases), 'case')}: {became}"
+
+
+def _damage_lines(run: RunCases) -> Iterator[str]:
+    if run.manifest is None:
+        yield "its manifest cannot be read: costs are not known"
+    if run.damage:
+        yield f"the journal has {counted(len(run.damage), 'gap')}; what stood there is not shown:"
+    for one in run.damage[:_MOST_DAMAGE]:
+        yield f"  {one_line(one.segment)} at byte {one.offset}: {one_line(one.reason)}"
+    if len(run.damage) > _MOST_DAMAGE:
+        yield f"  and {len(run.damage) - _MOST_DAMAGE:,} more"
+
+
+def _scores(grade: Grade | None, most: int | None = None) -> str:
+    scores = [] if grade is None else [*grade.scores.items()]
+    shown = ", ".join(f"{one_line(name)} {value:g}" for name, value in scores[:most])
+    n_more = len(scores) - len(scores[:most])
+    return f"{shown} and {n_more} more" if n_more else shown or _NOTHING
+
+
+def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> str:
+    cost = reader.cost(attempts)
+    if cost is None or run.manifest is None:
+        return _NOTHING
+    return money(cost, run.manifest.currency)
+
+
+# -- one case --------------------------------------------------------------------------------------
+
+
+def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int) -> Iterator[str]:
+    """All that is known of a case: what it is, its grade, its requests and what was said.
+
+    Args:
+        run: The run.
+        one: The case.
+        reader: Of the run's episodes.
+        width: Characters for a line of a table; what was said is not wrapped.
+    """
+    yield head_line(run)
+    yield from _damage_lines(run)
+    yield ""
+    yield one_line(one.case.nodeid)
+    episode = reader.last(one)
+    rows = [*_case_facts(one), *_grade_facts(one)]
+    if episode is not None:
+        rows += _episode_facts(run, reader, episode)
+    label = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        # What is more than a line begins below its name: tracebacks keep their form.
+        yield from (
+            [f"  {name}:", *(f"    {line}" for line in text.split("\n"))]
+            if "\n" in text
+            else [f"  {name:<{label}}  {text}"]
+        )
+    for number, each in enumerate(reader.earlier(one), start=1):
+        yield from _attempt_lines(
+            f"attempts of earlier episode {number}, which ended as {each.ending}", each, width
+        )
+    if episode is None:
+        yield ""
+        yield _no_episode(one)
+        return
+    yield from _attempt_lines("attempts", episode, width)
+    for name, text in (("printed", episode.stdout), ("logged", episode.log)):
+        if text:
+            yield ""
+            yield f"== {name}"
+            yield from _said(text.rstrip("\n"))
+    messages = conversation(run.directory, episode)
+    if not messages:
+        yield ""
+        yield "what was said is not kept"
+    for message in messages:
+        yield ""
+        yield from _message_lines(message)
+
+
+def _no_episode(one: RunCase) -> str:
+    if one.state == "running":
+        return "what it asks is known when its episode ends"
+    return "what it asked and got cannot be read" if one.history.had_episode else "it asked nothing"
+
+
+def _case_facts(one: RunCase) -> list[tuple[str, str]]:
+    case = one.case
+    params = ", ".join(
+        f"{visible(name)}={visible(str(value))}" for name, value in case.params.items()
+    )
+    rows = [
+        ("case id", f"{case.case_id}, seed {case.seed}"),
+        ("model", f"{one_line(case.model)}, repetition {case.repeat}"),
+    ]
+    return [*rows, ("parameters", params)] if params else rows
+
+
+def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
+    grade = one.history.grade
+    yield "outcome", one.shown_state
+    if grade is None:
+        return
+    yield "pytest", grade.test
+    if grade.scores:
+        yield "scores", _scores(grade)
+    if grade.error:
+        went_wrong = one.test_failed or grade.outcome in {"infra", "error"}
+        yield "error" if went_wrong else "why", visible(grade.error.rstrip("\n"))
+
+
+def _episode_facts(
+    run: RunCases, reader: EpisodeReader, episode: EpisodeEnded
+) -> Iterator[tuple[str, str]]:
+    own = episode.own_attempts
+    seats_s = sum(each.seat_wait_s for each in episode.attempts)
+    rates_s = sum(each.rate_wait_s for each in episode.attempts)
+    yield "took", f"{duration(episode.duration_s)}, alone {duration(service_s(episode))}"
+    yield (
+        "waited",
+        f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses,"
+        f" {duration(episode.backoff_s)} before further attempts",
+    )
+    tokens_in = total_tokens(each.tokens_in for each in own)
+    tokens_out = total_tokens(each.tokens_out for each in own)
+    yield "tokens", f"{_count(tokens_in)} in, {_count(tokens_out)} out"
+    if run.manifest is not None and run.manifest.prices:
+        yield "cost", _cost(run, reader, own)
+
+
+def _attempt_lines(title: str, episode: EpisodeEnded, width: int) -> Iterator[str]:
+    attempts = episode.attempts
+    if not attempts:
+        return
+    yield ""
+    yield f"== {title}"
+    begin_s = min(each.t_ready_s for each in attempts)
+    rows = [
+        [
+            f"{each.turn}.{each.attempt}",
+            one_line(f"{each.provider}/{each.instance}/{each.key}"),
+            _result(each),
+            duration(max(0.0, each.t_send_s - begin_s)),
+            duration(max(0.0, each.t_lease_s - each.t_ready_s)),
+            duration(max(0.0, each.t_end_s - each.t_send_s)),
+            _count(each.tokens_in),
+            _count(each.tokens_out),
+        ]
+        for each in attempts
+    ]
+    header = ["turn", "lane", "result", "sent at", "waited", "took", "tokens in", "tokens out"]
+    yield from text_table(header, rows, n_names=3, width=width)
+
+
+def _count(tokens: int | None) -> str:
+    return _NOTHING if tokens is None else f"{tokens:,}"
+
+
+def _result(attempt: Attempt) -> str:
+    said = [attempt.outcome]
+    if attempt.status is not None and attempt.outcome != "ok":
+        said.append(str(attempt.status))
+    if attempt.retry_after_s is not None:
+        said.append(f"retry after {duration(attempt.retry_after_s)}")
+    if attempt.replayed is not None:
+        said.append("replayed")
+    if attempt.role:
+        said.append(f"role {one_line(attempt.role)}")
+    return ", ".join(said)
+
+
+def _message_lines(message: TurnMessage) -> Iterator[str]:
+    who = [one_line(message.role) or "message"]
+    if message.pool_role:
+        who.append(f"of role {one_line(message.pool_role)}")
+    if message.name:
+        who.append(f"named {one_line(message.name)}")
+    if message.tool_call_id:
+        who.append(f"for call {one_line(message.tool_call_id)}")
+    if message.choice:
+        who.append(f"choice {message.choice}")
+    if message.finish_reason:
+        who.append(f"ended by {one_line(message.finish_reason)}")
+    yield f"== turn {message.turn}: {', '.join(who)}"
+    if message.reasoning:
+        yield "-- reasoning"
+        yield from _said(message.reasoning)
+        if message.content:
+            yield "-- answer"
+    if message.content:
+        yield from _said(message.content)
+    if message.refusal and message.refusal != message.content:
+        yield "-- refusal"
+        yield from _said(message.refusal)
+    if message.tool_calls:
+        yield "-- tool calls"
+        yield from _call_lines(message.tool_calls)
+
+
+def _call_lines(tool_calls: str) -> Iterator[str]:
+    try:
+        calls = msgspec.json.decode(tool_calls, type=list[_Call])
+    except msgspec.DecodeError:
+        # Of a message that a suite's own code or an earlier version has written.
+        yield from _said(tool_calls)
+        return
+    for call in calls:
+        yield from _said(f"{call.name}({call.arguments})")
+
+
+def _said(text: str) -> Iterator[str]:
+    """Lines of somebody else, indented: none can be taken for a heading of ours."""
+    return (f"  {line}" for line in visible(text).split("\n"))

@@ -1,0 +1,96 @@
+"""`ultrapar clean`: removes runs that nobody needs any more."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError, UltraparError
+from pytest_ultrapar.report.browse.runs_command import add_folder
+from pytest_ultrapar.report.browse.screen import table_width, write
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "clean"
+SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
+DESCRIPTION = """\
+Show which runs of a folder would be removed, and what they take; --yes removes them. A run goes
+where it meets all rules that are given. Never removed are runs that are in use, the benches of the
+folder, what is no run, runs that hold other runs, and anything that a symbolic link in the folder
+leads to. To remove runs of a bench, name the bench as the folder.
+
+    ultrapar clean --keep 10
+    ultrapar clean --older-than 30d --keep 3 --yes
+    ultrapar clean /data/runs --interrupted
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar clean`."""
+    add_folder(parser)
+    parser.add_argument("--keep", metavar="N", help="the N newest runs stay")
+    parser.add_argument(
+        "--older-than",
+        metavar="AGE",
+        help="only runs begun or resumed longer ago: 12h, 30d, 8w",
+    )
+    parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
+    parser.add_argument("--yes", action="store_true", help="remove them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print or remove them; `EXIT_UNUSABLE` where one could not be removed.
+
+    Raises:
+        ConfigError: There is no such folder, or no rule is given, or one cannot be read.
+    """
+    # Structs of whole runs; not for `--help`.
+    from pytest_ultrapar.report.browse.cleaning import (  # noqa: PLC0415
+        Rules,
+        chosen,
+        parse_age,
+        parse_keep,
+    )
+    from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
+    from pytest_ultrapar.report.browse.run_lines import run_table, size, sum_line  # noqa: PLC0415
+    from pytest_ultrapar.report.text import one_line  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import remove_run, unpoint_latest  # noqa: PLC0415
+
+    keep, older_than = arguments.keep, arguments.older_than
+    if keep is None and older_than is None and not arguments.interrupted:
+        msg = "no rule is given: add --keep N, --older-than AGE or --interrupted"
+        raise ConfigError(msg)
+    rules = Rules(
+        None if keep is None else parse_keep(keep),
+        None if older_than is None else parse_age(older_than),
+        arguments.interrupted,
+    )
+    now = datetime.now(UTC)
+    # Those of benches have a folder of their own.
+    runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]
+    going = chosen(runs, rules, now)
+    if not going:
+        write(f"nothing to remove of {sum_line(runs)}\n")
+        return 0
+    if not arguments.yes:
+        lines = [
+            *run_table(going, width=table_width()),
+            f"would remove {sum_line(going)}; --yes removes them",
+        ]
+        write("".join(f"{line}\n" for line in lines))
+        return 0
+    removed = []
+    for one in going:
+        try:
+            remove_run(Path(one.directory), now)
+        except UltraparError as error:
+            sys.stderr.write(f"ultrapar {NAME}: {one_line(str(error))}\n")
+            continue
+        removed.append(one)
+        write(f"removed {one_line(one.name)}, {size(one.bytes)}\n")
+    unpoint_latest(arguments.folder, {Path(one.directory) for one in removed})
+    write(f"removed {sum_line(removed)}\n")
+    return 0 if len(removed) == len(going) else EXIT_UNUSABLE

@@ -1,0 +1,66 @@
+"""`ultrapar show`: the cases of a run, or all that one of them said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.browse.screen import table_width, write, write_paged
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "show"
+SUMMARY = "list the cases of a run, or show what one of them said"
+DESCRIPTION = """\
+List the cases of a run, failures first, or show one of them: its grade, its requests, and what was
+said. Runs that go on, were interrupted or are damaged are shown as far as they can be read. A run
+is named by its directory, its id, or latest; a case by its id, its node id, or any part of it that
+no other case has.
+
+    ultrapar show latest
+    ultrapar show latest --failed
+    ultrapar show latest small-hard-3
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar show`."""
+    parser.add_argument("run", metavar="RUN", help="the run: its directory, its id, or latest")
+    parser.add_argument(
+        "case", metavar="CASE", nargs="?", help="show this one: its id, or a part of its node id"
+    )
+    parser.add_argument(
+        "--failed", action="store_true", help="list only cases that should be solved and are not"
+    )
+    parser.add_argument(
+        "--no-pager",
+        action="store_true",
+        help="write to the terminal what else goes through $PAGER where it is more than a screen",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it.
+
+    Raises:
+        ConfigError: There is no such run or case.
+        ResultsError: The run cannot be read.
+    """
+    from pytest_ultrapar.report.browse.case_lines import case_lines, list_lines  # noqa: PLC0415 - structs
+    from pytest_ultrapar.report.browse.run_cases import EpisodeReader, read_run_cases  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
+
+    if arguments.case is not None and arguments.failed:
+        msg = "--failed lists cases; leave it out to show one"
+        raise ConfigError(msg)
+    found = read_run_cases(resolve_run(arguments.run))
+    with EpisodeReader(found) as reader:
+        if arguments.case is not None:
+            lines = case_lines(found, found.find(arguments.case), reader, width=table_width())
+        else:
+            shown = [one for one in found.ordered() if one.failed or not arguments.failed]
+            lines = list_lines(found, shown, reader, width=table_width())
+        text = "".join(f"{line}\n" for line in lines)
+    (write if arguments.no_pager else write_paged)(text)
+    return 0

@@ -1,0 +1,125 @@
+"""What all pages have in common: look, scripts, and the policy that lets nothing else run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.report.text import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import jinja2
+
+_PACKAGE = files("pytest_ultrapar")
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """A figure that stands for itself; `source` says where it is in the files of a run."""
+
+    label: str
+    value: str
+    note: str
+    source: str
+
+
+@cache
+def template(name: str) -> jinja2.Template:
+    """A template of the package.
+
+    Args:
+        name: Its path there, such as `pages/report.html.j2`; `pages/base.html.j2` is that of all.
+    """
+    import jinja2  # noqa: PLC0415 - only here
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "duration": duration}
+    return environment.get_template(name)
+
+
+def framed(
+    name: str, script: str, data: Iterable[str], *, draws: bool = False, **shown: object
+) -> bytes:
+    """A page: a template with the look and the scripts of all pages, and a policy for just these.
+
+    In UTF-8, put together piece by piece: one character beyond the BMP makes four bytes of each in
+    a text.
+
+    Args:
+        name: Of the template, as `template` takes it.
+        script: Path in the package of the page's own script, which runs last.
+        data: What the scripts read, `embedded`, in pieces.
+        draws: Whether it has plots; what draws them takes 770 kB.
+        shown: What the template names beside.
+    """
+    texts = [*(_drawing() if draws else ()), _text("report/pages/page.js"), _text(script)]
+    style = _text("report/pages/page.css")
+    pieces = template(name).generate(
+        policy=_policy(texts, style),
+        scripts=[_unescaped(one) for one in texts],
+        style=_unescaped(style),
+        data=[_unescaped(piece) for piece in data],
+        **shown,
+    )
+    return b"".join(piece.encode("utf-8", "replace") for piece in pieces)
+
+
+def embedded(data: object) -> str:
+    """JSON for a script element, which nothing in it can end."""
+    text = msgspec.json.encode(data)
+    return text.replace(b"<", rb"\u003c").replace(b">", rb"\u003e").decode()
+
+
+def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its own here
+    import markupsafe  # noqa: PLC0415 - only here
+
+    return markupsafe.Markup(text)  # noqa: S704 - our own files, and what `embedded` made harmless
+
+
+def _policy(scripts: list[str], style: str) -> str:
+    """What the page may do: run exactly these scripts, and send or load nothing."""
+    allowed = " ".join(_digest(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _text(name: str) -> str:
+    return _PACKAGE.joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def _drawing() -> tuple[str, ...]:
+    names = ("vega.min.js", "vega-lite.min.js")
+    return (*(_text(f"report/pages/vendor/{name}") for name in names), _interpreter())
+
+
+def _interpreter() -> str:
+    """Vega's interpreter of expressions, published as a module: a page of one file has none."""
+    text = _text("report/pages/vendor/vega-interpreter.js")
+    text = text.replace(
+        "import { ascending, isString, DisallowedObjectProperties } from 'vega-util';",
+        "const { ascending, isString, DisallowedObjectProperties } = vega;",
+    )
+    text = text.replace(
+        "export { expression as expressionInterpreter };",
+        "globalThis.expressionInterpreter = expression;",
+    )
+    return f"(() => {{\n{text}\n}})();"

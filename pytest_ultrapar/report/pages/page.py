@@ -1,0 +1,240 @@
+"""`report.html`: the figures of a run, their plots and transcripts, as one file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.pages.figures import read_figures
+from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.plots import (
+    costs_plot,
+    curves_plot,
+    first_tokens_plot,
+    lanes_plot,
+    limit_uses_plot,
+    limits_plot,
+    passes_plot,
+    time_plot,
+)
+from pytest_ultrapar.report.pages.snapshot import Readable
+from pytest_ultrapar.report.pages.transcripts import pack
+from pytest_ultrapar.report.sections import Section
+from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
+from pytest_ultrapar.report.text import counted, duration, percent, visible
+from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.system.files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.report.pages.figures import CaseLine, Figures
+    from pytest_ultrapar.report.pages.models import Beside
+    from pytest_ultrapar.store.manifest import Manifest
+
+PAGE = "report.html"
+TEMPLATE = "report/pages/report.html.j2"
+_CASES_AT_ONCE = 1_000
+
+
+def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None:
+    """Write the page of a run whose tables are made.
+
+    Args:
+        run_dir: The run's directory.
+        path: The page; an earlier one stays where this one cannot be written whole.
+        found: Where its tables stand, and what is to be known first; None: there, and nothing.
+
+    Raises:
+        ConfigError: The run has no tables yet, or they are damaged.
+        ResultsError: The page cannot be written.
+    """
+    write_whole(path, render(run_dir, found))
+
+
+def render(run_dir: Path, found: Readable | None = None) -> bytes:
+    """The page as HTML in UTF-8; `write_page` has the arguments.
+
+    Raises:
+        ConfigError: The run has no tables yet, or they are damaged.
+        ResultsError: A file of it cannot be read.
+    """
+    tables, state, goes_on = found or Readable(run_dir, "")
+    manifest, summary = read_manifest(tables), read_summary(tables)
+    if summary is None:
+        msg = f"{run_dir} has no results yet"
+        raise ConfigError(msg)
+    figures = read_figures(tables, manifest)
+    plots = [
+        plot
+        for plot in (
+            passes_plot(figures.passes),
+            costs_plot(figures.costs, manifest.currency),
+            time_plot(summary.attribution, waits_line(manifest.lanes, audit=summary.audit)),
+            lanes_plot(figures.lanes),
+            limit_uses_plot(figures.limit_uses),
+            limits_plot(figures.limits),
+            curves_plot(figures.curves),
+            first_tokens_plot(figures.first_tokens),
+        )
+        if plot is not None
+    ]
+    outcomes = list(dict.fromkeys(case.outcome for case in figures.cases))
+    case_ids = [case.case_id for case in figures.cases]
+    # 100,000 cases are as large as all the rest: they are text before conversations come.
+    lines = _as_text(figures.cases)
+    packed = pack(tables, case_ids)
+    data = {
+        "shards": [packed.of_case.get(case_id) for case_id in case_ids],
+        "models": figures.models,
+        "outcomes": outcomes,
+        "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
+        "plots": {plot.key: plot.spec for plot in plots},
+    }
+    return framed(
+        TEMPLATE,
+        "report/pages/report.js",
+        ['{"cases":[', *lines, "],", embedded(data)[1:]],
+        draws=True,
+        parts=packed.parts,
+        n_left_out=packed.n_left_out,
+        state=state,
+        manifest=manifest,
+        summary=summary,
+        simulated=SIMULATED if summary.simulated else "",
+        tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
+        figures=figures,
+        plots=plots,
+        sections=list(
+            summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
+        ),
+        beside_best=_beside_best(figures),
+        settings=list(_settings(manifest)),
+        outcomes=outcomes,
+    )
+
+
+def _as_text(cases: list[CaseLine]) -> list[str]:
+    """Elements of a JSON array, `embedded`; the list is empty then."""
+    pieces = []
+    cases.reverse()
+    while cases:
+        some = [cases.pop() for _ in range(min(_CASES_AT_ONCE, len(cases)))]
+        pieces.append(embedded(some)[1:-1] + ("," if cases else ""))
+    return pieces
+
+
+def _tiles(
+    summary: RunSummary, manifest: Manifest, figures: Figures, *, goes_on: bool
+) -> Iterator[Tile]:
+    statistics = summary.statistics
+    counts = statistics.counts
+    if statistics.n_graded:
+        share = counts["solved"] / statistics.n_graded
+        note = ", ".join(f"{counts[one]:,} {one}" for one in ("solved", "partial", "unsolved"))
+        note += f" of {counted(statistics.n_graded, 'graded case')}"
+        note += "; cases that take long end last" if goes_on else ""
+        yield Tile("solved", percent(share), note, "results: outcome")
+    yield Tile(
+        "coverage",
+        percent(statistics.coverage),
+        f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'planned case')}",
+        "summary.json: statistics.coverage",
+    )
+    lost = counts["infra"] + counts["error"]
+    yield Tile("without a grade", f"{lost:,}", "infra and error", "results: outcome")
+    if statistics.makespan_s is not None:
+        notes = [f"bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
+        if _is_of_one_piece(manifest):
+            notes.append(f"twice the repetitions: at most {duration(2 * statistics.makespan_s)}")
+        value = duration(statistics.makespan_s)
+        yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
+    if summary.efficiency is not None:
+        note = visible(summary.binding or "")
+        yield Tile("efficiency", percent(summary.efficiency), note, "summary.json: efficiency")
+    # A run that goes on has no word of its lanes yet.
+    limited = sum(lane.n_rate_limited for lane in manifest.lanes) or figures.n_refused
+    failed = sum(lane.n_failed for lane in manifest.lanes)
+    note = f"{limited:,} refused for rate limits"
+    note += f", {failed:,} failed" if manifest.lanes else ""
+    yield Tile("requests", f"{summary.n_requests:,}", note, "attempts: rows; manifest.json: lanes")
+    if summary.cost is not None:
+        currency, notes = summary.cost.currency, []
+        if solved := counts["solved"]:
+            notes.append(f"{money(summary.cost.total / solved, currency)} per solved case")
+        if _is_of_one_piece(manifest):
+            notes.append(f"twice the repetitions: about {money(2 * summary.cost.total, currency)}")
+        value = money(summary.cost.total, currency)
+        yield Tile("cost", value, "; ".join(notes), "attempts: cost")
+    else:
+        yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
+
+
+def _is_of_one_piece(manifest: Manifest) -> bool:
+    """Whether its time is that of all its cases: no part was done, or answered, by another run."""
+    taken = (manifest.reused, manifest.regraded, manifest.replayed)
+    return manifest.ended_at is not None and not manifest.resumed and not any(taken)
+
+
+def _beside_best(figures: Figures) -> Section | None:
+    """Whether the best model is better than the others; None where there is no other."""
+    if not figures.beside_best:
+        return None
+    rows = tuple(
+        (
+            one.model,
+            f"{one.n:,}",
+            f"{one.n_gained:,}",
+            f"{one.n_lost:,}",
+            f"{100 * one.difference:+.0f}",
+            "-" if one.low is None or one.high is None else _points(one.low, one.high),
+            _verdict(one),
+        )
+        for one in figures.beside_best
+    )
+    header = ("model", "cases of both", "solved alone", "the best alone", "difference")
+    return Section(
+        f"Models beside {figures.best}, which solved {_most(figures.as_good)}",
+        (*header, "95 % interval", "the best is better"),
+        rows,
+    )
+
+
+def _most(as_good: Sequence[str]) -> str:
+    """How much the best model solved, beside those that solved the same share."""
+    return f"most, and {' and '.join(as_good)} as much" if as_good else "most"
+
+
+def _verdict(one: Beside) -> str:
+    """Whether the best model is better than this one."""
+    if not one.n_gained and not one.n_lost:
+        return "equal"
+    if one.high is None:
+        return "not known"
+    return "yes" if one.high < 0 else "may be chance"
+
+
+def _points(low: float, high: float) -> str:
+    return f"{100 * low:+.0f} to {100 * high:+.0f}"
+
+
+def _settings(manifest: Manifest) -> Iterator[Section]:
+    """What somebody chose for this run first: a pool has a row for each key."""
+    pool = manifest.pool_path.rpartition("/")[2]
+    titles = {pool: "Settings of the pool", "default": "Defaults and versions"}
+    parts: dict[str, list[tuple[str, ...]]] = {"Settings of this run": []}
+    parts |= {title: [] for title in titles.values()}
+    for one in manifest.effective:
+        title = titles.get(one.origin, "Settings of this run")
+        parts[title].append((one.name, str(one.value), one.origin))
+    parts[titles["default"]] += [
+        (f"version of {name}", text, "installed") for name, text in manifest.versions.items()
+    ]
+    for title, rows in parts.items():
+        shown = tuple(tuple(visible(text) for text in row) for row in rows)
+        if shown:
+            yield Section(title, ("name", "value", "from"), shown)

@@ -1,0 +1,133 @@
+"""A run that has no tables, or none that are still true: it goes on, or was killed.
+
+Tables are made of a copy of what it has written so far, and are gone with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
+from pytest_ultrapar.broker.health import PAUSES_FILE
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME
+from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
+from pytest_ultrapar.store.parts import PARTS_NAME
+from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
+from pytest_ultrapar.store.run_lock import LOCK_NAME
+from pytest_ultrapar.system.files import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LOWEST = 19
+_SMALL_FILES = (
+    LOCK_NAME,
+    MANIFEST_NAME,
+    CASES_NAME,
+    CLAIMED_NAME,
+    COMING_NAME,
+    RECOVERED_NAME,
+    LIMITS_FILE,
+    PAUSES_FILE,
+)
+
+
+class Readable(NamedTuple):
+    """A run's directory with tables.
+
+    Attributes:
+        directory: The run's own, or a copy.
+        state: What is to be known of the run before its figures; empty where it is over.
+        goes_on: Whether it will have more than that.
+    """
+
+    directory: Path
+    state: str
+    goes_on: bool = False
+
+
+@contextmanager
+def readable(run_dir: Path) -> Iterator[Readable]:
+    """The run with its tables, or with those of what it has written so far, until the end.
+
+    The run's directory stays as it is, and a run that goes on is not held up.
+
+    Raises:
+        ConfigError: The run has not planned its cases yet, or cannot be read.
+        ResultsError: There is no room for a copy.
+    """
+    goes_on = in_use(run_dir)
+    if _is_over(run_dir):
+        yield Readable(run_dir, "")
+        return
+    if not (run_dir / MANIFEST_NAME).exists():
+        how = "has not planned its cases yet" if goes_on else "ended before its first case"
+        msg = f"{run_dir} {how}: there is nothing to show"
+        raise ConfigError(msg)
+    with tempfile.TemporaryDirectory(prefix="ultrapar-") as folder:
+        copy = Path(folder) / run_dir.name
+        now = datetime.now(UTC)
+        try:
+            _copy(run_dir, copy)
+            if goes_on and _is_over(run_dir):
+                # It ended meanwhile.
+                yield Readable(run_dir, "")
+                return
+            # 0.3 s of imports.
+            from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
+
+            statistics = compact(copy).statistics
+        except OSError as error:
+            msg = f"cannot copy {run_dir} to {folder}: {error.strerror}"
+            raise ResultsError(msg) from error
+        n_done = f"{statistics.n_final:,} of {statistics.n_planned:,} cases"
+        yield Readable(
+            copy,
+            f"This run goes on: it had {n_done} at {now:%Y-%m-%d %H:%M:%S} UTC"
+            if goes_on
+            else f"This run was interrupted: it has {n_done}; --ultrapar-resume finishes it",
+            goes_on,
+        )
+
+
+def _is_over(run_dir: Path) -> bool:
+    return not in_use(run_dir) and read_summary(run_dir) is not None
+
+
+def gently(work: Callable[[], None]) -> None:
+    """Do it with what others leave of the CPU: a run that goes on needs it more."""
+    with ThreadPoolExecutor(1, initializer=_yield_to_others) as one:
+        one.submit(work).result()
+
+
+def _yield_to_others() -> None:
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid even this
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+
+
+def _copy(run_dir: Path, copy: Path) -> None:
+    """What tables are made of, up to the last whole record of each part of the journal."""
+    (copy / JOURNAL_NAME).mkdir(parents=True)
+    # What is recovered tells of the journal as it was before: so it is read first.
+    for name in _SMALL_FILES:
+        if (run_dir / name).exists():
+            shutil.copyfile(run_dir / name, copy / name)
+    for segment in segments(run_dir / JOURNAL_NAME):
+        whole, feed, _ = read_file(segment).rpartition(b"\n")
+        (copy / JOURNAL_NAME / segment.name).write_bytes(whole + feed)
+    if (run_dir / PARTS_NAME).is_dir():
+        (copy / PARTS_NAME).symlink_to((run_dir / PARTS_NAME).absolute())

@@ -1,0 +1,188 @@
+"""Inside an xdist worker: items run in the order in which their episodes end."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.session import collection, garbage, run_config, selection
+from pytest_ultrapar.session.ctrl_c import CtrlC
+from pytest_ultrapar.session.poolless import report_fault
+from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
+from pytest_ultrapar.session.reports import register_reports
+from pytest_ultrapar.session.runtime import write_tables
+from pytest_ultrapar.session.worker_messages import Outbox
+from pytest_ultrapar.store.cases_file import write_cases, write_generated, write_shared
+from pytest_ultrapar.store.replayed import read_replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.broker.port import BrokerPort
+
+_NOT_DRAINED = 2
+
+
+class WorkerSession:
+    """The plugin of a worker that runs cases."""
+
+    def __init__(self, config: pytest.Config, given: dict[str, Any]) -> None:
+        self._config = config
+        self._given = given
+        self._prefetcher: Prefetcher | None = None
+        self._outbox: Outbox | None = None
+        # To the process's end: what it then still does is little and ends by itself.
+        self._ctrl_c = CtrlC(lambda: None)
+        self._ctrl_c.install()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """From now on a further Ctrl-C must not interrupt the end of the session."""
+        self._ctrl_c.note_ending()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Find the cases and put our queue in place. Worker, main thread, once."""
+        # Before that of `WorkerInteractor`, which tells the controller: from then on it sends
+        # positions, and looks whether there is a fault.
+        try:
+            self._prepare(session.items)
+        except UltraparError as error:
+            # Raised here it would be an internal error of the worker; the controller reads it and
+            # ends with 4.
+            report_fault(self._given, str(error))
+            session.shouldstop = "pytest-ultrapar: the suite cannot be run"
+
+    def _prepare(self, items: Sequence[pytest.Item]) -> None:
+        config, given = self._config, self._given
+        _, pool = run_config.settings(config)
+        if pool.digest != given["pool_digest"]:
+            msg = f"{pool.path} changed while the run was starting; start it again"
+            raise ConfigError(msg)
+        directory = Path(given["directory"])
+        replayed = read_replayed(directory)
+        collected = collection.collect(config, items, replayed)
+        if collected.faults:
+            raise ConfigError(collection.faults_message(collected.faults))
+        if not collected.case_ids:
+            return
+        write_cases(directory, collected.cases)
+        write_tables(directory, collected.tables)
+        write_shared(directory, selection.shared(config))
+        write_generated(directory, selection.generated(config))
+        collected.cases.clear()
+        garbage.spare_items(config)
+        worker = given["worker"]
+
+        dispatched: Future[None] = Future()
+
+        async def connect() -> BrokerPort:
+            # There is no broker before the controller has the keys; then it dispatches to us.
+            await asyncio.shield(asyncio.wrap_future(dispatched))
+            return await connect_broker(given["socket"], given["token"], worker)
+
+        self._prefetcher = make_prefetcher(
+            config,
+            items=items,
+            collected=collected,
+            directory=directory,
+            worker=worker,
+            base_urls=given["base_urls"],
+            connect=connect,
+            alone=given["alone"],
+            replayed=replayed,
+        )
+        register_reports(config, self._prefetcher)
+        interactor = _interactor(config)
+        self._outbox = Outbox(interactor.sendevent)
+        interactor.sendevent = self._outbox.sendevent
+        interactor.torun = PrefetchQueue(self._prefetcher, dispatched, self._outbox)
+        self._prefetcher.start()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End the engine before the worker says that it has finished. Worker, main thread."""
+        if self._outbox is not None:
+            # The loop may have ended early, and ending the engine takes seconds.
+            self._outbox.flush()
+        if self._prefetcher is not None and (fault := self._prefetcher.stop()):
+            # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before the
+            # `yield` of its wrapper runs before any other plugin. It sends this after all of us.
+            session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
+    def pytest_ultrapar_spare_reports(self, session: pytest.Session) -> None:
+        """Look for garbage before pytest does, when its session's fixtures are torn down."""
+        garbage.spare_reports(session.config)
+
+
+class PrefetchQueue:
+    """Stands in for xdist's queue of positions; hands them out in the order of completion.
+
+    `put` is called by execnet's receiver thread, `get` by the main thread.
+    """
+
+    def __init__(self, prefetcher: Prefetcher, dispatched: Future[None], outbox: Outbox) -> None:
+        """Make a queue.
+
+        Args:
+            prefetcher: Runs what is put.
+            dispatched: Is done with the first position.
+            outbox: Emptied whenever there may be nothing to run for a while.
+        """
+        self._prefetcher = prefetcher
+        self._dispatched = dispatched
+        self._outbox = outbox
+        self._n_put = 0
+        self._n_given = 0
+        self._marker: object = None
+
+    def put(self, item: object) -> None:
+        """Take a position, or xdist's marker for shutdown."""
+        if isinstance(item, int):
+            self._n_put += 1
+            self._prefetcher.put([item])
+            if not self._dispatched.done():
+                self._dispatched.set_result(None)
+            return
+        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
+        # (`xdist.remote.Marker`).
+        self._marker = item
+        n_waiting = self._n_put - self._n_given
+        held = 1 if self._n_given else 0
+        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer
+        # than two items.
+        if n_waiting + held >= _NOT_DRAINED:
+            self._prefetcher.abandon()
+        else:
+            self._prefetcher.close()
+
+    def get(self) -> object:
+        """The next position to run; blocks. The marker when there is no more."""
+        if not self._prefetcher.has_ready:
+            self._outbox.flush()
+        index = self._prefetcher.take()
+        if index is None:
+            self._outbox.stop_holding()
+            return self._marker
+        self._n_given += 1
+        return index
+
+
+def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
+    # By what it has: xdist's class is made in the module `__channelexec__` (the end of
+    # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
+            return plugin
+    msg = (
+        "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
+        "known to work: pytest-xdist 3.8"
+    )
+    raise ConfigError(msg)

@@ -1,1 +1,0 @@
-"""How the processes of a run are joined: controller and workers under xdist, else one process."""
