@@ -68,6 +68,18 @@ class Case(msgspec.Struct, frozen=True):
         """Node id of the test function, without the parameters."""
         return function_of(self.nodeid)
 
+    def value_of(self, name: str) -> str:
+        """What it has of one of the names that summaries count by, as text; empty: nothing."""
+        match name:
+            case "model":
+                return self.model
+            case "suite":
+                return self.suite
+            case "repeat":
+                return str(self.repeat)
+            case _:
+                return str(self.params.get(name, ""))
+
 
 def function_of(nodeid: str) -> str:
     """Node id of an item's test function: that of the item without its parameters."""

@@ -11,6 +11,7 @@ import msgspec
 from pytest_ultrapar.analysis.compactor import FOLLOW
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.system.child import Child
+from pytest_ultrapar.system.files import sweep_temporaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,6 +141,7 @@ class CompactionProcess:
         finally:
             self.stop()
         if code < 0:
+            sweep_temporaries(self._run_dir)
             return f"process {self.pid} ended by signal {-code}"
         return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
 

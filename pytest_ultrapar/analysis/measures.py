@@ -102,7 +102,7 @@ def measure_case(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
-        names=tuple(cell_value(case, name) for name in summary_by),
+        names=tuple(case.value_of(name) for name in summary_by),
         outcome=grade.outcome,
         completed=is_completed(grade.outcome, len(sent)),
         span=ran if is_measured else None,
@@ -117,19 +117,6 @@ def measure_case(
         cost=cost,
         cell=cell,
     )
-
-
-def cell_value(case: Case, name: str) -> str:
-    """What a case has of one of the names that the summary counts by, as text."""
-    match name:
-        case "model":
-            return case.model
-        case "suite":
-            return case.suite
-        case "repeat":
-            return str(case.repeat)
-        case _:
-            return str(case.params.get(name, ""))
 
 
 class Kind(NamedTuple):

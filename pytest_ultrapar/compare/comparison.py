@@ -17,7 +17,6 @@ from pytest_ultrapar.analysis.equivalence import (
     score_look,
 )
 from pytest_ultrapar.analysis.measured_run import read_rows
-from pytest_ultrapar.analysis.measures import cell_value
 from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
@@ -152,9 +151,7 @@ def _looks(pairing: Pairing) -> list[Look]:
 
 def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:
     by = pairing.base.manifest.summary_by
-    names_of = {
-        case.case_id: tuple(cell_value(case, name) for name in by) for case in pairing.cases
-    }
+    names_of = {case.case_id: tuple(case.value_of(name) for name in by) for case in pairing.cases}
     groups: dict[tuple[str, ...], list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
     for both in graded:
         groups[names_of[both[0].case_id]].append(both)

@@ -268,6 +268,23 @@ def test_wrong_answers_alone_end_with_zero_and_in_our_own_words(run):
     }
 
 
+def test_respx_answers_the_calls_of_a_test_and_not_those_of_the_run(project):
+    project.suite(
+        """
+import httpx
+
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_it(answer, respx_mock, grade):
+    respx_mock.get("https://tool.example/").respond(json={"tool": "works"})
+    assert httpx.get("https://tool.example/").json() == {"tool": "works"}
+    grade("solved")
+"""
+    )
+    project.run("-n0", "-p", "respx.plugin")
+    assert [row["outcome"] for row in project.rows()] == ["solved"] * 2
+    assert len(project.server.requests) == 2
+
+
 @pytest.mark.slow
 def test_case_that_kills_its_worker_has_its_properties(project):
     project.suite(

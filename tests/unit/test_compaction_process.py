@@ -122,7 +122,10 @@ def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, 
     [
         ("raise OSError('no room')", "OSError: no room"),
         ("pass\nraise ImportError('no such library')", "ImportError: no such library"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "process {pid} ended by signal 9"),
+        (
+            "(run / f'.page.{os.getpid()}.tmp').touch(); os.kill(os.getpid(), signal.SIGKILL)",
+            "process {pid} ended by signal 9",
+        ),
     ],
 )
 def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, why):
@@ -130,6 +133,7 @@ def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, w
     assert compaction.compact().run_id == run.run_id
     assert compaction.rest() == why.format(pid=compaction.pid)
     assert not psutil.pid_exists(compaction.pid)
+    assert list(run.path.glob(".*.tmp")) == []
 
 
 def test_tables_made_here_are_followed_by_what_comes_after_them(

@@ -199,7 +199,6 @@ def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
     unused = ("simulator.process", "simulator.served", "simulator.faults.script")
     unused += (
         "analysis.plan.forecast",
-        "analysis.plan.load",
         "coordinator.finish",
         "report.summary",
     )
