@@ -858,7 +858,7 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
         assert host.code == 0, output
     log = read_server_log(log_path)
     assert log.count(429) == 0
-    assert len(log.requests) == 156
+    assert len(log.requests) == 106
     assert log.max_in_flight(key="key0") <= 4
     assert log.max_in_window(1.0, key="key0") <= 10 + 1
     # The first waits for the next renewals, the others for their turn.

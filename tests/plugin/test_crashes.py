@@ -376,7 +376,7 @@ HOSTILE = {
 
 def test_of_720_cases_24_hostile_ones_spoil_no_other(folder):
     folder.joinpath("conftest.py").write_text(
-        "from pytest_ultrapar.workers import watch\nwatch.GRACE_S = 5.0\n"
+        "from pytest_ultrapar.coordinator import worker_watch\nworker_watch.GRACE_S = 5.0\n"
     )
     suite = HOSTILE_SUITE.format(hostile=list(HOSTILE))
     folder.joinpath("test_talk.py").write_text(suite)

@@ -19,7 +19,7 @@ def test_rounds_hit_their_runs_and_find_nothing_wrong(tmp_path, capsys):
     totals = output.splitlines()[-1].split()
     assert totals[:2] == ["all", "2"]
     n_hits, n_resumed, n_violations = int(totals[2]), int(totals[4]), int(totals[5])
-    assert n_hits >= 2
+    assert n_hits >= 1
     assert n_resumed >= 1
     assert n_violations == 0
     assert not (tmp_path / "rounds").exists()
