@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import pytest_ultrapar
 from pytest_ultrapar.errors import ResultsError, UltraparError
 from pytest_ultrapar.system.parent import PARENT_PID
 
@@ -218,7 +219,7 @@ def _without_a_name() -> IO[bytes]:
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     # The package may have been found through sys.path alone (pytest's `pythonpath`).
-    root = str(Path(__file__).parents[1])
+    root = str(Path(pytest_ultrapar.__file__).parents[1])
     known = given.get("PYTHONPATH", "")
     path = f"{known}{os.pathsep}{root}" if known else root
     return {**given, "PYTHONPATH": path, PARENT_PID: str(os.getpid())}
