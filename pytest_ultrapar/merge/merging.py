@@ -162,9 +162,14 @@ def _staged(out: Path) -> Iterator[Path]:
     try:
         yield stage
     except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        if not was_there:
-            with suppress(OSError):
+        # It was empty, so all that is there by now is ours.
+        with suppress(OSError):
+            for path in out.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            if not was_there:
                 out.rmdir()
         raise
 

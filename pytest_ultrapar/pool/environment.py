@@ -260,7 +260,7 @@ def parse_ports(location: Location, text: str) -> Ports:
     """
     ports = []
     for entry in (part.strip() for part in text.split(",")):
-        if not _WHOLE.fullmatch(entry):
+        if len(entry) > _ENTRY_CHARS or not _WHOLE.fullmatch(entry):
             found = shown(entry) if len(entry) <= _ENTRY_CHARS else "a longer text"
             location.refuse(f'must be a list of ports such as "8001,8002" (got {found} in it)')
         ports.append(int(entry))

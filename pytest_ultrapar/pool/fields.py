@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
@@ -103,18 +104,22 @@ _API_NAME = re.compile(r"[A-Za-z0-9._:/@+-]+")
 _NAME_CHARS = 100
 
 
+@cache
+def _zones() -> frozenset[str]:
+    from zoneinfo import available_timezones  # noqa: PLC0415 - few pools count by calendar days
+
+    # Beside the zones stand files of the host, and one that says that nobody has set any.
+    return frozenset(available_timezones() - {"localtime", "posixrules", "Factory"})
+
+
 def check_zone(location: Location, name: str) -> str:
     """The name of a time zone of the IANA database.
 
     Raises:
         ConfigError: There is none of that name.
     """
-    from zoneinfo import available_timezones  # noqa: PLC0415 - few pools count by calendar days
-
-    # Beside the zones stand files of the host, and one that says that nobody has set any.
-    zones = available_timezones() - {"localtime", "posixrules", "Factory"}
-    if name not in zones:
-        meant = did_you_mean(name, zones, form='"{}"', cutoff=0.8)
+    if name not in _zones():
+        meant = did_you_mean(name, _zones(), form='"{}"', cutoff=0.8)
         location.refuse(
             'must be a time zone of the IANA database, such as "America/Los_Angeles" or "UTC" '
             f"(got {shown(name)}){meant}"

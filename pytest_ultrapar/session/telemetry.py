@@ -84,7 +84,9 @@ class Telemetry:
         *,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        from opentelemetry.propagate import extract  # noqa: PLC0415 - only where it is asked for
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - where asked for
+            TraceContextTextMapPropagator,
+        )
 
         self._directory = directory
         self._text = text
@@ -95,7 +97,8 @@ class Telemetry:
         meters, end_metrics = _meters(environ, text)
         self._endings = {"spans": end_spans, "metrics": end_metrics}
         # As CI programs hand a trace on to what they start; its id alone, which holds no key.
-        self._parent: Context = extract({"traceparent": environ.get("TRACEPARENT", "")})
+        given = {"traceparent": environ.get("TRACEPARENT", "")}
+        self._parent: Context = TraceContextTextMapPropagator().extract(given)
         self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
         meter = meters.get_meter(_SCOPE, schema_url=SCHEMA_URL)
         self._duration = meter.create_histogram(
@@ -327,22 +330,26 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
     known = entry_points(group=f"opentelemetry_{signal}_exporter")
     found: list[EntryPoint] = []
     # By the specification what is empty is as good as unset.
-    for each in (environ.get(f"OTEL_{signal.upper()}_EXPORTER") or "otlp").split(","):
-        variable, name = f"OTEL_{signal.upper()}_EXPORTER", each.strip()
+    named = f"OTEL_{signal.upper()}_EXPORTER"
+    for each in (environ.get(named) or "otlp").split(","):
+        variable, name = named, each.strip()
         if name in {"", "none"}:
             continue
-        installed_as = name
+        installed_as, cure = name, ""
         if name == "otlp":
             variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL"
             if not environ.get(variable):
                 variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
             name = environ.get(variable) or "http/protobuf"
-            installed_as = _PROTOCOLS.get(name, name)
+            if name not in _PROTOCOLS:
+                msg = f"{variable} = {name}: no exporter speaks it; use {' or '.join(_PROTOCOLS)}"
+                raise ConfigError(msg)
+            installed_as = _PROTOCOLS[name]
+            cure = f"; pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
         if installed_as not in known.names:
             installed = ", ".join(sorted(known.names)) or "none"
             msg = (
-                f"{variable} = {name}: no such exporter is installed (there are: {installed}); "
-                f"pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
+                f"{variable} = {name}: no such exporter is installed (there are: {installed}){cure}"
             )
             raise ConfigError(msg)
         found.append(known[installed_as])

@@ -322,7 +322,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
         differences += answers_differ(old.answered_by, new.answered_by)
     differences += roles_differ(old.effective, new.effective)
     then, now = _facts(old), _facts(new)
-    for name in old.data.keys() | new.data.keys():
+    for name in sorted({*old.data, *new.data}):
         then[name], now[name] = old.data.get(name, "none"), new.data.get(name, "none")
     if not (old.prices and new.prices):
         del then["currency of prices"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import resource
 import shutil
@@ -17,6 +19,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.protocol import LaneStatus
+from pytest_ultrapar.merge import merging
 from pytest_ultrapar.merge.joining import clocks_of
 from pytest_ultrapar.merge.merging import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
@@ -422,6 +425,19 @@ def test_a_full_disk_leaves_nothing(tmp_path, capsys):
     assert code == 4
     assert "cannot write the merged run" in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
+
+
+def test_a_disk_that_is_full_at_the_last_file_leaves_nothing(tmp_path, monkeypatch, capsys):
+    a = part(tmp_path / "a", [0])
+
+    def no_room(directory, run_id):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+
+    monkeypatch.setattr(merging, "mark_as_run", no_room)
+    (tmp_path / "w").mkdir()
+    assert cli.main(["merge", str(a), "--out", str(tmp_path / "w")]) == 4
+    assert "No space left on device" in capsys.readouterr().err
+    assert [*(tmp_path / "w").iterdir()] == []
 
 
 def test_what_a_killed_merge_left_is_no_run_and_is_written_over(tmp_path):

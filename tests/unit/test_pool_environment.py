@@ -65,6 +65,12 @@ def test_every_variable_is_read_as_what_it_is():
             "sk-canary-0123456789",
             'must be a list of ports such as "8001,8002" (got a longer text in it)',
         ),
+        # A key may be digits alone.
+        (
+            "VLLM_PORTS",
+            "123456789012345",
+            'must be a list of ports such as "8001,8002" (got a longer text in it)',
+        ),
     ],
 )
 def test_variable_that_is_not_allowed_is_refused_by_name(variable, value, message):
