@@ -107,7 +107,7 @@ class CpuBound:
 
     The second is one of the machine on which this was written: a loop, timed as the session starts,
     says how much longer it is here. `cpu_s(n)` allows a test n seconds: the one that stays quick of
-    a way of running that costs more, such as two workers. Tests of hypothesis have two, since what
+    a way of running that costs more, such as two workers. Tests of hypothesis have three, as what
     they draw differs from run to run.
     """
 
@@ -151,7 +151,7 @@ class CpuBound:
         if nextitem and nextitem.parent is item.parent:
             used_s = self._used_s() - self._began_s
         mark = item.get_closest_marker("cpu_s")
-        allowed_s = mark.args[0] if mark else 2.0 if _is_drawn(item) else 1.0
+        allowed_s = mark.args[0] if mark else 3.0 if _is_drawn(item) else 1.0
         # A machine that has become busy since takes longer for everything.
         if used_s > allowed_s * self._loop_s / self._LOOP_S:
             self._loop_s = max(self._loop_s, self._time_loop())

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("run_dir", type=Path, help="the run directory")
     options = parser.parse_args(arguments)
-    # As in `beside`.
+    # As in `compactor`.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Heavy (pyarrow, numpy): `--help` needs none of it.

@@ -220,7 +220,7 @@ class Measures:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
-        """A column, as `CaseMeasure` has it."""
+        """A column of `_ROW`."""
         return self.rows[name]
 
     def of(self, chosen: Mask | NDArray[np.int64]) -> Measures:

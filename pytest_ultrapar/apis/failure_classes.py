@@ -89,60 +89,50 @@ class FailureClass:
 
 
 CLASSES: dict[str, FailureClass] = {
-    # 429 that is no quota, 529, 503 with Retry-After
     "rate": FailureClass(
         "free",
         why="the rate limit is reached",
         pauses=True,
         controller="cut",
     ),
-    # 402, 429 or 400: insufficient balance
     "quota": FailureClass(
         "free",
         removes="key",
         why="{key} has no quota left (402, or 429 that says so){back}",
     ),
-    # 429 that says the day's requests or tokens are used up
     "daily_quota": FailureClass(
         "free",
         removes="key_model",
         why="{key} has used up its quota of the day for {model}{back}",
     ),
-    # 401, or a 400 that rejects the key
     "auth": FailureClass(
         "free",
         removes="key",
         why="{key} was refused (401, or a 400 that rejects the key)",
     ),
-    # 403, 404 that says the key has no access to the model
     "forbidden": FailureClass(
         "free",
         removes="key_model",
         why="{key} may not use the model {model} (403)",
     ),
-    # 404
     "not_found": FailureClass("free", removes="instance", why="{instance} was not found (404)"),
-    # a certificate that does not verify
     "tls": FailureClass(
         "free",
         removes="instance",
         why="{instance} presented a certificate that failed verification (a private CA goes into "
         "ca_file)",
     ),
-    # connection refused, no such host, connect timeout
     "connect": FailureClass(
         "free",
         why="{instance} cannot be reached",
         breaker=NOBODY_LISTENS,
     ),
-    # connection reset, closed without an answer
     "transport": FailureClass(
         "attempts",
         why="the connection broke before there was an answer",
         breaker=FAILURES,
         budget=True,
     ),
-    # 500, 502, 503, 504, 409
     "overload": FailureClass(
         "attempts",
         why="the server failed or is overloaded",
@@ -150,14 +140,12 @@ CLASSES: dict[str, FailureClass] = {
         budget=True,
         controller="pause_growth",
     ),
-    # 503 without Retry-After, or a refused connection, while the instance answers others
     "congestion": FailureClass(
         "free",
         why="the server is overloaded",
         pauses=True,
         controller="cut",
     ),
-    # no whole answer in time, 408
     "timeout": FailureClass(
         "once",
         why="there was no whole answer in time",
@@ -165,19 +153,16 @@ CLASSES: dict[str, FailureClass] = {
         budget=True,
         controller="pause_growth",
     ),
-    # an answer that cannot be read or is too large
     "malformed": FailureClass(
         "once",
         why="the answer cannot be read",
         breaker=FAILURES,
         budget=True,
     ),
-    # context length, content filter
     "refused": FailureClass("never", why="the prompt was refused"),
-    # other 400, 413, 422, other 4xx
     "bad_request": FailureClass("never", why="the server refuses the request"),
 }
-"""By outcome, each with what ends with it; docs/reference/faults.md has all of it as a table. `ok`,
+"""By outcome; docs/reference/faults.md has all of it as a table, with what ends with each. `ok`,
 `unsent` and `cancelled` are no failures and stand for nothing here.
 
 A refused connection draws on no budget and costs no attempt, since nothing was sent and the lane's

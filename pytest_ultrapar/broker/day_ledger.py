@@ -236,7 +236,7 @@ class DayLedger:
         reservation.units, reservation.span = units, span
         if more > self._spare:
             # It has been sent, so there is no question of room.
-            self._write(0)
+            self._write()
         elif before == self._block or more > 0:
             self._spare -= more
 
@@ -247,20 +247,21 @@ class DayLedger:
         """
         self._look(now_s)
         if self._written != self._ours:
-            self._write(0)
+            self._write()
 
-    def _write(self, units: int) -> None:
+    def _write(self) -> None:
         try:
-            self._draw(units)
+            self._draw(0)
         except ConfigError as error:
             self._spare = 0
             self.trouble = str(error)
 
     def _look(self, now_s: float) -> None:
         """Read the clock; all that one event of the broker asks happens at one instant."""
-        if now_s != self._now_s:
-            self._now_s = now_s
-            self._wall_s = self._clock.wall_s(now_s)
+        if now_s == self._now_s:
+            return
+        self._now_s = now_s
+        self._wall_s = self._clock.wall_s(now_s)
         block = (
             _cell_end(self._wall_s - SKEW_S) - _CELL_S,
             _cell_end(self._wall_s + SKEW_S + self._late_s),

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.system.clock import boot_s
+from pytest_ultrapar.system.files import cannot
 
 if TYPE_CHECKING:
     import asyncio
@@ -108,12 +108,9 @@ class DebugLog(logging.FileHandler):
             ResultsError: It cannot be written.
         """
         path = directory / f"debug-{worker}.log"
-        try:
+        with cannot(f"write {path}"):
             path.touch(mode=0o600)
             super().__init__(path, encoding="ascii", errors="backslashreplace")
-        except OSError as error:
-            msg = f"cannot write {path}: {error.strerror}"
-            raise ResultsError(msg) from error
         self._redact = redact
         LOG.addHandler(self)
         tell("log begins", worker=worker)

@@ -437,7 +437,7 @@ class LimitState(Wake):
     @property
     def wait_label(self) -> str:
         """What requests wait for while its `ready_s` has not come: a kind, a share, or money."""
-        if self.shares.are_rates_cut:
+        if self.shares.is_used and self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:
             return BUDGET

@@ -28,8 +28,8 @@ class BrokerPort(ABC):
 
         It fails with `NoLaneError` when every lane of the model is removed, and with
         `ConnectionError` when the broker is gone. A task that is cancelled between the grant and
-        its own next step loses the result of the future: `holding.acquire_lease` gives such a lease
-        back.
+        its own next step loses the result of the future: `lease_use.acquire_lease` gives such a
+        lease back.
         """
 
     @abstractmethod

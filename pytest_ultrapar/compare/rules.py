@@ -259,7 +259,7 @@ def parse_rule(text: str) -> Rule:
         form = name[: len(PASS_AT)]
         _refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
     if metric is None:
-        _refuse(plain, f"{name} is not a metric{nearest(name, metric_names())}")
+        _refuse(plain, f"{name} is not a metric{_nearest(name, metric_names())}")
     if is_point and not metric.estimated:
         _refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
@@ -279,7 +279,7 @@ def parse_rule(text: str) -> Rule:
     return Rule(plain, name, filters, ">=" if side == ">=" else "<=", bound, form, point=is_point)
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
+def _nearest(name: str, allowed: Iterable[str]) -> str:
     """A question and a list for a message: `; did you mean latency.p95? allowed are ...`."""
     import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
 
@@ -390,7 +390,7 @@ def check_scores(rules: Iterable[Rule], known: Collection[str], *, run: str) -> 
         name = rule.metric.removeprefix(SCORE)
         if rule.metric.startswith(SCORE) and name not in known:
             msg = (
-                f"gate rule {rule.text!r}: {run} has no score {name}{nearest(name, sorted(known))}"
+                f"gate rule {rule.text!r}: {run} has no score {name}{_nearest(name, sorted(known))}"
             )
             raise ConfigError(msg)
 
@@ -414,14 +414,16 @@ def check_baseline(rules: Iterable[Rule]) -> None:
 def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> None:
     parameters = sorted({key for case in cases for key in case.params})
     if name not in {*_ATTRIBUTES, *parameters}:
-        near = nearest(name, [*_ATTRIBUTES, *parameters])
+        near = _nearest(name, [*_ATTRIBUTES, *parameters])
         msg = f"gate rule {rule.text!r}: {name} is not a parameter of a case{near}"
         raise ConfigError(msg)
     values = list(dict.fromkeys(_value(case, name) for case in cases))
     if not any(_fits(value, text) for value in values):
         words = [_word(value) for value in values if value is not None]
         pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
-        msg = f"gate rule {rule.text!r}: no case has {name} {text!r}{pattern}{nearest(text, words)}"
+        msg = (
+            f"gate rule {rule.text!r}: no case has {name} {text!r}{pattern}{_nearest(text, words)}"
+        )
         raise ConfigError(msg)
 
 

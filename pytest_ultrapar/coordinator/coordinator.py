@@ -139,8 +139,7 @@ class Coordinator:
             self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        waiting = WaitingLine(reporter)
-        self.run.keep_keys(waiting)
+        self.run.keep_keys(WaitingLine(reporter))
         for line in self.run.check_lanes(cases, WaitingLine(reporter)):
             if reporter is not None and self.config.option.verbose > _SILENT:
                 reporter.write_line(f"ultrapar: {line}")

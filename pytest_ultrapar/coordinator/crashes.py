@@ -1,7 +1,7 @@
 """What becomes of the cases of a worker that died, and of a case that kills every worker.
 
 Here is decided which cases run again, and whether alone. Who gets them, says `dispatch`;
-`workers.controller` carries it out.
+`controller` carries it out.
 """
 
 from __future__ import annotations

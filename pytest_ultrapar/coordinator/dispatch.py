@@ -1,4 +1,4 @@
-"""Which worker is given which case, and when: pure; `workers.controller` has xdist carry it out."""
+"""Which worker is given which case, and when: pure; `controller` has xdist carry it out."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def finish(
         at_failure: Whether it was `-x` or `--maxfail` that ended it.
         written: Called now and then with how many cases are in the tables, and of how many.
         meanwhile: Called once, while another process makes them.
-        tell: Called with a sentence when that process does not move, fails or is gone.
+        tell: Called with a sentence when that process fails or is gone.
     """
     with contextlib.ExitStack() as stack:
         judge = None

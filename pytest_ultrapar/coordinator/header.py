@@ -337,7 +337,7 @@ def waste_of_pool(
     *,
     mode: str,
 ) -> tuple[str, ...]:
-    """A sentence for each kind of waste; see `plan.waste.waste`."""
+    """A sentence for each kind of waste; see `analysis.plan.waste.waste`."""
     return waste(pool, lanes, n_cases, services) if mode not in ONE_AT_A_TIME else ()
 
 

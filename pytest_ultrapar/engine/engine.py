@@ -21,7 +21,6 @@ from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.loop import EngineTask, engine_context, new_loop, run_to_end
-from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.engine.sender import ClientSettings, EngineParts
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.records import (
@@ -388,7 +387,6 @@ class Engine:
                 work,
                 lease,
                 self._parts,
-                EpisodeOutput(),
                 timeout_s=self._settings.episode_timeout_s,
                 worker=self._settings.worker,
             )

@@ -14,6 +14,7 @@ import msgspec
 from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.loop import episode_task
+from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pytest_ultrapar.broker.protocol import Lease
-    from pytest_ultrapar.engine.output import EpisodeOutput
     from pytest_ultrapar.engine.sender import EngineParts
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
@@ -65,7 +65,6 @@ async def run_episode(
     work: Work,
     lease: Lease | None,
     parts: EngineParts,
-    output: EpisodeOutput,
     *,
     timeout_s: float,
     worker: str,
@@ -76,10 +75,10 @@ async def run_episode(
         work: What to run.
         lease: Its first lease; None in a replay, where requests may need none.
         parts: What the clients of the engine share.
-        output: Takes what it prints and logs.
         timeout_s: Deadline of the whole episode in seconds, waiting included.
         worker: Name of the process, for the record.
     """
+    output = EpisodeOutput()
     started_at_us = utc_now_us()
     started_s = parts.clock.now_s()
     sender = Sender(

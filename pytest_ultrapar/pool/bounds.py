@@ -1,4 +1,4 @@
-"""What numbers of the user's input may be, each range once.
+"""What numbers of the user's input may be; what one field of a file alone has, stands with it.
 
 Every pytest run imports this module, for the ranges of options: it must stay as light as
 `pool/settings.py`, which is why `shown` is imported late.

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_ultrapar.apis.registry import MODULES
-from pytest_ultrapar.pool.bounds import MONEY, REPEATS, SEED, WORKERS
+from pytest_ultrapar.pool.bounds import MONEY, REPEATS, SEED, WORKERS, Bounds
 from pytest_ultrapar.pool.fields import (
     Location,
     did_you_mean,
@@ -88,12 +88,19 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
         location.refuse("holds a number that is too long")
 
 
-Workers = Annotated[int, Meta(ge=1, le=WORKERS.at_most)]
-Money = Annotated[float, Meta(gt=0, le=MONEY.at_most)]
+def within(bounds: Bounds) -> Meta:
+    """What msgspec checks of a number in this range."""
+    if bounds.above is not None:
+        return Meta(gt=bounds.above, le=bounds.at_most)
+    return Meta(ge=bounds.at_least, le=bounds.at_most)
+
+
+Workers = Annotated[int, within(WORKERS)]
+Money = Annotated[float, within(MONEY)]
 Price = Annotated[float, Meta(ge=0, le=1_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 MaxTokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-Seed = Annotated[int, Meta(ge=0, le=SEED.at_most)]
+Seed = Annotated[int, within(SEED)]
 
 
 class FileTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -110,8 +117,7 @@ class ByMode(FileTable, kw_only=True):
 def _amount(kind: LimitKind) -> Any:  # noqa: ANN401 - a type
     """What a field of this kind may be: `Workers | ByMode | None`, and so on."""
     number: Any = float if kind.is_rate and not kind.is_daily else int
-    bounds = Meta(ge=kind.bounds.at_least, le=kind.bounds.at_most)
-    one = Annotated[number, bounds]
+    one = Annotated[number, within(kind.bounds)]
     fields = [(mode, one | None, None) for mode in ("fixed", "adaptive")]
     return one | msgspec.defstruct(f"By{kind.word}", fields, bases=(ByMode,), kw_only=True) | None
 
@@ -218,7 +224,7 @@ class WholePoolTable(LimitTable, kw_only=True):
 
     rate_mode: str | None = None
     record: str | None = None
-    repeats: Annotated[int, Meta(ge=1, le=REPEATS.at_most)] | None = None
+    repeats: Annotated[int, within(REPEATS)] | None = None
     prompt_types: Annotated[int, Meta(ge=1, le=1_000)] | None = None
     currency: str | None = None
     prices: str | None = None

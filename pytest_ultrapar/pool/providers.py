@@ -108,7 +108,7 @@ def _check_target(location: Location, name: str, word: str) -> None:
         location.refuse("cannot be renamed, only be false (not sent)")
 
 
-PERSONAS: tuple[PersonaName, ...] = ("echo", "obedient", "repairing", "sloppy")
+PERSONAS: tuple[PersonaName, ...] = get_args(PersonaName)
 _LATENCIES: tuple[LatencyKind, ...] = get_args(LatencyKind)
 
 

@@ -31,7 +31,7 @@ from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.session.settings import whose
 from pytest_ultrapar.store.cases_file import Generated, Shared
-from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
+from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, read_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -394,11 +394,8 @@ def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
         write_whole(path, msgspec.json.encode(sorted(reused.items())))
     else:
         # Left by a session that never got as far as its first episode, it would be believed.
-        try:
+        with cannot(f"remove {path}"):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            msg = f"cannot remove {path}: {error.strerror}"
-            raise ResultsError(msg) from error
 
 
 def read_reused(directory: Path) -> dict[Question, str]:

@@ -117,7 +117,6 @@ class Gate:
 
     Attributes:
         counts_tokens: Whether a request's tokens must be known to admit it.
-        meters: What counts each rate that is limited, by its word.
     """
 
     __slots__ = (
@@ -127,7 +126,6 @@ class Gate:
         "_workers",
         "counts_tokens",
         "in_flight",
-        "meters",
         "name",
     )
 
@@ -135,7 +133,7 @@ class Gate:
         self.name = limit.name
         self.in_flight = 0
         self._day, self._clock = limit.day, clock or HostDayClock()
-        self.meters: dict[str, Window] = {}
+        self._rows: tuple[tuple[str, Window, bool], ...] = ()
         amounts = amounts_of(limit)
         self.counts_tokens = _counts_tokens(amounts)
         self.hold(amounts)
@@ -147,14 +145,15 @@ class Gate:
             amounts: By the words of the pool file; what is missing is unlimited.
         """
         self._workers = amounts.get("workers", math.inf)
-        had, self.meters = self.meters, {}
+        had = {word: one for word, one, _ in self._rows}
+        meters: dict[str, Window] = {}
         for word, amount in amounts.items():
             kind = LIMIT_KINDS[word]
             if kind.window_s:
-                self.meters[word] = had.get(word) or self._new_window(kind)
-                self.meters[word].rate = amount
+                meters[word] = had.get(word) or self._new_window(kind)
+                meters[word].rate = amount
         # A tuple, since every request goes through it twice.
-        self._rows = tuple((word, one, _counts_tokens([word])) for word, one in self.meters.items())
+        self._rows = tuple((word, one, _counts_tokens([word])) for word, one in meters.items())
 
     def _new_window(self, kind: LimitKind) -> Window:
         if kind.is_daily:
@@ -184,11 +183,11 @@ class Gate:
 class LimitPath:
     """The gates that requests of one lane pass: each takes one unit of all, or none at all."""
 
-    __slots__ = ("counts_tokens", "gates")
+    __slots__ = ("_gates", "counts_tokens")
 
     def __init__(self, gates: Iterable[Gate]) -> None:
-        self.gates = tuple(gates)
-        self.counts_tokens = any(gate.counts_tokens for gate in self.gates)
+        self._gates = tuple(gates)
+        self.counts_tokens = any(gate.counts_tokens for gate in self._gates)
 
     def admit(self, now_s: float, n_tokens: int = 0) -> Exceeded | None:
         """None with a place taken in every gate, or the gate shut the longest with nothing taken.
@@ -199,16 +198,16 @@ class LimitPath:
             now_s: The time.
             n_tokens: Of prompt and completion; of use only where a gate counts them.
         """
-        shut = [exceeded for gate in self.gates if (exceeded := gate.decide(now_s))]
+        shut = [exceeded for gate in self._gates if (exceeded := gate.decide(now_s))]
         if shut:
             return max(shut, key=lambda exceeded: exceeded.retry_after_s)
-        for gate in self.gates:
+        for gate in self._gates:
             gate.take(now_s, n_tokens)
         return None
 
     def free(self) -> None:
         """An admitted request has ended."""
-        for gate in self.gates:
+        for gate in self._gates:
             gate.free()
 
 

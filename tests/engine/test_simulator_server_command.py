@@ -60,6 +60,7 @@ def simulating(*arguments):
         process.stdout.close()
 
 
+@pytest.mark.cpu_s(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
     log_path = tmp_path / "server.log"

@@ -7,7 +7,6 @@ import asyncio
 import msgspec
 
 from pytest_ultrapar.engine.episode import Work, run_episode
-from pytest_ultrapar.engine.output import EpisodeOutput
 from tests.engine.native_play import play, until
 from tests.engine.test_native_requests import CHATTED
 from tests.engine.test_native_streams import Server
@@ -27,7 +26,7 @@ def test_answer_of_a_judge_does_not_hide_what_the_case_waits_for(tmp_path):
         parts = msgspec.structs.replace(told.llm._sender.parts, roles={"judge": "m"})
         told.llm._sender.return_unused()
         work = Work(0, "c2", "m", "", 1, episode)
-        ended = await run_episode(work, None, parts, EpisodeOutput(), timeout_s=0.4, worker="main")
+        ended = await run_episode(work, None, parts, timeout_s=0.4, worker="main")
         assert [one.role for one in ended.attempts][:2] == ["", "judge"]
         assert ended.kind == "timeout"
         assert "it waited to try again after: " in ended.detail

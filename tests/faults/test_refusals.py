@@ -198,6 +198,7 @@ def reasons(project) -> dict[str, str]:
     ],
     ids=["401", "402", "quota", "quota-with-a-time"],
 )
+@pytest.mark.cpu_s(2)
 def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, failure, reason):
     def weather(asked: Asked) -> Fault | None:
         return fault if of_key(asked) == "key1" and len(project.server.log) > 20 else None

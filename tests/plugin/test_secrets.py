@@ -170,6 +170,7 @@ def test_no_key_leaves_the_environment(project, workers):
 @pytest.mark.parametrize(
     "option", ["-n0", "--collect-only", pytest.param("-n2", marks=pytest.mark.slow)]
 )
+@pytest.mark.cpu_s(2)
 def test_no_key_in_errors_of_collection(project, option):
     project.suite(
         """

@@ -25,6 +25,7 @@ def pieces_found(project, output: str) -> list[str]:
     ]
 
 
+@pytest.mark.cpu_s(2)
 @pytest.mark.parametrize("storage", ["json", "parquet"])
 def test_no_piece_of_a_key_with_quotes_and_backslashes(project, monkeypatch, storage):
     monkeypatch.setenv("TEST_KEY_0", ODD)

@@ -61,6 +61,7 @@ def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, wor
     assert CANARY not in output
 
 
+@pytest.mark.cpu_s(2)
 def test_episode_that_cannot_be_read_back_ends_the_run_with_a_sentence(project):
     project.suite(SUITE.replace("slow 600", "say"))
     project.pytester.path.joinpath("conftest.py").write_text(UNREADABLE)

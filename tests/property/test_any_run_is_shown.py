@@ -143,7 +143,7 @@ def write(path, cases, fields, journals, named):
     return compact(run.path)
 
 
-@examples(30)
+@examples(20)
 @given(two_runs())
 def test_any_run_is_shown(drawn):
     cases, *both = drawn

@@ -71,7 +71,7 @@ def answer_of(lane, said, *, question=CHAT, url=OPENAI, **fields) -> LaneAnswer:
         Endpoint(lane.lane_id, lane.provider, lane.instance, lane.key, url, CANARY, "a", **fields)
     )
     failure = question.read(said, endpoint, 0.5)
-    seen = Seen(lane, failure, 0.5, 100.0, said if isinstance(said, Answer) else None)
+    seen = Seen(lane, failure, 0.5, 100.0)
     redact = Redactor([CANARY]).text
     return lane_answer(seen, endpoint, variable="LAB_KEY_0", redact=redact)
 

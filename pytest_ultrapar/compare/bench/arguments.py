@@ -16,7 +16,7 @@ _OTHER_CASES = "it selects by earlier runs, but all modes must run the same case
 _NOTHING_RUNS = "it runs nothing; pytest itself knows it"
 _ONE_FILE = "each mode would write over the file of the one before"
 _ONE_RUN = "a gate judges one run: use ultrapar gate DIR after the bench"
-ON_THE_COMMAND_LINE = {
+_ON_THE_COMMAND_LINE = {
     "--ultrapar-mode": "--modes names the modes",
     "--ultrapar-out": "--out DIR names the directory, and each mode has its own below it",
     **dict.fromkeys(
@@ -91,7 +91,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
             "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
         raise ConfigError(msg)
-    refused = ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
+    refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
     for argument in passed_on:
         option = argument.partition("=")[0]
         if option in refused:

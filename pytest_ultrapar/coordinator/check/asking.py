@@ -128,7 +128,6 @@ class Seen:
         failure: What is wrong; None when the lane answers.
         latency_s: Seconds from sending to the end; None where nothing was sent.
         at_s: When that was known, monotonic seconds.
-        answer: What came, if anything did.
         unsent: Why nothing was sent; None when something was.
     """
 
@@ -136,7 +135,6 @@ class Seen:
     failure: Failure | None
     latency_s: float | None
     at_s: float
-    answer: Answer | None = None
     unsent: InfraError | None = None
 
 
@@ -187,7 +185,7 @@ class Asking:
             seen = self._runner.run(asyncio.wait_for(self._seen.get(), timeout_s))
         except TimeoutError:
             return None
-        if isinstance(seen, BaseException):
+        if isinstance(seen, Exception):
             raise seen
         return seen
 
@@ -201,7 +199,7 @@ class Asking:
         )
         self._estimates = None if self._question.is_free else TokenEstimates.of(alone)
         self._at_once = asyncio.Semaphore(n_connections)
-        self._seen: asyncio.Queue[Seen | BaseException] = asyncio.Queue()
+        self._seen: asyncio.Queue[Seen | Exception] = asyncio.Queue()
         self._tasks = [asyncio.create_task(self._tell(lane)) for lane in self._pool.lanes]
 
     async def _end(self) -> None:
@@ -241,8 +239,7 @@ class Asking:
         finally:
             self._port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
             self._port.episode_ended(lane.lane_id, "")
-        whole = answer if isinstance(answer, Answer) else None
-        return Seen(lane, failure, at_s - sent_s, at_s, whole)
+        return Seen(lane, failure, at_s - sent_s, at_s)
 
     async def _lease(self, lane_id: LaneId, tokens: int) -> tuple[Lease, float]:
         """A lease that may be used now, and the time.

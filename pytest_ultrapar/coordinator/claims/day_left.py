@@ -173,7 +173,7 @@ def too_few(
         episode_timeout_s: For how long a case waits at most.
         again: What asks cases again that found no quota.
     """
-    if is_spent(lanes, days, needed["requests"]):
+    if _is_spent(lanes, days, needed["requests"]):
         yield (
             "nothing can be sent now: the limits per day are used up, and all cases end as infra "
             "(daily_quota), unless units come free within --ultrapar-episode-timeout "
@@ -203,7 +203,9 @@ def too_few(
             )
 
 
-def is_spent(lanes: Sequence[Lane], days: Sequence[DayLeft], requests: Mapping[str, float]) -> bool:
+def _is_spent(
+    lanes: Sequence[Lane], days: Sequence[DayLeft], requests: Mapping[str, float]
+) -> bool:
     """Whether no lane that a run needs has anything left.
 
     Args:

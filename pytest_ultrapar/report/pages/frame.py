@@ -34,7 +34,7 @@ def template(name: str) -> jinja2.Template:
     """A template of the package.
 
     Args:
-        name: Its path there, such as `pages/report.html.j2`; `pages/base.html.j2` is that of all.
+        name: Its path there, such as `report/pages/report.html.j2`.
     """
     import jinja2  # noqa: PLC0415 - only here
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.lanes import LaneUse, LimitLine, LimitUse
     from pytest_ultrapar.report.pages.models import ModelCost, PassAt
 
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The name of the format; nothing is fetched from there."""
 _ROW_HEIGHT = 18
 
@@ -43,7 +43,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def _spec(height: int | dict[str, int], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return {"$schema": SCHEMA, "width": "container", "height": height, **more}
+    return {"$schema": _SCHEMA, "width": "container", "height": height, **more}
 
 
 def _number(field: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON

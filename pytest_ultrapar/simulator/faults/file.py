@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from pytest_ultrapar.pool.bounds import RATE
 from pytest_ultrapar.pool.fields import Location, check_name, check_word, shown
-from pytest_ultrapar.pool.file import FileTable, Seed, decode_as, parse_toml, read_pool_file
+from pytest_ultrapar.pool.file import FileTable, Seed, decode_as, parse_toml, read_pool_file, within
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.faults.kinds import (
     KINDS,
@@ -32,7 +32,7 @@ _SINCE: tuple[Since, ...] = ("first-request", "start")
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
 
 
-Rate = Annotated[float, Meta(ge=RATE.at_least, le=RATE.at_most)]
+Rate = Annotated[float, within(RATE)]
 
 
 class CapacityTable(PlaceTable, kw_only=True):
