@@ -51,8 +51,6 @@ class Purse:
         tranche: What of it this host may spend; None where hosts do not share it.
     """
 
-    __slots__ = ("amount", "is_shut", "reserved", "spent", "tranche")
-
     def __init__(self, amount: int, spent: int = 0) -> None:
         self.amount = amount
         self.spent = spent
@@ -101,8 +99,6 @@ class Part:
         peak: The most that both were together.
     """
 
-    __slots__ = ("peak", "reserved", "used")
-
     def __init__(self) -> None:
         self.used = self.reserved = self.peak = 0
 
@@ -120,8 +116,6 @@ class OpenCase:
         taken: The same by limit: used, and reserved.
         ways: By model where it was asked last.
     """
-
-    __slots__ = ("_ways", "model", "parts", "taken", "ways")
 
     def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:
         self.model = lane.model
@@ -395,8 +389,6 @@ error inside of an answer has such an outcome, too, and says `maybe_billed`."""
 
 class Tariff:
     """What requests cost on one lane."""
-
-    __slots__ = ("_answer", "_price")
 
     def __init__(self, price: ModelPrice, answer: High) -> None:
         """Know what tokens cost.

@@ -96,23 +96,6 @@ class Headroom:
         is_taught: Whether a refusal set it, for the rest of the run.
     """
 
-    __slots__ = (
-        "_again_until_s",
-        "_aim_s",
-        "_counts",
-        "_first_s",
-        "_n",
-        "_n_again",
-        "_revised_s",
-        "_taught_s",
-        "interval_s",
-        "is_taught",
-        "late_s",
-        "made_up_s",
-        "spare_s",
-        "window_s",
-    )
-
     def __init__(self, window_s: float, first_late_s: float, interval_s: float) -> None:
         """Promise `first_late_s` at first."""
         self.window_s = window_s

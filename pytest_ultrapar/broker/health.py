@@ -81,21 +81,6 @@ class LaneHealth:
         on_trial: Whether the lane's breaker is half-open: the next lease is its probe.
     """
 
-    __slots__ = (
-        "_breaker",
-        "_episode_timeout_s",
-        "_failed_reason",
-        "_failed_until_s",
-        "_has_answered",
-        "_lane",
-        "_rate_count",
-        "_rate_reason",
-        "_rate_since_s",
-        "_rate_until_s",
-        "_rng",
-        "on_trial",
-    )
-
     def __init__(
         self,
         lane: Lane,
@@ -383,21 +368,6 @@ class Breaker:
         rule: Of the failure that opened it last; None after an answer.
     """
 
-    __slots__ = (
-        "_answer_s",
-        "_exponent",
-        "_fresh_s",
-        "_now_s",
-        "_recent",
-        "_rng",
-        "n_in_row",
-        "n_opened",
-        "rule",
-        "silent_since_s",
-        "state",
-        "until_s",
-    )
-
     def __init__(self, rng: random.Random) -> None:
         """Start closed.
 
@@ -537,8 +507,6 @@ class _Recent:
         n_now: Requests of the second that ends at `until_s`, `n_failed_now` of which failed.
     """
 
-    __slots__ = ("_n", "_n_failed", "_seconds", "n_failed_now", "n_now", "until_s")
-
     def __init__(self) -> None:
         self._seconds: deque[tuple[float, int, int]] = deque()
         self._n = self._n_failed = 0
@@ -614,8 +582,6 @@ class PauseLog:
         n: Pauses begun, by cause; one that goes on for another cause counts for both.
         over: Those that ended and that nobody has taken yet: cause, begin and end.
     """
-
-    __slots__ = ("_cause", "_paused_s", "_since_s", "n", "over")
 
     def __init__(self) -> None:
         self._cause: Cause | None = None

@@ -52,8 +52,6 @@ _LOG_BIN = math.log(BIN)
 class Progress:
     """Counts requests by episode, and seconds by request. A few steps for each lease."""
 
-    __slots__ = ("_ended", "_ended_beside", "_open", "_open_beside", "_seconds")
-
     def __init__(self) -> None:
         # Model and requests so far of each open episode, by case id.
         self._open: dict[str, tuple[str, int]] = {}

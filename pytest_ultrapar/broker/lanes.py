@@ -144,28 +144,6 @@ class LimitState(Wake):
         was_full: Whether all seats were taken when the lanes were last told.
     """
 
-    __slots__ = (
-        "_rate_labels",
-        "controller",
-        "days",
-        "declared",
-        "head_of_line",
-        "headrooms",
-        "kept_until_s",
-        "lanes",
-        "name",
-        "pace_ready_s",
-        "purse",
-        "rates",
-        "ready_s",
-        "seats",
-        "shares",
-        "spendable_days",
-        "spent_until_s",
-        "tokens",
-        "was_full",
-    )
-
     def __init__(
         self,
         declared: Limit,
@@ -474,8 +452,6 @@ class ModelState:
         whole: All its lanes as a set.
     """
 
-    __slots__ = ("down", "lanes", "n_follow_ups", "n_waiting", "name", "sets", "whole")
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.lanes: list[LaneState] = []
@@ -516,48 +492,6 @@ class LaneState(Wake):
         service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
         busy_s: Seconds that leases were out which came back.
     """
-
-    __slots__ = (
-        "absent",
-        "balance",
-        "busy_s",
-        "counted",
-        "granted",
-        "headrooms",
-        "health",
-        "in_flight",
-        "instance",
-        "is_declared",
-        "is_stealable",
-        "is_up",
-        "lane",
-        "longest_s",
-        "metered",
-        "model",
-        "n_full",
-        "n_moved",
-        "n_retries",
-        "orphans",
-        "outcomes",
-        "path",
-        "paused_until_s",
-        "pauses",
-        "peak",
-        "rate_label",
-        "rated",
-        "reason",
-        "removed_after_s",
-        "seat_label",
-        "seats",
-        "service_s",
-        "sets",
-        "started_s",
-        "stealable_s",
-        "tariff",
-        "terms",
-        "used_order",
-        "waited_s",
-    )
 
     def __init__(
         self,
@@ -828,20 +762,6 @@ class InstanceState:
             those of one broken server of several: then they are failures like any other.
     """
 
-    __slots__ = (
-        "_best_per_s",
-        "_block_s",
-        "_n_block",
-        "_n_refused",
-        "_n_span",
-        "_span_s",
-        "answered_s",
-        "is_broken",
-        "lanes",
-        "retries",
-        "started_s",
-    )
-
     def __init__(self) -> None:
         self.answered_s = -math.inf
         self.started_s = math.inf
@@ -935,20 +855,6 @@ class LaneSet:
         opening_lines: Those that no group lets through included. All lines have a request at least.
     """
 
-    __slots__ = (
-        "_full_s",
-        "_full_since_s",
-        "follow_up_lines",
-        "is_metered",
-        "is_priced",
-        "is_spendable",
-        "lanes",
-        "members",
-        "n_alive",
-        "n_seated",
-        "opening_lines",
-    )
-
     def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:
         self.lanes = lanes
         self.members = frozenset(lanes)
@@ -986,8 +892,6 @@ class HeadOfLine:
     Guarantee: that is over when the request no longer stands in a line that is served, and when
     something changed for a lane of such a limit; all lanes of all its limits are then looked at.
     """
-
-    __slots__ = ("_changed", "_limits")
 
     def __init__(self, changed: dict[LaneState, None]) -> None:
         """Keep nothing yet.
@@ -1074,25 +978,6 @@ class Waiting:
         probes: The retry budget whose probe it is; None for all other requests.
     """
 
-    __slots__ = (
-        "full_s",
-        "group",
-        "head_of_line",
-        "lane_set",
-        "line",
-        "model",
-        "opens",
-        "order",
-        "parked_s",
-        "prefers",
-        "probes",
-        "request",
-        "shut_s",
-        "since_s",
-        "waits_for",
-        "worker",
-    )
-
     def __init__(
         self,
         *,
@@ -1143,8 +1028,6 @@ class Line:
         is_linked: Whether the scheduler sees it; a line of opening requests is not linked while its
             group's gate is shut.
     """
-
-    __slots__ = ("_queue", "group", "is_linked", "lane_set", "model", "prefers", "worker")
 
     def __init__(
         self,
@@ -1260,19 +1143,6 @@ class WorkerState:
         has_spoken: Whether it has asked for a lease.
     """
 
-    __slots__ = (
-        "has_spoken",
-        "home",
-        "leases",
-        "linked",
-        "name",
-        "open_cases",
-        "open_unnamed",
-        "opening_lines",
-        "parked",
-        "waiting",
-    )
-
     def __init__(self, name: str, home: frozenset[LaneState] | None) -> None:
         self.name = name
         self.home = home
@@ -1302,21 +1172,6 @@ class HeldLease:
         n_guessed: How many these are.
         case: What its case takes; None where no money is counted.
     """
-
-    __slots__ = (
-        "at_grant",
-        "behind_s",
-        "bounded",
-        "case",
-        "granted_s",
-        "lane",
-        "late_s",
-        "made_up_s",
-        "n_guessed",
-        "probes",
-        "reserved",
-        "units",
-    )
 
     def __init__(
         self,
@@ -1366,21 +1221,6 @@ class GroupState(Wake):
         sets: The lanes it may use, by model; filled as requests come.
     """
 
-    __slots__ = (
-        "_shut_s",
-        "_shut_since_s",
-        "admits",
-        "has_opened",
-        "lines",
-        "n_left",
-        "n_open",
-        "name",
-        "rank",
-        "rule",
-        "sets",
-        "startable_s",
-    )
-
     def __init__(self, name: str, now_s: float) -> None:
         super().__init__()
         self.name = name
@@ -1423,18 +1263,6 @@ class GroupBook:
     that could start otherwise, and releases it when its last case has ended, or when that request
     left again and nothing was ever opened.
     """
-
-    __slots__ = (
-        "_by_case",
-        "_followers",
-        "_groups",
-        "_holders",
-        "_look_at",
-        "_sharers",
-        "_wakes",
-        "ended",
-        "start_s",
-    )
 
     def __init__(self, wakes: WakeQueue, look_at: Callable[[Iterable[ModelState]], object]) -> None:
         self._wakes = wakes

@@ -22,8 +22,6 @@ class High:
     than `FEW` at least what was supposed.
     """
 
-    __slots__ = ("_last", "_quantile", "_sorted", "_supposed")
-
     def __init__(self, supposed: float, quantile: float = QUANTILE) -> None:
         self._supposed, self._quantile = supposed, quantile
         self._last: deque[float] = deque()

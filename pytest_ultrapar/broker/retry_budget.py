@@ -32,8 +32,6 @@ _Worker = TypeVar("_Worker", bound=_Named)
 class ParkedRetry(Generic[_Worker]):
     """A retry that waits until its instance's budget has grown; it came at `came_s`."""
 
-    __slots__ = ("came_s", "request", "worker")
-
     def __init__(self, worker: _Worker, request: LeaseRequest, came_s: float) -> None:
         self.worker = worker
         self.request = request
@@ -57,8 +55,6 @@ class RetryBudget(Wake, Generic[_Worker]):
         n_drawn: Retries drawn so far, probes left out.
         parked: Retries that wait, by worker and request id, first come first.
     """
-
-    __slots__ = ("_delay_s", "_is_probing", "_probe_s", "n_drawn", "parked")
 
     def __init__(self) -> None:
         super().__init__()

@@ -469,8 +469,6 @@ class OpenEpisodes:
         n_open: Open episodes of all workers.
     """
 
-    __slots__ = ("n_open",)
-
     def __init__(self) -> None:
         self.n_open = 0
 
@@ -532,8 +530,6 @@ the first request on."""
 
 class Homes(Wake):
     """The homes of an assignment. Wakes when lanes are held for absent workers no longer."""
-
-    __slots__ = ("_arrived", "_has_begun", "_homes", "_is_over", "_lanes", "_wakes")
 
     def __init__(self, lanes: Mapping[LaneId, LaneState], wakes: WakeQueue) -> None:
         super().__init__()

@@ -141,8 +141,6 @@ class SharedPacer(Pacer):
         share: Sends per window allowed now; 0: none.
     """
 
-    __slots__ = ("_past", "_sent", "_spare_s", "_used", "row", "share")
-
     def __init__(self, row: WholeRow, spare_s: float) -> None:
         """Start closed.
 
@@ -235,8 +233,6 @@ class SharedTokens(TokenPacer):
         last_units: What was last reserved; 0 before.
     """
 
-    __slots__ = ("_from_s", "_open", "last_units", "row", "share")
-
     def __init__(self, row: WholeRow, spare_s: float) -> None:
         """Start closed; the arguments are those of `SharedPacer`."""
         self.row = row
@@ -316,8 +312,6 @@ class Tranche:
             knows.
     """
 
-    __slots__ = ("is_open", "last_units", "left", "most", "reserved", "spent")
-
     def __init__(self) -> None:
         self.left = self.spent = self.reserved = self.last_units = 0
         self.most = math.inf
@@ -353,8 +347,6 @@ class SharedDays:
     What is short is waited for, as the next tranche may come at any time. Whether the day itself is
     used up says the ledger.
     """
-
-    __slots__ = ("ledger", "tranche")
 
     def __init__(self, ledger: DayLedger, tranche: Tranche) -> None:
         self.ledger = ledger
@@ -392,8 +384,6 @@ class LimitShares:
         rates: Its shared pacers by word, `tokens` those that count tokens, `tranches` what is
             counted.
     """
-
-    __slots__ = ("_most_seats", "is_used", "name", "rates", "seats", "tokens", "tranches")
 
     def __init__(self, name: str, most_seats: float, *, is_used: bool) -> None:
         """Have no row yet.

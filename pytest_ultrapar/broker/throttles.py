@@ -18,8 +18,6 @@ class Seats:
         cap: Seats allowed now, a whole number >= 1, infinity when unlimited.
     """
 
-    __slots__ = ("cap", "in_flight", "peak")
-
     def __init__(self, cap: float) -> None:
         self.cap = cap
         self.in_flight = 0
@@ -83,8 +81,6 @@ class Pacer:
 
     Source: ITU-T I.371 annex A (GCRA, the virtual scheduling algorithm).
     """
-
-    __slots__ = ("interval_s", "rate", "ready_s")
 
     def __init__(self, rate: float, window_s: float) -> None:
         """Start with the first send allowed at once.
@@ -186,8 +182,6 @@ class TokenPacer:
 
     Source: ITU-T I.371 annex A (GCRA), with amounts, and a log of the sends in the window.
     """
-
-    __slots__ = ("_counted", "_credit_s", "_log", "_token_s", "limit", "ready_s", "window_s")
 
     def __init__(self, limit: float, window_s: float) -> None:
         """Start with nothing sent.

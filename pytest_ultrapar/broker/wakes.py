@@ -18,8 +18,6 @@ class Wake:
         due: What is to be done when its time has come, which it is told.
     """
 
-    __slots__ = ("due", "wake_s")
-
     def __init__(self) -> None:
         self.wake_s = math.inf
         self.due: Callable[[float], object] = _nothing
@@ -31,8 +29,6 @@ def _nothing(_: float) -> None:
 
 class WakeQueue:
     """Wakes in order of time; each comes up once, at the earliest time asked for."""
-
-    __slots__ = ("_heap", "_order")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Wake]] = []
@@ -77,8 +73,6 @@ class LeaseTerms(Wake, Generic[_Worker]):
     All of a lane have the same term, so that their order is that of their ends and a lease costs
     one entry in a dict; it wakes once per term, not once per lease.
     """
-
-    __slots__ = ("_out",)
 
     def __init__(self) -> None:
         super().__init__()

@@ -198,8 +198,6 @@ def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> N
 class FrameReader:
     """Cuts a stream of bytes into frames; a frame that is too long is never collected."""
 
-    __slots__ = ("_buffer",)
-
     def __init__(self) -> None:
         self._buffer = bytearray()
 

@@ -67,29 +67,6 @@ class AdaptiveController:
             last cut is too fresh to show; None for a back-off, since nothing is served.
     """
 
-    __slots__ = (
-        "_changes",
-        "_cut_s",
-        "_is_new",
-        "_level",
-        "_load_s",
-        "_name",
-        "_noted",
-        "_refusal_s",
-        "_served_since_cut",
-        "_tokens",
-        "_trouble",
-        "_votes",
-        "_wary_s",
-        "heeds_headers",
-        "n_cuts",
-        "pace",
-        "pause_s",
-        "plateau",
-        "queue",
-        "seats",
-    )
-
     def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
         """Start the search.
 

@@ -28,8 +28,6 @@ class AcceptedRate:
             any send that it was let in.
     """
 
-    __slots__ = ("_counts", "_first_s", "was_any_served")
-
     def __init__(self) -> None:
         self._counts: deque[tuple[int, float]] = deque()
         self._first_s: float | None = None
@@ -128,8 +126,6 @@ class PaceSearch:
     Attributes:
         rate: Sends per second; infinity while nothing bounds them.
     """
-
-    __slots__ = ("_ceiling", "_curve", "_cut_s", "_raised_s", "_step", "accepted", "rate")
 
     def __init__(self) -> None:
         self._ceiling = math.inf

@@ -74,8 +74,6 @@ class PlateauSearch:
         seats: What it holds, once it does; None before.
     """
 
-    __slots__ = ("_base", "_doublings", "_hold_s", "_trial", "_trying", "_turn", "seats")
-
     def __init__(self) -> None:
         self.seats: float | None = None
         self._doublings: dict[int, _Level] = {}
@@ -162,8 +160,6 @@ class QueueSearch:
     Attributes:
         seats: What it holds; None until the server has said something.
     """
-
-    __slots__ = ("seats",)
 
     def __init__(self) -> None:
         self.seats: float | None = None

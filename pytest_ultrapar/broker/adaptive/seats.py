@@ -29,8 +29,6 @@ class Curve:
     Source: RFC 9438, section 4.2 (CUBIC), with K given and not derived.
     """
 
-    __slots__ = ("cut_s", "low", "span_s", "target")
-
     def __init__(self, low: float, target: float, cut_s: float, span_s: float) -> None:
         self.low = low
         self.target = target
@@ -85,21 +83,6 @@ class SeatSearch:
         cut_s: When the last epoch began.
         service_s: How long an answer takes lately, seconds; 0 before the first.
     """
-
-    __slots__ = (
-        "_asks_for_pauses",
-        "_clean",
-        "_curve",
-        "_is_steep",
-        "_n_let_in",
-        "_raised_s",
-        "_served_since_cut",
-        "_step",
-        "ceiling",
-        "cut_s",
-        "limit",
-        "service_s",
-    )
 
     def __init__(self, ceiling: float, start: float = START) -> None:
         """Start the search.
