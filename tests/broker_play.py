@@ -90,8 +90,8 @@ class Play(BrokerPlay):
         pay = wire.Pay(lease.lease_id, most_in, most_out, n_guessed)
         return self.say(self.whose[request_id], pay).is_paid
 
-    def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
-        self.episode_ended(worker, case_id, group)
+    def end(self, case_id: str, worker: str = "gw0") -> None:
+        self.episode_ended(worker, case_id)
 
     def leave(self, worker: str) -> None:
         self._connected.discard(worker)

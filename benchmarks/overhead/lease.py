@@ -113,7 +113,7 @@ async def _offer(clients: list[BrokerClient], requests: Iterator[LeaseRequest]) 
         lease = await client.acquire(request)
         waits_us.append((time.perf_counter_ns() - asked_ns) / 1000)
         client.release(lease, "ok")
-        client.episode_ended(request.case_id, "")
+        client.episode_ended(request.case_id)
 
     due_s = time.monotonic()
     for request in requests:

@@ -80,14 +80,14 @@ class BlockingBrokerClient:
         """
         return self._ask(wire.AskSigns(), wire.Signs).heard_s
 
-    def episode_ended(self, case_id: str, group: str) -> None:
+    def episode_ended(self, case_id: str) -> None:
         """Say that a case needs no further lease, as when an earlier journal has its result.
 
         Raises:
             BrokerGoneError: When the broker is gone.
         """
         with self._lock:
-            self._send(wire.EpisodeOver(case_id, group))
+            self._send(wire.EpisodeOver(case_id))
 
     def hold_claims(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
         """Say until when the claims of this host hold (`LaneBroker.hold_claims`).

@@ -36,7 +36,6 @@ from pytest_ultrapar.broker.protocol import (
 from pytest_ultrapar.broker.retry_budget import ParkedRetry, RetryBudget
 from pytest_ultrapar.broker.scheduler import (
     Homes,
-    OpenEpisodes,
     Scheduler,
     no_such_group,
     no_such_model,
@@ -134,8 +133,7 @@ class LaneBroker:
         # Workers in order of their last granted opening request, the longest without one in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
         self._parking: dict[InstanceState, None] = {}
-        self._episodes = OpenEpisodes()
-        self._scheduler = Scheduler(self._table, self._groups, self._episodes, self._rotation)
+        self._scheduler = Scheduler(self._table, self._groups, self._rotation)
         self._now_s = -math.inf
         self._n_requests = 0
         self._taken: set[str] = set()
@@ -169,8 +167,8 @@ class LaneBroker:
         answer: wire.Answer | None = None
         actions: list[Action] = []
         match message:
-            case wire.EpisodeOver(case_id, group):
-                actions = self.episode_ended(who, case_id, group, now_s)
+            case wire.EpisodeOver(case_id):
+                actions = self.episode_ended(who, case_id, now_s)
             case wire.Pay(lease_id, most_in, most_out, n_guessed):
                 most = most_in, most_out, n_guessed
                 is_paid, actions = self.pay(who, lease_id, most, now_s)
@@ -336,15 +334,13 @@ class LaneBroker:
             held.sent_late(late_s)
         return self._finish(now_s)
 
-    def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:
-        """Say that a case needs no further lease. Anybody may say so, any number of times."""
+    def episode_ended(self, worker: str, case_id: str, now_s: float) -> list[Action]:
+        """Say that a case needs no further lease. Idempotent; any worker may say so, or none."""
         now_s = self._advance(now_s)
         self._table.case_ended(case_id)
         state = self._workers.get(worker)
         if state is not None:
-            known = self._groups.get(group)
-            for less in self._episodes.close(state, case_id, known):
-                self._has_less(less, now_s)
+            self._close_episode(state, case_id, now_s)
         self._look_at_models(self._groups.end_case(case_id, now_s))
         return self._finish(now_s)
 
@@ -374,8 +370,8 @@ class LaneBroker:
             if verdict is not None:
                 self._table.apply(held.lane, verdict, now_s)
         self._table.cases_lost(state.open_cases)
-        for group in self._episodes.close_all(state):
-            self._has_less(group, now_s)
+        for case_id in list(state.open_cases):
+            self._close_episode(state, case_id, now_s)
         del self._rotation[worker]
         self._table.look_at(self._homes.departed(worker, now_s))
         return self._finish(now_s)
@@ -530,7 +526,7 @@ class LaneBroker:
             now_s=now_s,
             in_flight=self._table.in_flight,
             peak_in_flight=self._table.peak,
-            open_episodes=self._episodes.n_open,
+            open_episodes=sum(len(one.open_cases) for one in self._workers.values()),
             ended_episodes=len(self._groups.ended),
             lanes=[lane.status(now_s, seconds) for lane, seconds in under_way_s.items()],
             waiting=sum(len(one.waiting) + len(one.parked) for one in self._workers.values()),
@@ -717,7 +713,7 @@ class LaneBroker:
                 self._parking[instance] = None
                 return None
         self._n_requests += 1
-        opens = self._episodes.is_opening(worker, request)
+        opens = request.opens and request.case_id not in worker.open_cases
         prefers = None
         if request.lane is not None and not opens:
             prefers = self._table.lanes.get(request.lane)
@@ -782,9 +778,12 @@ class LaneBroker:
         if waiting.group is not None:
             self._look_at_models(self._groups.went_quiet(waiting.group, now_s))
 
-    def _has_less(self, group: GroupState, now_s: float) -> None:
-        self._look_at_models(self._groups.refresh(group, now_s))
-        self._look_at_models(self._groups.went_quiet(group, now_s))
+    def _close_episode(self, worker: WorkerState, case_id: str, now_s: float) -> None:
+        group = worker.open_cases.pop(case_id, None)
+        if group is not None:
+            group.n_open -= 1
+            self._look_at_models(self._groups.refresh(group, now_s))
+            self._look_at_models(self._groups.went_quiet(group, now_s))
 
     def _look_at_models(self, models: Iterable[ModelState]) -> None:
         for model in models:

@@ -1138,8 +1138,7 @@ class WorkerState:
         leases: Its leases out, by lease id.
         opening_lines: Its lines of opening requests, by lane set and group.
         linked: Those of them that may be served now, by model.
-        open_cases: Cases it has opened and not ended, with their group.
-        open_unnamed: The same as counts by group for requests that name no case.
+        open_cases: Cases whose episodes have had a first lease and are not over, with their group.
         has_spoken: Whether it has asked for a lease.
     """
 
@@ -1153,7 +1152,15 @@ class WorkerState:
         self.linked: dict[ModelState, dict[Line, None]] = {}
         self.opening_lines: dict[tuple[LaneSet, GroupState | None], Line] = {}
         self.open_cases: dict[str, GroupState | None] = {}
-        self.open_unnamed: dict[GroupState | None, int] = {}
+
+    def open(self, case_id: str, group: GroupState | None) -> None:
+        """Count an episode that gets its first lease, once; one of no case is not counted."""
+        if not case_id or case_id in self.open_cases:
+            return
+        self.open_cases[case_id] = group
+        if group is not None:
+            group.n_open += 1
+            group.has_opened = True
 
     def is_home(self, lane: LaneState) -> bool:
         """Whether `lane` is one of its homes."""

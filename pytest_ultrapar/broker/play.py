@@ -77,9 +77,9 @@ class BrokerPlay(ABC):
         """Give a lease back."""
         self.book(self.broker.release(worker, lease_id, outcome, feedback, self.now_s))
 
-    def episode_ended(self, worker: str, case_id: str, group: str = "") -> None:
+    def episode_ended(self, worker: str, case_id: str) -> None:
         """Say that a case is over."""
-        self.book(self.broker.episode_ended(worker, case_id, group, self.now_s))
+        self.book(self.broker.episode_ended(worker, case_id, self.now_s))
 
     # -- time ------------------------------------------------------------------------------------
 

@@ -72,9 +72,9 @@ class BrokerPort(ABC):
         """
         self.tell(wire.SentLate(lease.lease_id, late_s))
 
-    def episode_ended(self, case_id: str, group: str) -> None:
+    def episode_ended(self, case_id: str) -> None:
         """Say that a case needs no further lease; groups that wait for its group may then start."""
-        self.tell(wire.EpisodeOver(case_id, group))
+        self.tell(wire.EpisodeOver(case_id))
 
     async def assign(self, assignment: Assignment) -> None:
         """Carry out an assignment from now on. Called by the controller, before any request.

@@ -79,7 +79,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         lane: The lane of the episode so far: kept while it is up, else another of the same model.
         case_id: The case of the episode; lets the broker count open episodes by name, so that
             asking twice for a first lease (the first one came back `unsent`) opens one episode and
-            not two.
+            not two. Empty: it is not counted.
         tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
         after: The lane on which the try before failed by no fault of the request: a retry, which
             goes to another lane of the model where one is up.

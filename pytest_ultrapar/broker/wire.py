@@ -66,7 +66,6 @@ class EpisodeOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A case needs no further lease."""
 
     case_id: str
-    group: str
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag=5):

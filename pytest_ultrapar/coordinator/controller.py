@@ -440,7 +440,7 @@ class ControllerSession:
         for report in reports:
             self._config.hook.pytest_runtest_logreport(report=report)
         if self._client is not None:
-            self._client.episode_ended(case_id, self._lost.group_of(case_id))
+            self._client.episode_ended(case_id)
 
     # -- cases that several hosts share ------------------------------------------------------------
 

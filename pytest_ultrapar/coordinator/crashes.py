@@ -14,7 +14,6 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.consumers import CaseProperties
-from pytest_ultrapar.session.runtime import read_assignment
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex, find_finished, find_started_not_ended
@@ -173,11 +172,6 @@ class LostCases:
             pytest.TestReport(**shown, outcome="skipped", longrepr=reason, when="setup"),
             pytest.TestReport(**shown, outcome="passed", longrepr=None, when="teardown"),
         ]
-
-    def group_of(self, case_id: str) -> str:
-        """The assignment's group of a case, empty for none."""
-        assignment = read_assignment(self._coordinator.run.directory.path)
-        return next((g.name for g in assignment.groups if case_id in g.cases), "")
 
     def close(self) -> None:
         """Close the segment, if there is one."""

@@ -183,13 +183,13 @@ class Engine:
         self._connected.wait()
         self._call(self._line_up, works)
 
-    def note_skipped(self, case_id: str, group: str) -> None:
+    def note_skipped(self, case_id: str) -> None:
         """Tell the broker of a case that needs no episode, so that groups that wait can start.
 
         Waits for the broker's port.
         """
         self._connected.wait()
-        self._call(self._tell_ended, case_id, group)
+        self._call(self._tell_ended, case_id)
 
     def _call(self, callback: Callable[..., object], *given: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -436,16 +436,16 @@ class Engine:
             if told:
                 self._announce(told)
             for work, _ in told:
-                self._tell_ended(work.case_id, work.group)
+                self._tell_ended(work.case_id)
             if debug_log.is_on():
                 for record, _, _ in ends:
                     _tell_end(record)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
 
-    def _tell_ended(self, case_id: str, group: str) -> None:
+    def _tell_ended(self, case_id: str) -> None:
         if self._port is not None:
-            self._port.episode_ended(case_id, group)
+            self._port.episode_ended(case_id)
 
 
 def _tell_end(record: EpisodeEnded) -> None:

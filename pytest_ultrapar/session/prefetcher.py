@@ -396,9 +396,9 @@ class Prefetcher:
     def _skip(self, index: int, stored: Position | None = None) -> None:
         """A case that needs no episode of its own: skipped by a mark, or ended before."""
         case_id = self._collected.case_ids[index]
-        group = self.runtime.group_of(case_id)
-        if self._source.runs_episodes and (group or stored is not None):
-            self._start_engine().note_skipped(case_id, group)
+        is_awaited = self.runtime.group_of(case_id) or stored is not None
+        if self._source.runs_episodes and is_awaited:
+            self._start_engine().note_skipped(case_id)
         self._make_ready(index, stored)
 
     def _make_ready(self, index: int, stored: EpisodeEnded | Position | None) -> None:
@@ -445,7 +445,7 @@ class Prefetcher:
         """
         if self.runtime.options.cluster_run is not None:
             case_id = self._collected.case_ids[index]
-            self._start_engine().note_skipped(case_id, self._group_of(index))
+            self._start_engine().note_skipped(case_id)
 
     def _work(self, index: int) -> Work:
         item = self._items[index]

@@ -124,7 +124,7 @@ def test_local_broker_cost_per_1000_leases(benchmark: Any, loop: asyncio.Abstrac
 
     async def slot(n: int) -> None:
         for _ in range(N_PER_ROUND // 500):
-            request = LeaseRequest(next(ids), MODELS[n % len(MODELS)], opens=True)
+            request = LeaseRequest(next(ids), MODELS[n % len(MODELS)])
             lease: Lease = await broker.acquire(request)
             await asyncio.sleep(0)
             broker.release(lease, "ok")

@@ -65,7 +65,7 @@ def test_clients_share_the_seats(broker):
             await asyncio.sleep(0)
             in_flight -= 1
             client.release(lease, "ok")
-            client.episode_ended(str(n), "")
+            client.episode_ended(str(n))
 
         await asyncio.gather(*(one(n) for n in range(300)))
         statuses = [await client.status() for client in clients]
@@ -153,7 +153,7 @@ def test_controller_assigns_and_workers_obey(broker):
         worker = await connect_broker(broker.path, broker.token, "gw0")
         late = worker.acquire(LeaseRequest(1, "m", "two", opens=True, case_id="b"))
         assert (await controller.status()).waiting == 1 or not late.done()
-        controller.episode_ended("a", "one")
+        controller.episode_ended("a")
         assert (await late).lane == "p/a/k0"
         with pytest.raises(ConfigError, match="unknown lane 'no'"):
             await controller.assign(Assignment(home={"gw0": ("no",)}))
@@ -179,7 +179,7 @@ def test_lost_broker_fails_everything_that_waits(tmp_path):
         with pytest.raises(ConnectionError):
             await client.status()
         client.release(leases[0], "ok")
-        client.episode_ended("a", "")
+        client.episode_ended("a")
         await client.close()
 
     try:

@@ -98,7 +98,7 @@ class Judge(BrokerPlay):
         if group:
             self.rules[group].open.discard((worker, case_id))
         self._note_ends()
-        self.episode_ended(worker, case_id, group)
+        self.episode_ended(worker, case_id)
 
     def disconnect(self, worker: str) -> None:
         for lease_id in [n for n, held in self.held.items() if held.worker == worker]:

@@ -605,8 +605,8 @@ def test_progress_of_groups_is_known_where_hosts_share_limits():
     assert play.lane(request) is not None
     assert play.broker.status(0.0).groups[0] == GroupProgress("x", begun=1, ended=0, room=1)
     play.back(request)
-    play.end("x-0", "x")
-    play.end("x-1", "x")
+    play.end("x-0")
+    play.end("x-1")
     assert play.broker.status(0.0).groups[0] == GroupProgress("x", begun=2, ended=2, room=2)
 
 

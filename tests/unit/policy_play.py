@@ -122,7 +122,7 @@ def carry_out(
         first = next(iter(play.leases))
         worker, case = play.whose[first], asked[first]
         play.back(first)
-        play.end(case.case_id, place.get(case.case_id, (-1, ""))[1], worker)
+        play.end(case.case_id, worker)
         dispatch.reported(worker, case.index)
         take(worker, dispatch.hand_out(worker))
         n_left -= 1

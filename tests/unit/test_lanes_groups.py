@@ -23,7 +23,7 @@ def test_case_that_ends_twice_counts_once():
     play = play_with(Group("one", ("a", "b")), Group("two", ("c",), after=("one",)))
     late = play.ask(group="two", case_id="c")
     for _ in range(5):
-        play.end("a", "one")
+        play.end("a")
     assert play.lane(late) is None
     assert play.broker.status(play.now_s).ended_episodes == 1
 
@@ -32,7 +32,7 @@ def test_exclusive_word_goes_to_the_first_in_the_assignment_when_several_wait():
     names = ("one", "two", "three")
     play = play_with(*(Group(name, (name,), exclusive="w") for name in names))
     asked = {name: play.ask(group=name, case_id=name) for name in ("two", "three", "one")}
-    play.end("two", "two")
+    play.end("two")
     assert play.lane(asked["one"]) is not None
     assert play.lane(asked["three"]) is None
 
@@ -54,13 +54,13 @@ def test_asking_twice_for_a_first_lease_opens_one_episode():
     assert play.lane(play.ask(group="g", case_id="a")) is not None
     other = play.ask(group="g", case_id="b")
     assert play.broker.status(play.now_s).open_episodes == 1
-    play.end("a", "g")
+    play.end("a")
     assert play.lane(other) is not None
 
 
 def test_two_waiting_wishes_for_one_first_lease_open_one_episode():
     play = play_with()
-    held = [play.ask() for _ in range(4)]
+    held = [play.ask(case_id=str(n)) for n in range(4)]
     twice = [play.ask(case_id="a") for _ in range(2)]
     for request in held:
         play.back(request)
@@ -74,7 +74,7 @@ def test_unnamed_episodes_count_too():
     play = play_with(Group("g", tuple("ab"), at_once=1))
     play.ask(group="g")
     waiting = play.ask(group="g")
-    play.end("a", "g")
+    play.end("a")
     assert play.lane(waiting) is not None
 
 
@@ -112,14 +112,14 @@ def test_unknown_group_is_refused_after_the_assignment_and_waits_for_it_before()
 def test_second_assignment_keeps_what_is_open_and_what_has_ended():
     groups = (Group("g", tuple("abc"), at_once=1), Group("h", ("d",), after=("g",)))
     play = play_with(*groups)
-    play.end("a", "g")
+    play.end("a")
     play.ask(group="g", case_id="b")
     waiting, after = play.ask(group="g", case_id="c"), play.ask(group="h", case_id="d")
     play.assign(Assignment(groups=groups))
     assert play.lane(waiting) is None
-    play.end("b", "g")
+    play.end("b")
     assert play.lane(waiting) is not None
-    play.end("c", "g")
+    play.end("c")
     assert play.lane(after) is not None
 
 

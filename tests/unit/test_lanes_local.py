@@ -151,7 +151,7 @@ def test_group_of_the_assignment_starts_when_the_one_before_has_ended(play):
         await broker.assign(Assignment(groups=groups))
         waiting = broker.acquire(LeaseRequest(1, "m", "two", opens=True, case_id="b"))
         assert not waiting.done()
-        broker.episode_ended("a", "one")
+        broker.episode_ended("a")
         assert (await waiting).lane == "p/a/k0"
 
     play(story)
@@ -175,7 +175,7 @@ def test_closing_fails_what_waits_and_everything_later(play):
             with pytest.raises(ConnectionError):
                 await future
         broker.release(held, "ok")
-        broker.episode_ended("a", "")
+        broker.episode_ended("a")
         with pytest.raises(ConnectionError):
             await broker.status()
 
@@ -194,7 +194,7 @@ def test_many_tasks_share_the_seats_and_all_are_served(play):
             await settled()
             in_flight -= 1
             broker.release(lease, "ok")
-            broker.episode_ended(str(n), "")
+            broker.episode_ended(str(n))
 
         await asyncio.gather(*(one(n) for n in range(500)))
         status = await broker.status()

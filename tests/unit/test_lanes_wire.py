@@ -33,7 +33,7 @@ CLIENT_MESSAGES = [
     wire.Acquire(LeaseRequest(1, "modèle", "g", opens=True, lane=None, case_id="c")),
     wire.Withdraw(1),
     wire.Release(7, "rate", Feedback(2.5, "tokens", 12, Allowance(600.0, 0.0, 0.1))),
-    wire.EpisodeOver("c", ""),
+    wire.EpisodeOver("c"),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
     wire.AcquirePriced(PricedRequest(1, "m", most_in=5, most_out=6)),

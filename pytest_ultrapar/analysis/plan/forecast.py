@@ -187,9 +187,9 @@ class _Play(BrokerPlay):
             self._over(course)
 
     def _over(self, course: Course) -> None:
-        case_id, group = course.case_id, course.group
+        case_id = course.case_id
         self._longest_s = max(self._longest_s, self.now_s - self._opened_s.pop(case_id))
-        self.episode_ended(_WORKER, case_id, group)
+        self.episode_ended(_WORKER, case_id)
         self._admission.closed()
         if self._is_narrow:
             self._to_open.update(dict.fromkeys(self._admission.lines()))

@@ -238,7 +238,7 @@ class Asking:
             outcome = "ok" if failure is None else failure.outcome
         finally:
             self._port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
-            self._port.episode_ended(lane.lane_id, "")
+            self._port.episode_ended(lane.lane_id)
         return Seen(lane, failure, at_s - sent_s, at_s)
 
     async def _lease(self, lane_id: LaneId, tokens: int) -> tuple[Lease, float]:
