@@ -111,7 +111,7 @@ class LaneBroker:
             shared: Rows that hosts share, by limit and word: closed until the first `share`.
 
         Raises:
-            ValueError: A row is shared that the pool has not, or that nothing counts.
+            ValueError: A row is shared that nothing counts.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.shares import BUDGET_ROW, SEATS_ROW, Row
+from pytest_ultrapar.broker.shares import BUDGET_ROW, SEATS_ROW, Row, SharedTokens, Tranche
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ def wants_of(
         unit = max((units[lane] for lane in limit.lanes if lanes[lane]), default=1)
         most_money = max((dearest[lane.model.name] for lane in limit.lanes), default=0)
         if row.word == BUDGET_ROW:
-            unit = max(1, most_money or limit.shares.tranches[BUDGET_ROW].last_units)
+            tranche = limit.shares.rows[BUDGET_ROW]
+            assert isinstance(tranche, Tranche)
+            unit = max(1, most_money or tranche.last_units)
         rows[row] = _row_want(row.word, limit, n, unit)
         if limit.controller is not None and not limit.lanes[0].is_declared:
             rows[row] = _undivided(rows[row], row.word, limit)
@@ -194,7 +196,8 @@ def _usable(lane: LaneState, demand: int, bears: Mapping[LaneId, float], now_s: 
 
 
 def _unit(lane: LaneState, waiting: int) -> int:
-    last = [tokens.last_units for limit in lane.metered for tokens in limit.shares.tokens.values()]
+    rows = [row for limit in lane.metered for row in limit.shares.rows.values()]
+    last = [row.last_units for row in rows if isinstance(row, SharedTokens)]
     return max(1, waiting or max(last, default=0))
 
 
@@ -226,17 +229,17 @@ def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter
 
 
 def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowWant:
-    shares = limit.shares
     if word == SEATS_ROW:
         n = max(n, limit.seats.in_flight)
         return RowWant(int(min(n, limit.most_seats)))
     kind = LIMIT_KINDS.get(word)
     weight = 1 if kind is not None and kind.counts == "requests" else unit
     per_s = _per_s(limit, n)
-    if word in shares.tranches:
+    row = limit.shares.rows[word]
+    if isinstance(row, Tranche):
         soon = math.ceil(n if per_s == math.inf else max(n, per_s * SOON_S))
         return RowWant(soon * weight, weight)
-    whole = shares.rates[word].row if word in shares.rates else shares.tokens[word].row
+    whole = row.row
     if not n or per_s == math.inf:
         return RowWant(whole.units if n else 0, min(weight, whole.units))
     units = math.ceil(per_s * whole.window_s * weight) + weight
@@ -249,17 +252,15 @@ def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
     Several that look for one limit would each try beyond it, and each pay for what others try. Who
     has a part says by its unit that more is of use as it comes free.
     """
-    shares, controller = limit.shares, limit.controller
+    row, controller = limit.shares.rows[word], limit.controller
     assert controller is not None
-    if word in shares.tranches or not want.units:
+    if isinstance(row, Tranche) or not want.units:
         return want
     if word == SEATS_ROW:
-        whole = int(limit.most_seats)
         # Not all of them: what a host has is in use for some time after its death.
         soon = max(LOOKED_FOR * controller.cap(), limit.seats.in_flight)
-        return RowWant(min(whole, soon), 1 if shares.seats else whole)
-    paced = shares.rates.get(word) or shares.tokens[word]
-    return RowWant(paced.row.units, want.unit if paced.share else paced.row.units)
+        return RowWant(min(row.row.units, soon), 1 if row.share else row.row.units)
+    return RowWant(row.row.units, want.unit if row.share else row.row.units)
 
 
 def _per_s(limit: LimitState, n: float) -> float:

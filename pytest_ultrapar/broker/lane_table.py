@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.lanes import (
     ModelState,
 )
 from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress
-from pytest_ultrapar.broker.shares import Row, declared_row
+from pytest_ultrapar.broker.shares import Row, Tranche
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -177,7 +177,6 @@ class LaneTable:
         self.shared = tuple(Row(*row) for row in shared)
         words: dict[str, set[str]] = {}
         for row in self.shared:
-            declared_row(pool, row)
             words.setdefault(row.limit, set()).add(row.word)
         self._limits = {
             name: self._wakened(
@@ -392,7 +391,7 @@ class LaneTable:
 
     def part_ends_s(self, lane: LaneState) -> float:
         """Until when this host's claims, and its parts of a lane's limits, hold."""
-        is_shared = any(one.shares.is_used for one in lane.path)
+        is_shared = any(one.shares.rows for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
     def begin_term(
@@ -578,11 +577,13 @@ class LaneTable:
         changed: dict[LimitState, None] = {}
         for row in self.shared:
             limit = self._limits[row.limit]
-            if limit.shares.set_share(row.word, shares.get(row, 0)):
+            if limit.shares.rows[row.word].set_share(shares.get(row, 0)):
                 changed[limit] = None
         for (name, word), left in (most or {}).items():
             limit = self._limits[name]
-            if limit.shares.set_most(word, left) and not limit.seats.in_flight:
+            tranche = limit.shares.rows[word]
+            assert isinstance(tranche, Tranche)
+            if tranche.set_most(left) and not limit.seats.in_flight:
                 self.idle.append(limit)
         self._adopt_shares(changed, now_s)
         self._look_at_short()
@@ -594,7 +595,8 @@ class LaneTable:
     def close_shares(self, now_s: float) -> None:
         """Nobody knows what may be used: grant nothing on what is shared."""
         for limit in self._sharing:
-            limit.shares.close()
+            for row in limit.shares.rows.values():
+                row.close()
         self._adopt_shares(self._sharing, now_s)
         self._shares_end.wake_s = math.inf
 
@@ -616,11 +618,8 @@ class LaneTable:
 
     def holdings(self, now_s: float) -> dict[Row, Holding]:
         """What is still held of each shared row."""
-        found: dict[Row, Holding] = {}
-        for row in self.shared:
-            limit = self._limits[row.limit]
-            found[row] = limit.shares.held(row.word, limit.seats.in_flight, now_s)
-        return found
+        shares = {row: self._limits[row.limit].shares for row in self.shared}
+        return {row: its.rows[row.word].held(now_s) for row, its in shares.items()}
 
     def room(self) -> dict[str, int]:
         """By model, requests that could be in flight beside those that are (`BrokerStatus`)."""

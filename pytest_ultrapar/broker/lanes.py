@@ -25,8 +25,10 @@ from pytest_ultrapar.broker.shares import (
     LimitShares,
     SharedDays,
     SharedPacer,
+    SharedSeats,
     SharedTokens,
     Tranche,
+    WholeRow,
     whole_row,
 )
 from pytest_ultrapar.broker.throttles import (
@@ -164,9 +166,7 @@ class LimitState(Wake):
         self.was_full = False
         self.ready_s = self.pace_ready_s = self.spent_until_s = self.kept_until_s = -math.inf
         self.seats = Seats(self.most_seats)
-        self.shares = LimitShares(
-            self.name, self.most_seats if SEATS_ROW in shared else math.inf, is_used=bool(shared)
-        )
+        self.shares = LimitShares(self.name)
         self._begin_closed(shared)
         headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
         rates: list[Pacer] = []
@@ -194,42 +194,38 @@ class LimitState(Wake):
         self.rates, self.tokens = tuple(rates), tuple(tokens)
         self.headrooms = tuple(headrooms.values())
         self.reckon()
+        if uncounted := set(shared) - set(self.shares.rows):
+            msg = f"nothing counts {', '.join(sorted(uncounted))} of {self.name}"
+            raise ValueError(msg)
 
     def _pacer(
         self, kind: LimitKind, amount: float, spare_s: float, *, is_shared: bool
     ) -> Pacer | TokenPacer:
         if is_shared:
             row = whole_row(amount, kind.window_s)
-            if kind.is_spaced:
-                rate = self.shares.rates[kind.word] = SharedPacer(row, spare_s)
-                return rate
-            tokens = self.shares.tokens[kind.word] = SharedTokens(row, spare_s)
-            return tokens
+            paced = SharedPacer(row, spare_s) if kind.is_spaced else SharedTokens(row, spare_s)
+            self.shares.rows[kind.word] = paced
+            return paced
         width_s = kind.window_s + spare_s
         return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
 
     def _begin_closed(self, shared: Collection[str]) -> None:
         """Begin with no seat and nothing to spend of what is shared."""
-        name, shares = self.name, self.shares
-        self.seats.cap = min(self.seats.cap, shares.seats)
-        if BUDGET_ROW in shared:
-            if self.purse is None:
-                msg = f"no budget of {name} is counted that could be shared"
-                raise ValueError(msg)
-            self.purse.tranche = shares.tranches[BUDGET_ROW] = Tranche()
+        rows = self.shares.rows
+        if SEATS_ROW in shared:
+            rows[SEATS_ROW] = SharedSeats(WholeRow(int(self.most_seats), 0.0), self.seats)
+            self.seats.cap = 0
+        if BUDGET_ROW in shared and self.purse is not None:
+            self.purse.tranche = rows[BUDGET_ROW] = Tranche()
         found: list[tuple[LimitKind, DayLedger | SharedDays]] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
             # A key that is known by several names has a count for each, and one tranche for all.
-            if kind.word in shared and kind.word not in shares.tranches:
-                tranche = shares.tranches[kind.word] = Tranche()
+            if kind.word in shared and kind.word not in rows:
+                tranche = rows[kind.word] = Tranche()
                 spendable = SharedDays(ledger, tranche)
             found.append((kind, spendable))
         self.spendable_days = tuple(found)
-        for kind, _ in self.declared.rows:
-            if kind.is_daily and kind.word in shared and kind.word not in shares.tranches:
-                msg = f"no days of {name} are counted that could be shared"
-                raise ValueError(msg)
 
     @property
     def most_seats(self) -> float:
@@ -415,7 +411,7 @@ class LimitState(Wake):
     @property
     def wait_label(self) -> str:
         """What requests wait for while its `ready_s` has not come: a kind, a share, or money."""
-        if self.shares.is_used and self.shares.are_rates_cut:
+        if self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:
             return BUDGET
@@ -930,7 +926,7 @@ def keeps_limits(
         if not limit.pays(units):
             # Until an answer frees some, or nothing is in flight any more.
             ready_s = math.inf
-            is_share = BUDGET_ROW in limit.shares.tranches
+            is_share = BUDGET_ROW in limit.shares.rows
             lane.rate_label = limit.shares.label if is_share else BUDGET
         else:
             ready_s = max(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.broker.headroom import longest_late_s
-from pytest_ultrapar.broker.throttles import Pacer, Reservation, TokenPacer
+from pytest_ultrapar.broker.throttles import Pacer, Reservation, Seats, TokenPacer
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
@@ -129,16 +129,61 @@ def declared_row(pool: Pool, row: Row) -> WholeRow:
     return whole_row(amount, LIMIT_KINDS[row.word].window_s)
 
 
-class SharedPacer(Pacer):
+class _Divided:
+    """A row of which this host has a share that comes back as it is no longer used.
+
+    Attributes:
+        row: What is divided.
+        share: Units of it that may be used now; 0: none.
+    """
+
+    def __init__(self, row: WholeRow) -> None:
+        self.row = row
+        self.share = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether that is less than the whole row."""
+        return self.share < self.row.units
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may be used until there is another share."""
+        return not self.share
+
+    def set_share(self, units: int) -> bool:
+        """Use so many units from now on, all at most.
+
+        Returns:
+            Whether that is another share than before.
+        """
+        before, self.share = self.share, min(units, self.row.units)
+        return self.share != before
+
+    def close(self) -> None:
+        """Use none from now on."""
+        self.set_share(0)
+
+
+class SharedSeats(_Divided):
+    """Seats of which this host may use a share."""
+
+    def __init__(self, row: WholeRow, seats: Seats) -> None:
+        super().__init__(row)
+        self._seats = seats
+
+    def held(self, _: float) -> Holding:
+        """The share, or what is in flight where that is more."""
+        return Holding(max(self.share, self._seats.in_flight))
+
+
+class SharedPacer(_Divided, Pacer):
     """Spaces sends by a share that changes.
 
     Guarantee: each send keeps the distance from the one before it that its own share asks for, and
     with it the window before it holds at most as many sends as that share, whatever shares were in
     between. What is sent counts, in `held`, until it is in no window with what may be sent next. So
     a share that is lowered is free for others as its sends leave the window, one by one.
-
-    Attributes:
-        share: Sends per window allowed now; 0: none.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
@@ -148,12 +193,11 @@ class SharedPacer(Pacer):
             row: What is divided.
             spare_s: As in `Headroom`.
         """
-        self.row = row
-        self.share = 0
+        _Divided.__init__(self, row)
         self._sent: deque[float] = deque()
         self._used = False
         self._past: list[tuple[int, float]] = []
-        super().__init__(row.units, row.window_s + spare_s)
+        Pacer.__init__(self, row.units, row.window_s + spare_s)
         self.ready_s = math.inf
 
     def stretch(self, window_s: float) -> None:
@@ -186,27 +230,28 @@ class SharedPacer(Pacer):
             self._sent[-1] += by_s
         super().postpone(by_s)
 
-    def set_share(self, units: int) -> None:
-        """Allow so many sends per window from now on, 0 for none."""
-        if units == self.share:
-            return
+    def set_share(self, units: int) -> bool:
+        """As `_Divided.set_share`."""
+        before = self.share
+        if not super().set_share(units):
+            return False
         if self._used and self._sent:
-            self._past.append((self.share, self._sent[-1]))
+            self._past.append((before, self._sent[-1]))
         self._used = False
-        self.share = units
         self.stretch(self.row.window_s + self._spare_s)
         self.ready_s = math.inf
-        if units:
+        if self.share:
             last_s = self._sent[-1] if self._sent else -math.inf
             spaced_s = math.nextafter(last_s + self.interval_s, math.inf)
             self.ready_s = max(spaced_s, self._window_free_s())
+        return True
 
-    def held(self, now_s: float) -> int:
+    def held(self, now_s: float) -> Holding:
         """The share, or what was sent under a larger one and still counts where that is more."""
         over_s = self._forget(now_s)
         self._past = [one for one in self._past if one[1] > over_s]
         largest = max((share for share, _ in self._past), default=0)
-        return max(self.share, min(largest, len(self._sent)))
+        return Holding(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
         """From when the window before a send holds fewer sends than the share."""
@@ -222,25 +267,25 @@ class SharedPacer(Pacer):
         return over_s
 
 
-class SharedTokens(TokenPacer):
+class SharedTokens(_Divided, TokenPacer):
     """Counts tokens against a share that changes.
 
     Guarantee: with each send, what was reserved in the window before it and with it is at most the
     share in force. What still counts is `held`, also above the share, until it counts no more.
 
+    Without a share not even a send of no tokens is allowed.
+
     Attributes:
-        share: Tokens per window allowed now; 0: none, not even a send of no tokens.
         last_units: What was last reserved; 0 before.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
         """Start closed; the arguments are those of `SharedPacer`."""
-        self.row = row
-        self.share = 0
+        _Divided.__init__(self, row)
         self.last_units = 0
         self._open = row.units
         self._from_s = -math.inf
-        super().__init__(row.units, row.window_s + spare_s)
+        TokenPacer.__init__(self, row.units, row.window_s + spare_s)
         self.limit = 0
 
     def stretch(self, window_s: float) -> None:
@@ -266,23 +311,25 @@ class SharedTokens(TokenPacer):
         if is_debt:
             self._from_s = now_s
 
-    def set_share(self, units: int) -> None:
-        """Allow so many tokens per window from now on, 0 for none."""
-        self.share = self.limit = units
-        if not units or units == self._open:
-            return
+    def set_share(self, units: int) -> bool:
+        """As `_Divided.set_share`."""
+        is_other = super().set_share(units)
+        self.limit = self.share
+        if not self.share or self.share == self._open:
+            return is_other
         # What is owed and what is credited are tokens, and each takes another time now.
-        slower = self._open / units
-        self._open = units
-        self._token_s = self.window_s / units
+        slower = self._open / self.share
+        self._open = self.share
+        self._token_s = self.window_s / self.share
         if self.ready_s > -math.inf:
             self.ready_s = self._from_s + (self.ready_s - self._from_s) * slower
         self._credit_s *= slower
+        return is_other
 
-    def held(self, now_s: float) -> int:
+    def held(self, now_s: float) -> Holding:
         """The share, or what still counts where that is more."""
         self._forget(now_s)
-        return max(self.share, self._counted)
+        return Holding(max(self.share, self._counted))
 
 
 def spaced_over_s(window_s: float, spare_s: float) -> float:
@@ -327,6 +374,34 @@ class Tranche:
         """Whether no host has enough left for one more request like the last."""
         return self.most < max(1, self.last_units)
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether this host has not enough left for one more request like the last."""
+        return self.usable < max(1, self.last_units)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may be reserved until there is another share."""
+        return not self.usable and not self.is_used_up
+
+    def set_share(self, units: int) -> bool:
+        """As `_Divided.set_share`, of any number of units."""
+        before, self.left, self.is_open = self.usable, units, True
+        return self.usable != before
+
+    def set_most(self, units: float) -> bool:
+        """No host has spent so much; returns whether that is less than before."""
+        before, self.most = self.most, units
+        return units < before
+
+    def close(self) -> None:
+        """Allow nothing from now on; what is left is still held."""
+        self.is_open, self.most = False, math.inf
+
+    def held(self, _: float) -> Holding:
+        """What is left, and what was spent."""
+        return Holding(max(0, self.left), self.spent, self.reserved)
+
     def reserve(self, units: int) -> None:
         """Set units apart."""
         self.last_units = units
@@ -339,6 +414,9 @@ class Tranche:
         self.left -= used - reserved
         self.spent += used - reserved
         self.reserved -= reserved
+
+
+SharedRow = SharedSeats | SharedPacer | SharedTokens | Tranche
 
 
 class SharedDays:
@@ -378,110 +456,42 @@ class LimitShares:
     """The shared rows of one limit; without any it holds back nothing.
 
     Attributes:
-        name: Of the limit.
-        is_used: Whether any row of it is shared.
-        seats: How many of its seats this host may use; infinity where they are not shared.
-        rates: Its shared pacers by word, `tokens` those that count tokens, `tranches` what is
-            counted.
+        label: What is waited for where the share is what is short.
+        rows: By their word.
     """
 
-    def __init__(self, name: str, most_seats: float, *, is_used: bool) -> None:
-        """Have no row yet.
-
-        Args:
-            name: Of the limit.
-            most_seats: As declared; infinity where they are not shared.
-            is_used: Whether any row is going to be shared.
-        """
-        self.is_used = is_used
-        self.name = name
-        self._most_seats = most_seats
-        self.seats = 0.0 if most_seats < math.inf else math.inf
-        self.rates: dict[str, SharedPacer] = {}
-        self.tokens: dict[str, SharedTokens] = {}
-        self.tranches: dict[str, Tranche] = {}
+    def __init__(self, name: str) -> None:
+        """Have no row yet of the limit of that name."""
+        self.label = f"share of {name}"
+        self.rows: dict[str, SharedRow] = {}
 
     @property
-    def _paced(self) -> list[SharedPacer | SharedTokens]:
-        return [*self.rates.values(), *self.tokens.values()]
-
-    @property
-    def label(self) -> str:
-        """What is waited for where the share is what is short."""
-        return f"share of {self.name}"
+    def seats(self) -> float:
+        """How many of its seats this host may use; infinity where they are not shared."""
+        row = self.rows.get(SEATS_ROW)
+        return row.share if isinstance(row, SharedSeats) else math.inf
 
     @property
     def are_seats_cut(self) -> bool:
         """Whether this host may use fewer seats than there are."""
-        return self.seats < self._most_seats
+        return SEATS_ROW in self.rows and self.rows[SEATS_ROW].is_cut
 
     @property
     def are_rates_cut(self) -> bool:
         """Whether this host may send less than the limit allows."""
-        return any(one.share < one.row.units for one in self._paced) or any(
-            one.usable < max(1, one.last_units) for one in self.tranches.values()
-        )
+        return any(one.is_cut for word, one in self.rows.items() if word != SEATS_ROW)
 
     @property
     def is_spent(self) -> bool:
         """Whether a day or a budget is used up over all hosts."""
-        return any(one.is_used_up for one in self.tranches.values())
+        return any(isinstance(one, Tranche) and one.is_used_up for one in self.rows.values())
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing may be sent until there is another share; a day that is over is none."""
-        return (
-            not self.seats
-            or any(not one.share for one in self._paced)
-            or any(not one.usable and not one.is_used_up for one in self.tranches.values())
-        )
-
-    def set_share(self, word: str, units: int) -> bool:
-        """Use so many units of a row from now on, of what is declared at most.
-
-        Returns:
-            Whether that is another share than before.
-        """
-        if word in self.tranches:
-            tranche = self.tranches[word]
-            before, tranche.left, tranche.is_open = tranche.usable, units, True
-            return tranche.usable != before
-        paced: SharedPacer | SharedTokens | None = self.rates.get(word)
-        paced = paced or self.tokens.get(word)
-        if paced is not None:
-            before, units = paced.share, min(units, paced.row.units)
-            if units != before:
-                paced.set_share(units)
-            return units != before
-        were, self.seats = self.seats, min(units, self._most_seats)
-        return self.seats != were
-
-    def set_most(self, word: str, units: float) -> bool:
-        """No host has spent so much of a counted row; returns whether that is less than before."""
-        tranche = self.tranches[word]
-        before, tranche.most = tranche.most, units
-        return units < before
+        return any(one.is_closed for one in self.rows.values())
 
     def is_used_up(self, word: str, units: int) -> bool:
         """Whether so many of a counted row are left on no host."""
-        return word in self.tranches and units > self.tranches[word].most
-
-    def close(self) -> None:
-        """Allow nothing from now on; what a tranche has left is still held."""
-        for tranche in self.tranches.values():
-            tranche.is_open, tranche.most = False, math.inf
-        for paced in self._paced:
-            paced.set_share(0)
-        if self.seats < math.inf:
-            self.seats = 0.0
-
-    def held(self, word: str, in_flight: int, now_s: float) -> Holding:
-        """What is still held of a row."""
-        if word in self.tranches:
-            tranche = self.tranches[word]
-            return Holding(max(0, tranche.left), tranche.spent, tranche.reserved)
-        if word in self.rates:
-            return Holding(self.rates[word].held(now_s))
-        if word in self.tokens:
-            return Holding(self.tokens[word].held(now_s))
-        return Holding(max(int(self.seats), in_flight))
+        row = self.rows.get(word)
+        return isinstance(row, Tranche) and units > row.most
