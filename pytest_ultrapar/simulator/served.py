@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.model import Limit, Simulation
+from pytest_ultrapar.pool.model import Lane, Limit, Simulation
 from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.limits import Gate, LimitPath, MovingGate
 from pytest_ultrapar.simulator.log import encode_names
-from pytest_ultrapar.simulator.persona import Echo, Persona
+from pytest_ultrapar.simulator.persona import Persona, echo
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Lane, PersonaName, Pool, Provider
+    from pytest_ultrapar.pool.model import PersonaName, Pool, Provider
 
 
 _T = TypeVar("_T", bound=Hashable)
@@ -83,10 +83,7 @@ class ServedLane:
             None where nobody waits.
     """
 
-    provider: str
-    model: str
-    instance: str
-    key: str
+    lane: Lane
     path: LimitPath
     persona: Persona
     simulation: Simulation
@@ -120,7 +117,7 @@ class ServedProvider:
         return f"ServedProvider({self.name!r}, api_names={self.api_names!r})"
 
 
-class Gates:
+class _Gates:
     """The limits of a server, those that move among them, by the lanes that pass them."""
 
     def __init__(self, pool: Pool, script: FaultScript, timeline: Timeline) -> None:
@@ -158,13 +155,13 @@ def served_providers(
     Raises:
         ConfigError: Two keys of a provider share a token, or two of its instances an `api_name`.
     """
-    gates = Gates(pool, script or FaultScript(), timeline or Timeline())
+    gates = _Gates(pool, script or FaultScript(), timeline or Timeline())
     return {
         provider.name: _served(pool, provider, tokens or {}, gates) for provider in pool.providers
     }
 
 
-def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> ServedProvider:
+def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: _Gates) -> ServedProvider:
     keys: dict[bytes, str] = {}
     for key in provider.keys:
         place = (provider.name, key.name)
@@ -187,10 +184,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
     }
     lanes = {
         (lane.key, api_names[lane.instance]): ServedLane(
-            provider=lane.provider,
-            model=lane.model,
-            instance=lane.instance,
-            key=lane.key,
+            lane=lane,
             path=gates.path(lane),
             persona=personas[lane.model],
             simulation=simulations[lane.model],
@@ -250,12 +244,8 @@ def encode_metrics(provider: ServedProvider) -> bytes:
 def persona_by_name(name: PersonaName) -> Persona:
     """The persona of that name; imports only what it needs."""
     if name == "echo":
-        return Echo()
+        return echo
     from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - only what is asked for
 
-    personas: dict[PersonaName, Persona] = {
-        "obedient": workflow.obedient,
-        "repairing": workflow.repairing,
-        "sloppy": workflow.sloppy,
-    }
-    return personas[name]
+    persona: Persona = getattr(workflow, name)  # Each function there has the name of its persona.
+    return persona
