@@ -208,7 +208,7 @@ def compose(
             answer = Whole(resource.whole(request, completion))
         latency_s = draw.latency_s(lane.simulation.latency)
         if effect is not None:
-            answer, latency_s = effect.of_answer(answer, latency_s)
+            answer, latency_s = effect.of_answer(answer, latency_s, resource)
         return Composed(answer, latency_s, completion.usage)
     except RefusedError:
         raise
@@ -323,9 +323,9 @@ class Simulator:
         fault = self._faults.decide(lane, now_s, lambda: drawn(lane, request).name)
         if fault is not None:
             names = with_fault(names, fault.label)
-            effect = fault.effect.on(resource)
+            effect = fault.effect
         if isinstance(effect, Error) and not effect.after_s:
-            return names, effect.answer()
+            return names, effect.answer(resource)
         try:
             composed = admit(lane, request, resource, effect, now_s)
         except RefusedError as refused:

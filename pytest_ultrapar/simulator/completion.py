@@ -83,31 +83,23 @@ def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
     kept = reply.content[:left]
     left -= len(kept)
     calls = []
-    for call in reply.tool_calls or ():
+    for call in reply.tool_calls:
         left -= len(call.name)
         if left > 0:
             calls.append(ToolCall(call.call_id, call.name, call.arguments[:left]))
             left -= len(call.arguments)
-    return PersonaReply(kept, calls or None, "length")
+    return PersonaReply(kept, calls, "length")
 
 
 def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]) -> Usage:
     """The tokens of a request and of all its answers: begun ones count."""
-    n_characters = n_attachments = 0
-    for message in messages:
-        n_characters += len(message.content)
-        if message.tool_calls:
-            n_characters += _characters(message.tool_calls)
-        n_attachments += len(message.attachments)
-    n_in = -(-n_characters // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
-    n_out = 0
-    for reply in replies:
-        n_characters = len(reply.content)
-        if reply.tool_calls:
-            n_characters += _characters(reply.tool_calls)
-        n_out += -(-n_characters // _CHARACTERS)
-    return Usage(n_in, n_out)
+    n_attachments = sum(len(message.attachments) for message in messages)
+    n_in = -(-sum(map(_n_characters, messages)) // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
+    return Usage(n_in, sum(-(-_n_characters(reply) // _CHARACTERS) for reply in replies))
 
 
-def _characters(calls: Sequence[ToolCall]) -> int:
-    return sum(len(call.name) + len(call.arguments) for call in calls)
+def _n_characters(said: ChatMessage | PersonaReply) -> int:
+    n = len(said.content)
+    if said.tool_calls:
+        n += sum(len(call.name) + len(call.arguments) for call in said.tool_calls)
+    return n

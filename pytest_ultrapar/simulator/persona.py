@@ -43,12 +43,12 @@ class PersonaReply:
     """What a persona answers.
 
     Attributes:
-        tool_calls: Native function calls, or None for an answer in text alone.
+        tool_calls: Native function calls.
         finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`.
     """
 
     content: str
-    tool_calls: Sequence[ToolCall] | None = None
+    tool_calls: Sequence[ToolCall] = ()
     finish_reason: str = "stop"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Lane, Limit, Simulation
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T", bound=Hashable)
-
-
-class Waiter(Hashable, Protocol):
-    """A request at a server model."""
-
-    def begin(self, now_s: float) -> None:
-        """Be at work from now on."""
-        ...
 
 
 class ServerModel(Generic[_T]):
@@ -68,8 +60,8 @@ class ServerModel(Generic[_T]):
         return following
 
 
-Tokens = Mapping[tuple[str, str], str]
-"""The token of each (provider, key)."""
+Tokens = Mapping[str, str]
+"""The token of each `PROVIDER/KEY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +81,7 @@ class ServedLane:
     simulation: Simulation
     seed: int
     names: bytes
-    server_model: ServerModel[Waiter] | None = None
+    server_model: ServerModel[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,7 +103,7 @@ class ServedProvider:
     api_names: tuple[str, ...]
     names: bytes
     key_names: Mapping[str, bytes]
-    server_models: Mapping[str, ServerModel[Waiter]] = field(default_factory=dict)
+    server_models: Mapping[str, ServerModel[Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"ServedProvider({self.name!r}, api_names={self.api_names!r})"
@@ -164,8 +156,8 @@ def served_providers(
 def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: _Gates) -> ServedProvider:
     keys: dict[bytes, str] = {}
     for key in provider.keys:
-        place = (provider.name, key.name)
-        token = (tokens.get(place) or default_token(*place)).encode()
+        chosen = tokens.get(f"{provider.name}/{key.name}")
+        token = (chosen or default_token(provider.name, key.name)).encode()
         if token in keys:
             msg = (
                 f"keys {keys[token]!r} and {key.name!r} of provider {provider.name!r} have the "
@@ -176,7 +168,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: _Gates) -> Se
     api_names = _api_names(provider)
     personas = {model.name: persona_by_name(model.simulation.persona) for model in provider.models}
     simulations = {model.name: model.simulation for model in provider.models}
-    server_models: dict[str, ServerModel[Waiter]] = {
+    server_models: dict[str, ServerModel[Any]] = {
         instance.name: ServerModel(knee)
         for model in provider.models
         if (knee := model.simulation.latency.knee) is not None

@@ -17,7 +17,7 @@ def test_echo_says_the_beginning_of_the_last_user_message():
     ]
     reply = echo(messages, random.Random(0), 1.0)
     assert reply.content == "echo: " + "x" * 39 + "y"
-    assert reply.tool_calls is None
+    assert not reply.tool_calls
     assert reply.finish_reason == "stop"
 
 

@@ -12,7 +12,6 @@ from pytest_ultrapar.simulator.personas.acting import (
     CallTool,
     Intent,
     LookUp,
-    Step,
     next_call,
     steps_from_wishes,
     utter,
@@ -76,7 +75,7 @@ def _obey(situation: Situation, skill: float) -> Intent:
     plan = situation.prompt.plan
     if not plan:
         return _work_out(situation, skill)
-    steps = [Step(step.tool, step.arguments) for step in plan]
+    steps = [CallTool(step.tool, step.arguments) for step in plan]
     return next_call(steps, situation.answered, situation.prompt.inputs, patience=OBEDIENT_PATIENCE)
 
 

@@ -164,14 +164,7 @@ def _schema(wanted: _ResponseFormat) -> dict[str, object] | None:
 def _answer(reply: PersonaReply) -> dict[str, object]:
     if not reply.tool_calls:
         return {"role": "assistant", "content": reply.content}
-    calls = [
-        {
-            "function": {"name": call.name, "arguments": call.arguments},
-            "id": call.call_id,
-            "type": "function",
-        }
-        for call in reply.tool_calls
-    ]
+    calls = [_call(call, call.arguments) for call in reply.tool_calls]
     return {"role": "assistant", "content": reply.content or None, "tool_calls": calls}
 
 
@@ -186,21 +179,21 @@ def _usage(usage: Usage) -> dict[str, object]:
 
 def _deltas(reply: PersonaReply) -> Iterator[dict[str, object]]:
     """What is added piece by piece: who speaks, the text, each call's head and its arguments."""
-    calls = reply.tool_calls or ()
+    calls = reply.tool_calls
     if calls and not reply.content:
         # A message of calls alone has no text; the role comes with the first call.
-        yield {"role": "assistant", "tool_calls": [_call_head(0, calls[0])]}
+        yield {"role": "assistant", "tool_calls": [{"index": 0, **_call(calls[0], "")}]}
     else:
         yield {"role": "assistant", "content": ""}
         for text in cut(reply.content, TEXT_PIECES):
             yield {"content": text}
     for index, call in enumerate(calls):
         if index or reply.content:
-            yield {"tool_calls": [_call_head(index, call)]}
+            yield {"tool_calls": [{"index": index, **_call(call, "")}]}
         for text in cut(call.arguments, ARGUMENT_PIECES):
             yield {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
-def _call_head(index: int, call: ToolCall) -> dict[str, object]:
-    function = {"name": call.name, "arguments": ""}
-    return {"index": index, "function": function, "id": call.call_id, "type": "function"}
+def _call(call: ToolCall, arguments: str) -> dict[str, object]:
+    function = {"name": call.name, "arguments": arguments}
+    return {"function": function, "id": call.call_id, "type": "function"}

@@ -184,7 +184,7 @@ def _parts(reply: PersonaReply) -> list[dict[str, object]]:
     parts: list[dict[str, object]] = []
     if reply.content or not reply.tool_calls:
         parts.append({"text": reply.content})
-    for call in reply.tool_calls or ():
+    for call in reply.tool_calls:
         said = {"id": call.call_id, "name": call.name, "args": arguments_of(call)}
         parts.append({"functionCall": said})
     return parts

@@ -193,7 +193,7 @@ def _usage(n_in: int, n_out: int) -> dict[str, object]:
 def _blocks(reply: PersonaReply) -> Iterator[dict[str, object]]:
     if reply.content or not reply.tool_calls:
         yield {"type": "text", "text": reply.content}
-    for call in reply.tool_calls or ():
+    for call in reply.tool_calls:
         call_id = call.call_id.replace("call_", "toolu_", 1)
         arguments = arguments_of(call)
         yield {"type": "tool_use", "id": call_id, "name": call.name, "input": arguments}

@@ -164,7 +164,7 @@ def _response(
 def _items(completion: Completion) -> list[dict[str, Any]]:
     (reply,) = completion.replies
     status = "incomplete" if reply.finish_reason in _INCOMPLETE else "completed"
-    calls = reply.tool_calls or ()
+    calls = reply.tool_calls
     items: list[dict[str, Any]] = []
     if reply.content or not calls:
         text = {"type": "output_text", "text": reply.content, "annotations": [], "logprobs": []}
