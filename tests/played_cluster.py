@@ -14,6 +14,7 @@ from pytest_ultrapar.broker.shares import declared_row, rows_of
 from pytest_ultrapar.cluster import host_shares
 from pytest_ultrapar.cluster.host_shares import HostShares, Line, SharingSettings
 from pytest_ultrapar.cluster.ledger import RowSpec
+from pytest_ultrapar.cluster.rows import SharedRows
 from tests.ledger_model import Ledger
 
 if TYPE_CHECKING:
@@ -61,13 +62,15 @@ class Cluster:
             run=run,
             claims=run,
             host=f"host{number}",
-            rows=tuple(_spec(pool, row) for row in rows),
-            limits=rows,
-            lanes=tuple(
-                tuple(sorted(place[row] for row in rows if row.limit in lane.limits))
-                for lane in pool.lanes
+            rows=SharedRows(
+                tuple(_spec(pool, row) for row in rows),
+                rows,
+                tuple(
+                    tuple(sorted(place[row] for row in rows if row.limit in lane.limits))
+                    for lane in pool.lanes
+                ),
+                (None,) * len(rows),
             ),
-            counted=(None,) * len(rows),
             days=(None,) * len(rows),
             lines=tuple(Line(model) for model in models),
             n_cases=(unclaimed,) * len(models),

@@ -18,9 +18,11 @@ from pytest_ultrapar.pool.model import (
     Provider,
     Simulation,
 )
+from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.faults.script import FaultScript
-from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.simulator.refuse_option import refusal_faults
 from tests.warm import warm_children
 
 if TYPE_CHECKING:
@@ -91,6 +93,13 @@ def running(pool: Pool, directory: Path, **options: object) -> Iterator[Simulato
         process = SimulatorProcess.start(pool, log_path=directory / "server.log", **options)
     with process:
         yield process
+
+
+def refusing(
+    pool: Pool, status_of: Mapping[str, int], script: FaultScript | None = None
+) -> FaultScript:
+    """A script with refusals, as `--refuse` makes them, before its own faults."""
+    return (script or FaultScript()).preceded_by(refusal_faults(pool, status_of))
 
 
 def bearer(key: str = "key0") -> dict[str, str]:

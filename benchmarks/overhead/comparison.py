@@ -19,7 +19,8 @@ from benchmarks.overhead.workload import Workload
 from pytest_ultrapar.analysis.run_summary import RunSummary, read_summary
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.records import Grade
-from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+from pytest_ultrapar.simulator.address import default_token
+from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
 from pytest_ultrapar.testing import ServerLog, read_server_log
 

@@ -88,7 +88,7 @@ def play(pool: Pool, *, n_cases: int, n_turns: int) -> Episodes:
                 messages, model=model.name, seed=provider.simulation_seed, request_seed=None
             )
             episodes[-1].append(draw.latency_s(simulation.latency))
-            reply = persona.reply(messages, draw.rng(), simulation.skill)
+            reply = persona(messages, draw.rng(), simulation.skill)
             messages += [_seen(answer(reply.content)), _seen(follow_up(turn))]
     return episodes
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.broker.shares import Row
 from pytest_ultrapar.cluster.ledger import RowSpec, RowUse
 from pytest_ultrapar.cluster.spent_rows import CountedShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_ultrapar.broker.demand import RowWant
-    from pytest_ultrapar.broker.shares import Holding
+    from pytest_ultrapar.broker.shares import Holding, Row
     from pytest_ultrapar.cluster.ledger import RowShare
+    from pytest_ultrapar.cluster.rows import SharedRows
     from pytest_ultrapar.cluster.spent_rows import CountedRow
 
 
@@ -49,27 +49,17 @@ class AskedRows:
         last: Those rows, in the order of the answer's shares.
     """
 
-    def __init__(
-        self,
-        limits: Sequence[tuple[str, str]],
-        specs: Sequence[RowSpec],
-        lanes: Sequence[Sequence[int]],
-        counted: Sequence[CountedRow | None],
-        spent_before: Callable[[int, str], int],
-    ) -> None:
+    def __init__(self, rows: SharedRows, spent_before: Callable[[int, str], int]) -> None:
         """Ask for none.
 
         Args:
-            limits: For each row of the pool the name of its limit and the word of its kind.
-            specs: The same rows as the ledger knows them, before days are added to their names.
-            lanes: For each way through the limits, the positions of its rows.
-            counted: How those that are counted are asked for; None for the others.
+            rows: Of the pool, before days are added to their names.
             spent_before: What a row, by its position, had spent on a day before it joined.
         """
-        self._limits = tuple(Row(*limit) for limit in limits)
-        self._specs, self._lanes, self._counted = specs, lanes, counted
+        self._limits, self._specs = rows.limits, rows.specs
+        self._lanes, self._counted = rows.lanes, rows.counted
         self._spent_before = spent_before
-        self._days: tuple[dict[str, CountedShare], ...] = tuple({} for _ in limits)
+        self._days: tuple[dict[str, CountedShare], ...] = tuple({} for _ in rows.limits)
         self.last: tuple[AskedRow, ...] = ()
 
     def ask(

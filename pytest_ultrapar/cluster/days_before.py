@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.cluster.spent_rows import CountedRow
+    from pytest_ultrapar.cluster.rows import SharedRows
 
 Spans = Counter[Span]
 """Units by when they were sent, from and until by the wall clock."""
@@ -129,22 +129,18 @@ class DaysBefore:
 
 
 def day_files(
-    limits: Sequence[tuple[str, str]],
-    counted: Sequence[CountedRow | None],
-    days: Iterable[DailyLimit],
-    label: str,
+    rows: SharedRows, days: Iterable[DailyLimit], label: str
 ) -> tuple[DayFiles | None, ...]:
     """The files of each row; None for rows that have none.
 
     Args:
-        limits: The name of each row's limit, and the word of its kind.
-        counted: How each is asked for; None: it is not counted.
+        rows: Those that are shared.
         days: What counts the run's days, with `label` behind the names of what the ledger knows.
         label: What the names of a cluster's own counts end with.
     """
     names = {(one.limit, one.word): one for one in days if one.name.endswith(label)}
     found: list[DayFiles | None] = []
-    for limit, row in zip(limits, counted, strict=True):
+    for limit, row in zip(rows.limits, rows.counted, strict=True):
         own = names.get(limit)
         if own is None or row is None:
             found.append(None)

@@ -9,20 +9,14 @@ what was in use a moment ago is wanted for a while longer.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from pytest_ultrapar.cluster.host_shares import HostShares, SharingSettings
-from pytest_ultrapar.pool.model import LaneId  # noqa: TC001 - read by msgspec
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pytest_ultrapar.broker.host import BrokerHost
-    from pytest_ultrapar.cluster.ledger import Renewal
+    from pytest_ultrapar.broker.broker import LaneBroker
+    from pytest_ultrapar.pool.model import LaneId
 
 LATELY_S = 5.0
 """What was in use so long ago is still wanted: clients that ask one after another, and think for a
@@ -44,7 +38,9 @@ class Went(NamedTuple):
 class Lately:
     """What was in use over the last moments, by model: pure."""
 
-    def __init__(self) -> None:
+    def __init__(self, model_of: Mapping[LaneId, str]) -> None:
+        """Know nothing; `model_of` has the model of each lane."""
+        self._model_of = model_of
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
         self._went: Mapping[str, Went] = {}
         self._before_s = -math.inf
@@ -69,42 +65,8 @@ class Lately:
         while self._seen[0][0] < now_s - LATELY_S:
             self._seen.popleft()
 
-    def most(self, model: str) -> int:
-        """The most of a model that was in use at once lately."""
-        return max((seen.get(model, 0) for _, seen in self._seen), default=0)
-
-
-class GatewaySettings(SharingSettings, frozen=True, kw_only=True):
-    """As `SharingSettings`, without cases.
-
-    Attributes:
-        model_of: The model of each lane.
-    """
-
-    model_of: dict[LaneId, str]
-
-
-def make_shares(host: BrokerHost, config: str) -> GatewayShares:
-    """What shares limits beside a gateway's broker, by `GatewaySettings` as JSON.
-
-    Raises:
-        ConfigError: The server's URL is not there any more.
-    """
-    return GatewayShares(msgspec.json.decode(config, type=GatewaySettings), host, os.environ)
-
-
-class GatewayShares(HostShares):
-    """As `HostShares`; what is wanted ahead is what was in use lately."""
-
-    def __init__(
-        self, settings: GatewaySettings, host: BrokerHost, environ: Mapping[str, str]
-    ) -> None:
-        super().__init__(settings, host, environ)
-        self._model_of = settings.model_of
-        self._lately = Lately()
-
-    def _next_call(self, *, leaving: bool = False) -> Renewal:
-        broker, now_s = self._host.broker, self._host.now_s()
+    def claimable(self, broker: LaneBroker, now_s: float, models: Iterable[str]) -> list[int]:
+        """What is wanted of each model beside what waits, as of cases that could be claimed."""
         asked: dict[str, int] = {}
         for lane, want in broker.wants(now_s, {}).lanes.items():
             # Of each lane of a model: all that its requests could use there.
@@ -114,10 +76,9 @@ class GatewayShares(HostShares):
         for one in broker.status(now_s).lanes:
             granted, busy_s = went.get(self._model_of[one.lane], Went(0, 0.0))
             went[self._model_of[one.lane]] = Went(granted + one.granted, busy_s + one.busy_s)
-        self._lately.note(now_s, asked, went)
-        # As cases that could be claimed, which it has none of.
-        self._claimable = [
-            max(0, self._lately.most(line.model) - asked.get(line.model, 0))
-            for line in self._settings.lines
-        ]
-        return super()._next_call(leaving=leaving)
+        self.note(now_s, asked, went)
+        return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
+
+    def most(self, model: str) -> int:
+        """The most of a model that was in use at once lately."""
+        return max((seen.get(model, 0) for _, seen in self._seen), default=0)

@@ -21,10 +21,12 @@ import msgspec
 
 from pytest_ultrapar.broker.demand import RowWant
 from pytest_ultrapar.broker.protocol import ShareStatus
+from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
 from pytest_ultrapar.cluster.clock_rate import ClockRate
 from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
+from pytest_ultrapar.cluster.gateway_shares import Lately
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
@@ -35,11 +37,10 @@ from pytest_ultrapar.cluster.ledger import (
     RowSpec,
 )
 from pytest_ultrapar.cluster.notices import news_of, notice_of
-from pytest_ultrapar.cluster.rows import BUDGET_UNITS
+from pytest_ultrapar.cluster.rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
-from pytest_ultrapar.cluster.spent_rows import CountedRow
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
 from pytest_ultrapar.system.clock import boot_id, boot_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
@@ -77,33 +78,34 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         url: Of the server, without a password; None: the one in the environment.
         run: The run's name, as its hosts share limits.
-        claims: The run's name, as its hosts share cases.
+        claims: The run's name, as its hosts share cases; empty for a gateway, which has none.
         host: This host's name.
         rows: All rows that are shared.
-        limits: For each the name of its limit and the word of its kind.
-        lanes: For each way through the limits, the positions of its rows.
-        counted: How those that are counted are asked for; None for the others.
         days: The files of those that count days; None for the others.
         lines: Model of the free cases, or name of the group, in the order of the claims' lines.
         n_cases: Cases of each, while nobody has joined the run.
         epoch_path: Where the host remembers the ledger's epoch.
         clocks_path: Where it notes how its clock stands to the ledger's (`store.clock_stamps`);
             empty: nowhere.
+        model_of: Of a gateway, the model of each lane.
     """
 
     url: str | None
     run: str
     claims: str
     host: str
-    rows: tuple[RowSpec, ...]
-    limits: tuple[tuple[str, str], ...]
-    lanes: tuple[tuple[int, ...], ...]
-    counted: tuple[CountedRow | None, ...]
+    rows: SharedRows
     days: tuple[DayFiles | None, ...]
     lines: tuple[Line, ...]
     n_cases: tuple[int, ...]
     epoch_path: str
     clocks_path: str = ""
+    model_of: dict[LaneId, str] = {}
+
+    def for_broker(self) -> SharesSettings:
+        """What a broker is told, which then has its part of the limits."""
+        config = msgspec.json.encode(self).decode()
+        return SharesSettings(f"{__name__}:{make_shares.__name__}", config, (VARIABLE,))
 
 
 def make_shares(host: BrokerHost, config: str) -> HostShares:
@@ -144,13 +146,8 @@ class HostShares:
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
         self._days_before = DaysBefore(settings.days)
-        self._asked = AskedRows(
-            settings.limits,
-            settings.rows,
-            settings.lanes,
-            settings.counted,
-            self._days_before.spent,
-        )
+        self._asked = AskedRows(settings.rows, self._days_before.spent)
+        self._lately = None if settings.claims else Lately(settings.model_of)
         self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
         self._named_in, self._named_s = 0, 0.0
@@ -241,7 +238,8 @@ class HostShares:
         Said anew in another epoch, whose server may have forgotten it, and long before it would be
         removed.
         """
-        names = zip(self._settings.rows, self._settings.limits, strict=True)
+        rows = self._settings.rows
+        names = zip(rows.specs, rows.limits, strict=True)
         self._server.name_rows(self._settings.run, {spec.name: row for spec, row in names})
 
     def _leave(self, call: Renewal) -> None:
@@ -258,6 +256,9 @@ class HostShares:
         settings, self._seq = self._settings, self._seq + 1
         broker, now_s = self._host.broker, self._host.now_s()
         held = broker.holdings(now_s)
+        if self._lately is not None:
+            models = [line.model for line in settings.lines]
+            self._claimable = self._lately.claimable(broker, now_s, models)
         free: dict[str, int] = {}
         in_groups: dict[str, int] = {}
         for line, n in zip(settings.lines, self._claimable, strict=True):
@@ -331,15 +332,15 @@ class HostShares:
         return SOON_S if moves else RENEW_S
 
     def _tell_people(self, answer: Answer) -> None:
-        settings, broker = self._settings, self._host.broker
+        rows, broker = self._settings.rows, self._host.broker
         broker.shares, broker.notes = [], []
         broker.trouble = self._clock_rate.trouble
         for asked, share in zip(self._asked.last, answer.shares, strict=True):
-            limit, spec = settings.limits[asked.at], settings.rows[asked.at]
+            limit, spec = rows.limits[asked.at], rows.specs[asked.at]
             if share.amount < spec.amount and not asked.is_over:
                 broker.notes.append(_lowered(limit, spec, share.amount))
             # Of counted rows a host has the next few units: how many tells nobody a thing.
-            if settings.counted[asked.at] is None:
+            if rows.counted[asked.at] is None:
                 grant = 0 if self._returned else share.grant
                 broker.shares.append(_for_people(limit, spec, share, grant))
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
@@ -365,12 +366,12 @@ def _per(word: str, spec: RowSpec) -> float:
     return kind.window_s * 1000 / spec.window_ms if spec.kind == "paced" else 1.0
 
 
-def _for_people(row: tuple[str, str], spec: RowSpec, share: RowShare, grant: int) -> ShareStatus:
-    per = _per(row[1], spec)
+def _for_people(row: Row, spec: RowSpec, share: RowShare, grant: int) -> ShareStatus:
+    per = _per(row.word, spec)
     return ShareStatus(*row, grant * per, share.amount * per, share.target * per)
 
 
-def _lowered(row: tuple[str, str], spec: RowSpec, amount: int) -> str:
+def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     limit, word = row
     per = _per(word, spec)
     return (

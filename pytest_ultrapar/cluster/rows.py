@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.shares import BUDGET_ROW, declared_row, rows_of
+import msgspec
+
+from pytest_ultrapar.broker.shares import BUDGET_ROW, Row, declared_row, rows_of
 from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S
 from pytest_ultrapar.cluster.ledger import RowSpec
 from pytest_ultrapar.cluster.spent_rows import CountedRow
@@ -22,7 +23,6 @@ from pytest_ultrapar.pool.network import server_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
 
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
@@ -39,19 +39,18 @@ _FOR_GOOD_MS = 3650 * 86_400_000
 """What is spent of a budget does not come back; a run is forgotten long before."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRows:
+class SharedRows(msgspec.Struct, frozen=True):
     """All rows of a pool that hosts share.
 
     Attributes:
         specs: As the ledger knows them, from the widest to the narrowest.
-        limits: For each, the name of the limit and the word of its kind.
+        limits: For each, the row of the pool.
         lanes: For each way through the limits, the positions of its rows; each once.
         counted: How those that are counted are asked for; None for the others.
     """
 
     specs: tuple[RowSpec, ...]
-    limits: tuple[tuple[str, str], ...]
+    limits: tuple[Row, ...]
     lanes: tuple[tuple[int, ...], ...]
     counted: tuple[CountedRow | None, ...]
 
@@ -82,7 +81,7 @@ def shared_rows(
         for name in lane.limits:
             on.setdefault(name, []).append(lane)
     specs: list[RowSpec] = []
-    limits: list[tuple[str, str]] = []
+    limits: list[Row] = []
     counted: list[CountedRow | None] = []
     taken: set[str] = set()
     for level in _WIDTH:

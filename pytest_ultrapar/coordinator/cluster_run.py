@@ -8,10 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pytest_ultrapar.broker.day_file import state_directory
-from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
 from pytest_ultrapar.coordinator.claims.day_left import run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
@@ -35,6 +32,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.broker.settings import SharesSettings
+    from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.claiming import Claiming
     from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
@@ -307,7 +306,7 @@ class ClusterRun:
 
     def share_limits(
         self, pool: Pool, lanes: Sequence[Lane], directory: Path
-    ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
+    ) -> tuple[tuple[Row, ...], SharesSettings]:
         """What the broker needs to keep to this host's part of all limits, after `own_assignment`.
 
         Args:
@@ -331,7 +330,7 @@ class ClusterRun:
         self._lanes = tuple(lanes)
         self._limits = {name: pool.limits[name] for lane in lanes for name in lane.limits}
         identities = key_identities(pool, lanes, os.environ, self._options.simulator)
-        shared = shared_rows(pool, lanes, identities, self.name)
+        rows = shared_rows(pool, lanes, identities, self.name)
         label = self.address.label
         days = run_days(pool, lanes, os.environ, self._options.simulator, label)
         config = SharingSettings(
@@ -340,22 +339,14 @@ class ClusterRun:
             run=self.name,
             claims=self._claims,
             host=self.host,
-            rows=shared.specs,
-            limits=shared.limits,
-            lanes=shared.lanes,
-            counted=shared.counted,
-            days=day_files(shared.limits, shared.counted, days, label),
+            rows=rows,
+            days=day_files(rows, days, label),
             lines=tuple(Line(line.model, line.name) for line in numbered.lines),
             n_cases=tuple(last - first for first, last in numbered.ranges),
             epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
             clocks_path=str(directory / CLOCKS_NAME),
         )
-        shares = SharesSettings(
-            "pytest_ultrapar.cluster.host_shares:make_shares",
-            msgspec.json.encode(config).decode(),
-            (VARIABLE,),
-        )
-        return shared.limits, shares
+        return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
         """With whom this host may have its keys at once on one machine.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -40,30 +39,7 @@ async def read_body(receive: Receive, *, limit_bytes: int) -> bytes | None:
     return body
 
 
-async def respond(send: Send, status: int, body: bytes, headers: Sequence[Header]) -> None:
-    """Send a whole response, JSON unless the headers say otherwise."""
-    sent = [*headers, (b"content-length", b"%d" % len(body))]
-    if not headers or not any(name == b"content-type" for name, _ in headers):
-        sent.append(_JSON)
-    await send({"type": "http.response.start", "status": status, "headers": sent})
-    await send({"type": "http.response.body", "body": body})
-
-
 Ending = Literal["complete", "silence", "close"]
-
-
-class Sending(Protocol):
-    """The connection that an answer goes to, with its time."""
-
-    send: Send
-
-    def wait_s(self, share: float) -> float:
-        """Seconds until so much of the latency has passed; 0 or less when it has."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
 
 
 class Whole(msgspec.Struct, frozen=True):
@@ -79,10 +55,6 @@ class Whole(msgspec.Struct, frozen=True):
     status: int = 200
     headers: tuple[Header, ...] = ()
     begins: ClassVar[float] = 1.0
-
-    async def deliver(self, sending: Sending) -> None:
-        """Send it."""
-        await respond(sending.send, self.status, self.body, self.headers)
 
 
 class Pieces(msgspec.Struct, frozen=True):
@@ -104,28 +76,19 @@ class Pieces(msgspec.Struct, frozen=True):
         """The share of the latency after which it begins: the first piece's, else all of it."""
         return self.pieces[0][0] if self.pieces else 1.0
 
-    async def deliver(self, sending: Sending) -> None:
-        """Send it; ends only by cancellation when its ending is silence."""
-        if self.status is not None:
-            head = {
-                "type": "http.response.start",
-                "status": self.status,
-                "headers": list(self.headers),
-            }
-            await sending.send(head)
-        for share, content in self.pieces:
-            if (wait_s := sending.wait_s(share)) > 0:
-                await asyncio.sleep(wait_s)
-            await sending.send({"type": "http.response.body", "body": content, "more_body": True})
-        if self.ending == "complete":
-            await sending.send({"type": "http.response.body"})
-        elif self.ending == "close":
-            sending.close()
-        else:
-            await asyncio.get_running_loop().create_future()
-
 
 Answer = Whole | Pieces
+
+
+async def respond(send: Send, whole: Whole) -> None:
+    """Send a whole response, JSON unless its headers say otherwise."""
+    sent = [*whole.headers, (b"content-length", b"%d" % len(whole.body))]
+    if not any(name == b"content-type" for name, _ in whole.headers):
+        sent.append(_JSON)
+    await send({"type": "http.response.start", "status": whole.status, "headers": sent})
+    await send({"type": "http.response.body", "body": whole.body})
+
+
 NEVER = Pieces(None, (), ((float("inf"), b""),))
 """No answer at all."""
 

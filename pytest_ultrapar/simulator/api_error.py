@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NoReturn
 
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.limits import SEAT_RETRY_S, Exceeded
@@ -44,16 +45,6 @@ class ApiError:
         return cls(status, message, _CODES.get(status), retry_after_s=retry_after_s)
 
     @classmethod
-    def bad_request(cls, message: str, *, param: str | None = None) -> ApiError:
-        """400: the request cannot be read as one."""
-        return cls(400, message, param=param)
-
-    @classmethod
-    def unsupported(cls, field: str) -> ApiError:
-        """400: the request asks for what the simulated provider does not have."""
-        return cls(400, f"`{field}` is not supported by the simulated provider", param=field)
-
-    @classmethod
     def over_limit(cls, exceeded: Exceeded) -> ApiError:
         """429 that says which limit, and when a place frees."""
         kind = LIMIT_KINDS[exceeded.bound]
@@ -72,6 +63,36 @@ class ApiError:
             retry_after_s=exceeded.retry_after_s,
             kind="tokens" if kind.counts == "tokens" else None,
         )
+
+
+class RefusedError(Exception):
+    """A request is answered with an error.
+
+    Attributes:
+        error: That error.
+    """
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def refuse(message: str, *, param: str | None = None) -> NoReturn:
+    """Answer 400: the request cannot be read as one, or asks for what there is not.
+
+    Raises:
+        RefusedError: Always.
+    """
+    raise RefusedError(ApiError(400, message, param=param))
+
+
+def refuse_field(name: str) -> NoReturn:
+    """Answer 400: the simulated provider does not have what this field asks for.
+
+    Raises:
+        RefusedError: Always.
+    """
+    refuse(f"`{name}` is not supported by the simulated provider", param=name)
 
 
 def millis(seconds: float) -> int:

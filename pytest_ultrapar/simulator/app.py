@@ -7,10 +7,12 @@ import contextlib
 import math
 import sys
 import traceback
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.answer import (
     CLOSE,
     ON_DEPARTURE,
@@ -23,18 +25,19 @@ from pytest_ultrapar.simulator.answer import (
     read_body,
     respond,
 )
-from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.api_error import ApiError, RefusedError
 from pytest_ultrapar.simulator.completion import complete
 from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
 from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
-from pytest_ultrapar.simulator.log import encode_names, with_fault, with_tokens
+from pytest_ultrapar.simulator.log import LogFile, encode_names, with_fault, with_tokens
 from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
 from pytest_ultrapar.simulator.wire.openai import models
 from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
+from pytest_ultrapar.system.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,65 +45,46 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.kinds import Effect
     from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
-    from pytest_ultrapar.simulator.log import Event, LogFile
+    from pytest_ultrapar.simulator.log import Event
     from pytest_ultrapar.simulator.served import ServedProvider
-    from pytest_ultrapar.system.clock import Clock
 
 
-class Admitted(msgspec.Struct, frozen=True):
-    """A request that holds a seat, with the answer it will get.
+class Composed(msgspec.Struct, frozen=True):
+    """An answer before it is sent.
 
     Attributes:
-        names: What the log says of it.
-        latency_s: How long the answer takes from the moment when the request is at work.
+        latency_s: How long it takes from the moment when the request is at work.
+        usage: Its tokens.
     """
 
-    lane: ServedLane
-    names: bytes
     answer: Answer
     latency_s: float
+    usage: Usage
 
 
+@dataclass(slots=True, eq=False)
 class Flight:
     """Holds the seat until the answer is sent or the client has left; gives it back once.
 
     Attributes:
+        composed: The answer that it will get.
+        names: What the log says of it.
+        scope: Of the request.
         send: Where the answer goes.
     """
 
-    __slots__ = (
-        "_admitted",
-        "_answering",
-        "_begun_s",
-        "_clock",
-        "_holds_seat",
-        "_log",
-        "_request_id",
-        "_scope",
-        "_timer",
-        "send",
-    )
-
-    def __init__(
-        self,
-        admitted: Admitted,
-        *,
-        request_id: int,
-        scope: Scope,
-        send: Send,
-        log: LogFile,
-        clock: Clock,
-    ) -> None:
-        self._admitted = admitted
-        self._request_id = request_id
-        self._scope = scope
-        self.send = send
-        self._log = log
-        self._clock = clock
-        self._holds_seat = True
-        self._begun_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._answering: asyncio.Task[None] | None = None
+    lane: ServedLane
+    composed: Composed
+    names: bytes
+    request_id: int
+    scope: Scope
+    send: Send
+    log: LogFile
+    clock: Clock
+    _holds_seat: bool = True
+    _begun_s: float = 0.0
+    _timer: asyncio.TimerHandle | None = None
+    _answering: asyncio.Task[None] | None = None
 
     async def run(self, receive: Receive, arrived_s: float) -> None:
         """Answer when it is due, unless the client leaves first; returns when either has happened.
@@ -112,7 +96,7 @@ class Flight:
             receive: ASGI's.
             arrived_s: When the request was judged.
         """
-        server_model = self._admitted.lane.server_model
+        server_model = self.lane.server_model
         if server_model is None or server_model.arrive(self):
             self.begin(arrived_s)
         try:
@@ -136,84 +120,87 @@ class Flight:
     def begin(self, now_s: float) -> None:
         """Be at work from now on; called once, at the arrival or when a place is free."""
         self._begun_s = now_s
-        admitted = self._admitted
-        begins = admitted.answer.begins
+        begins = self.composed.answer.begins
         if begins == math.inf:
             return
-        delay_s = max(0.0, now_s + begins * admitted.latency_s - self._clock.now_s())
+        delay_s = max(0.0, self._wait_s(begins))
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:
         """End without an answer, since the client has left; does nothing after an end."""
         self._end("disconnect")
 
-    def wait_s(self, share: float) -> float:
-        """Seconds until so much of the latency has passed."""
-        return self._begun_s + share * self._admitted.latency_s - self._clock.now_s()
-
-    def close(self) -> None:
-        """Close the connection, whatever has been sent."""
-        self._scope[CLOSE]()
+    def _wait_s(self, share: float) -> float:
+        """Seconds until so much of the latency has passed; 0 or less when it has."""
+        return self._begun_s + share * self.composed.latency_s - self.clock.now_s()
 
     def _begin_answer(self) -> None:
         self._answering = asyncio.get_running_loop().create_task(self._send_answer())
 
     async def _send_answer(self) -> None:
-        answer = self._admitted.answer
+        answer = self.composed.answer
         try:
-            if self._holds_seat:
-                await answer.deliver(self)
+            if not self._holds_seat:
+                return
+            if isinstance(answer, Whole):
+                await respond(self.send, answer)
+            else:
+                await self._send_pieces(answer)
         finally:
             self._end("end", answer.status)
+
+    async def _send_pieces(self, answer: Pieces) -> None:
+        """Send each piece when it is due; ends only by cancellation when its ending is silence."""
+        if answer.status is not None:
+            headers = list(answer.headers)
+            begun = {"type": "http.response.start", "status": answer.status, "headers": headers}
+            await self.send(begun)
+        for share, content in answer.pieces:
+            if (wait_s := self._wait_s(share)) > 0:
+                await asyncio.sleep(wait_s)
+            await self.send({"type": "http.response.body", "body": content, "more_body": True})
+        if answer.ending == "complete":
+            await self.send({"type": "http.response.body"})
+        elif answer.ending == "close":
+            self.scope[CLOSE]()
+        else:
+            await asyncio.get_running_loop().create_future()
 
     def _end(self, event: Event, status: int | None = None) -> None:
         if not self._holds_seat:
             return
         self._holds_seat = False
-        lane = self._admitted.lane
-        lane.path.free()
-        now_s = self._clock.now_s()
-        self._log.write(now_s, event, self._request_id, self._admitted.names, status)
-        if lane.server_model is not None:
-            following = lane.server_model.leave(self)
+        self.lane.path.free()
+        now_s = self.clock.now_s()
+        self.log.write(now_s, event, self.request_id, self.names, status)
+        if self.lane.server_model is not None:
+            following = self.lane.server_model.leave(self)
             if following is not None:
                 following.begin(now_s)
 
 
-class Composed(msgspec.Struct, frozen=True):
-    """An answer before it is admitted.
-
-    Attributes:
-        latency_s: How long it takes from the moment when the request is at work.
-        usage: Its tokens.
-    """
-
-    answer: Answer
-    latency_s: float
-    usage: Usage
-
-
 def drawn(lane: ServedLane, request: Request) -> Draw:
     """The chance of a request, on any lane of its model."""
-    return Draw(request.messages, model=lane.model, seed=lane.seed, request_seed=request.seed)
+    return Draw(request.messages, model=lane.lane.model, seed=lane.seed, request_seed=request.seed)
 
 
 def compose(
     lane: ServedLane, request: Request, resource: Resource, effect: Effect | None
-) -> Composed | ApiError:
-    """What the lane's persona answers, as the request wants it sent; 500 if the persona fails.
+) -> Composed:
+    """What the lane's persona answers, as the request wants it sent.
 
     Args:
         lane: Who answers.
         request: What is asked.
         resource: Writes the answer.
         effect: What a fault makes of it.
+
+    Raises:
+        RefusedError: The request has no answer, or the persona failed (500).
     """
     draw = drawn(lane, request)
     try:
         completion = complete(lane, request, draw)
-        if isinstance(completion, ApiError):
-            return completion
         answer: Answer
         if request.stream:
             answer = Pieces(200, STREAM_HEADERS, resource.pieces(request, completion))
@@ -221,30 +208,36 @@ def compose(
             answer = Whole(resource.whole(request, completion))
         latency_s = draw.latency_s(lane.simulation.latency)
         if effect is not None:
-            answer, latency_s = effect.of_answer(answer, latency_s)
+            answer, latency_s = effect.of_answer(answer, latency_s, resource)
         return Composed(answer, latency_s, completion.usage)
+    except RefusedError:
+        raise
     except Exception:  # noqa: BLE001 - one broken persona must not take the server along
         traceback.print_exc(file=sys.stderr)
-        return ApiError.of_status(500, "The persona failed; the server's stderr says how")
+        said = "The persona failed; the server's stderr says how"
+        raise RefusedError(ApiError.of_status(500, said)) from None
 
 
 def admit(
     lane: ServedLane, request: Request, resource: Resource, effect: Effect | None, now_s: float
-) -> Composed | ApiError:
-    """The answer if it has a seat now, or why it has none."""
+) -> Composed:
+    """The answer, with a seat taken for it.
+
+    Raises:
+        RefusedError: There is no seat now, or no answer.
+    """
     path = lane.path
     n_tokens, composed = 0, None
     if path.counts_tokens:
         composed = compose(lane, request, resource, effect)
-        if isinstance(composed, ApiError):
-            return composed
         n_tokens = composed.usage.n_in + composed.usage.n_out
     if (exceeded := path.admit(now_s, n_tokens)) is not None:
-        return ApiError.over_limit(exceeded)
-    composed = composed or compose(lane, request, resource, effect)
-    if isinstance(composed, ApiError):
+        raise RefusedError(ApiError.over_limit(exceeded))
+    try:
+        return composed or compose(lane, request, resource, effect)
+    except RefusedError:
         path.free()
-    return composed
+        raise
 
 
 LARGEST_BODY_BYTES = 1024 * 1024
@@ -283,7 +276,7 @@ class Simulator:
         now_s = self._clock.now_s()
         target = self._targets.get(scope["path"])
         if target is not None and target.resource_name is None:
-            await _send_whole(send, _looked_up(scope, target))
+            await respond(send, _looked_up(scope, target))
             return
         self._timeline.begin(now_s)
         self._n_requests += 1
@@ -292,57 +285,53 @@ class Simulator:
         self._log.write(now_s, "arrival", request_id, names)
         if isinstance(judged, Whole):
             self._log.write(now_s, "refused", request_id, names, judged.status)
-            await _send_whole(send, judged)
+            await respond(send, judged)
             return
-        flight = Flight(
-            judged,
-            request_id=request_id,
-            scope=scope,
-            send=send,
-            log=self._log,
-            clock=self._clock,
-        )
+        flight = Flight(*judged, names, request_id, scope, send, self._log, self._clock)
         scope[ON_DEPARTURE] = flight.leave
         await flight.run(receive, now_s)
 
     def _judge(
         self, scope: Scope, target: Target | None, body: bytes, now_s: float
-    ) -> tuple[bytes, Admitted | Whole]:
+    ) -> tuple[bytes, tuple[ServedLane, Composed] | Whole]:
         """The names to log, and what the request gets: a seat and an answer, or an error now."""
         if target is None or target.resource_name is None:
-            refusal = resource_of(scope).refusal
-            return _NO_NAMES, refusal(
-                ApiError(404, f"Unknown path {scope['path']!r}", "unknown_url")
-            )
+            unknown = ApiError(404, f"Unknown path {scope['path']!r}", "unknown_url")
+            return _NO_NAMES, resource_of(scope).refusal(unknown)
         provider, resource = target.provider, resource_named(target.resource_name)
+        names = provider.names
         if scope["method"] != "POST":
-            return provider.names, resource.refusal(_method_not_allowed("POST"))
+            return names, resource.refusal(_method_not_allowed("POST"))
         key = presented_key(scope, provider, resource)
         if key is None:
-            return provider.names, resource.refusal(_UNKNOWN_TOKEN)
-        key_names = provider.key_names[key]
+            return names, resource.refusal(_UNKNOWN_TOKEN)
+        names = provider.key_names[key]
         if len(body) > LARGEST_BODY_BYTES:
             message = f"The body is larger than {LARGEST_BODY_BYTES} bytes"
-            return key_names, resource.refusal(ApiError.of_status(413, message))
-        request = resource.read(body, name=target.api_name, scope=scope)
-        if isinstance(request, ApiError):
-            return key_names, resource.refusal(request)
+            return names, resource.refusal(ApiError.of_status(413, message))
+        try:
+            request = resource.read(body, name=target.api_name, scope=scope)
+        except RefusedError as refused:
+            return names, resource.refusal(refused.error)
+        except UNREADABLE as error:
+            return names, resource.refusal(ApiError(400, f"The body cannot be read: {error}"))
         lane = provider.lanes.get((key, request.api_name))
         if lane is None:
-            return key_names, resource.refusal(_no_model(request.api_name))
-        faults, names, effect = self._faults, lane.names, None
-        fault = faults.decide(lane, now_s, lambda: drawn(lane, request).name)
+            message = f"The model {request.api_name!r} does not exist"
+            return names, resource.refusal(ApiError.of_status(404, message))
+        names, effect = lane.names, None
+        fault = self._faults.decide(lane, now_s, lambda: drawn(lane, request).name)
         if fault is not None:
             names = with_fault(names, fault.label)
-            effect = fault.effect.on(resource)
+            effect = fault.effect
         if isinstance(effect, Error) and not effect.after_s:
-            return names, effect.answer()
-        composed = admit(lane, request, resource, effect, now_s)
-        if isinstance(composed, ApiError):
+            return names, effect.answer(resource)
+        try:
+            composed = admit(lane, request, resource, effect, now_s)
+        except RefusedError as refused:
             # What a limit refused is not the fault's doing.
-            return lane.names, resource.refusal(composed)
-        names = with_tokens(names, composed.usage)
-        return names, Admitted(lane, names, composed.answer, composed.latency_s)
+            return lane.names, resource.refusal(refused.error)
+        return with_tokens(names, composed.usage), (lane, composed)
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:
@@ -357,16 +346,8 @@ def _looked_up(scope: Scope, target: Target) -> Whole:
     return Whole(models(target.provider.api_names))
 
 
-async def _send_whole(send: Send, whole: Whole) -> None:
-    await respond(send, whole.status, whole.body, whole.headers)
-
-
 def _method_not_allowed(allowed: str) -> ApiError:
     return ApiError(405, f"Only {allowed} is allowed here", "method_not_allowed")
-
-
-def _no_model(api_name: str) -> ApiError:
-    return ApiError.of_status(404, f"The model {api_name!r} does not exist")
 
 
 # Neither the token nor a part of it: what was sent may be a real key, sent here by mistake.

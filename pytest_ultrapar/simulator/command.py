@@ -137,10 +137,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """The tokens of those keys whose environment variable is set."""
+def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[str, str]:
+    """The tokens of those keys whose environment variable is set, by `PROVIDER/KEY`."""
     return {
-        (provider.name, key.name): token
+        f"{provider.name}/{key.name}": token
         for provider in pool.providers
         for key in provider.keys
         if (token := _token(key, environ))

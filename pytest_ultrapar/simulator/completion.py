@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
-from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.api_error import refuse
 from pytest_ultrapar.simulator.exchange import Completion, Usage
-from pytest_ultrapar.simulator.persona import PersonaReply
+from pytest_ultrapar.simulator.persona import PersonaReply, echo, heard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,29 +20,31 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.persona import ChatMessage
     from pytest_ultrapar.simulator.served import ServedLane
 
-_HEARD_CHARACTERS = 40
 _CHARACTERS = 4
 """Of a message's text, or of an answer's: what a token is here."""
 _ATTACHMENT_TOKENS = 85
 """What OpenAI counts for an image of low detail."""
 _NO_CHANCE = random.Random(0)
-"""For personas that draw nothing."""
+"""For a persona that draws nothing: to seed one takes 5 us."""
 
 
-def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion | ApiError:
-    """The answer of a lane, or why the request has none.
+def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
+    """The answer of a lane.
 
     Args:
         lane: Who answers.
         request: What is asked.
         draw: The request's chance.
+
+    Raises:
+        RefusedError: The request's schema has no value here.
     """
     messages = request.messages
-    rng = draw.rng() if lane.persona.draws else _NO_CHANCE
+    rng = _NO_CHANCE if lane.persona is echo else draw.rng()
     try:
         replies = [_words(lane, request, rng, f"call_{draw.name}") for _ in range(request.n)]
     except ValueError as error:
-        return ApiError.bad_request(f"Invalid schema: {error}", param="response_format")
+        refuse(f"Invalid schema: {error}", param="response_format")
     if request.max_tokens is not None:
         replies = [_cut_off(reply, request.max_tokens) for reply in replies]
     return Completion(draw.name, replies, count_usage(replies, messages))
@@ -59,16 +61,15 @@ def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str)
         return PersonaReply("", [ToolCall(call_id, tool.name, arguments)], "tool_calls")
     if request.schema is not None:
         return PersonaReply(_value(request.schema, request))
-    return lane.persona.reply(request.messages, rng, lane.simulation.skill)
+    return lane.persona(request.messages, rng, lane.simulation.skill)
 
 
 def _value(schema: object, request: Request) -> str:
     """A value under a schema as JSON; its strings begin as what the user said last does."""
     from pytest_ultrapar.simulator.json_schema import smallest  # noqa: PLC0415 - where asked for
 
-    last = next((one.content for one in reversed(request.messages) if one.role == "user"), "")
     try:
-        return msgspec.json.encode(smallest(schema, last[:_HEARD_CHARACTERS])).decode()
+        return msgspec.json.encode(smallest(schema, heard(request.messages))).decode()
     except OverflowError as error:
         msg = "its numbers are too large"
         raise ValueError(msg) from error
@@ -82,31 +83,23 @@ def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
     kept = reply.content[:left]
     left -= len(kept)
     calls = []
-    for call in reply.tool_calls or ():
+    for call in reply.tool_calls:
         left -= len(call.name)
         if left > 0:
             calls.append(ToolCall(call.call_id, call.name, call.arguments[:left]))
             left -= len(call.arguments)
-    return PersonaReply(kept, calls or None, "length")
+    return PersonaReply(kept, calls, "length")
 
 
 def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]) -> Usage:
     """The tokens of a request and of all its answers: begun ones count."""
-    n_characters = n_attachments = 0
-    for message in messages:
-        n_characters += len(message.content)
-        if message.tool_calls:
-            n_characters += _characters(message.tool_calls)
-        n_attachments += len(message.attachments)
-    n_in = -(-n_characters // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
-    n_out = 0
-    for reply in replies:
-        n_characters = len(reply.content)
-        if reply.tool_calls:
-            n_characters += _characters(reply.tool_calls)
-        n_out += -(-n_characters // _CHARACTERS)
-    return Usage(n_in, n_out)
+    n_attachments = sum(len(message.attachments) for message in messages)
+    n_in = -(-sum(map(_n_characters, messages)) // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
+    return Usage(n_in, sum(-(-_n_characters(reply) // _CHARACTERS) for reply in replies))
 
 
-def _characters(calls: Sequence[ToolCall]) -> int:
-    return sum(len(call.name) + len(call.arguments) for call in calls)
+def _n_characters(said: ChatMessage | PersonaReply) -> int:
+    n = len(said.content)
+    if said.tool_calls:
+        n += sum(len(call.name) + len(call.arguments) for call in said.tool_calls)
+    return n

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
-
-if TYPE_CHECKING:
-    import random
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,51 +43,34 @@ class PersonaReply:
     """What a persona answers.
 
     Attributes:
-        tool_calls: Native function calls, or None for an answer in text alone.
+        tool_calls: Native function calls.
         finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`.
     """
 
     content: str
-    tool_calls: Sequence[ToolCall] | None = None
+    tool_calls: Sequence[ToolCall] = ()
     finish_reason: str = "stop"
 
 
-class Persona(Protocol):
-    """Acts as a model. Holds no state: the same arguments give the same reply, in any order.
+Persona = Callable[[Sequence[ChatMessage], random.Random, float], PersonaReply]
+"""Acts as a model. Holds no state: the same arguments give the same reply, in any order.
 
-    Attributes:
-        draws: Whether it looks at its `rng` at all; to seed one takes 5 us.
-    """
+It is called on the server's loop, so it must be quick (< 1 ms), with
 
-    draws: ClassVar[bool]
-
-    def reply(
-        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
-    ) -> PersonaReply:
-        """The answer to a conversation; called on the server's loop, so it must be quick (< 1 ms).
-
-        Args:
-            messages: The whole conversation, at least one message.
-            rng: The only source of chance; seeded by the conversation, the model's name and the
-                pool's seed.
-            skill: 0 (always fails where it can) to 1 (never does).
-        """
-        ...
-
-
+- the whole conversation, at least one message;
+- the only source of chance, seeded by the conversation, the model's name and the pool's seed;
+- its skill, 0 (always fails where it can) to 1 (never does).
+"""
 _HEARD_CHARACTERS = 40
 
 
-class Echo:
-    """Answers `echo: ` and the first 40 characters of the last user message, whatever its skill."""
+def echo(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
+    """Answer `echo: ` and the first 40 characters of the last user message, whatever its skill."""
+    del rng, skill
+    return PersonaReply(f"echo: {heard(messages)}")
 
-    __slots__ = ()
-    draws: ClassVar[bool] = False
 
-    def reply(
-        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
-    ) -> PersonaReply:
-        """The beginning of the last user message; only `echo: ` where no user spoke."""
-        del rng, skill
-        heard = next((m.content for m in reversed(messages) if m.role == "user"), "")
-        return PersonaReply(f"echo: {heard[:_HEARD_CHARACTERS]}")
+def heard(messages: Sequence[ChatMessage]) -> str:
+    """The first 40 characters of the last user message; empty where no user spoke."""
+    last = next((one.content for one in reversed(messages) if one.role == "user"), "")
+    return last[:_HEARD_CHARACTERS]

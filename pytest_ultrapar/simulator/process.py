@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.simulator.address import base_path, default_token
+from pytest_ultrapar.simulator.address import base_path
 from pytest_ultrapar.simulator.faults.script import FaultScript
-from pytest_ultrapar.simulator.refuse_option import refusal_faults
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
 from pytest_ultrapar.system.child import Child
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
     from pytest_ultrapar.pool.model import Pool
-
-__all__ = ["SimulatorProcess", "default_token"]
 
 _MODULE = "pytest_ultrapar.simulator"
 
@@ -43,8 +39,7 @@ class SimulatorProcess:
         pool: Pool,
         *,
         log_path: Path,
-        tokens: Mapping[tuple[str, str], str] | None = None,
-        refusals: Mapping[str, int] | None = None,
+        tokens: dict[str, str] | None = None,
         faults: FaultScript | None = None,
         port: int = 0,
     ) -> SimulatorProcess:
@@ -54,21 +49,16 @@ class SimulatorProcess:
             pool: Who is served, and the limits that callers are judged by.
             log_path: Where the server's own log goes; emptied if it exists. See
                 `pytest_ultrapar.testing.read_server_log`.
-            tokens: Tokens by (provider, key); a key that is not there has its `default_token`.
-            refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`,
-                for lanes that always answer with an error.
+            tokens: Tokens by `PROVIDER/KEY`; a key that is not there has its `default_token`.
             faults: What goes wrong, and when; see `faults.file.load_faults`.
             port: 0 takes any free one.
-
-        Raises:
-            ConfigError: A refusal names nothing in the pool.
         """
         settings = Settings.of(
             pool,
             tokens=tokens or {},
             log_path=log_path,
             port=port,
-            faults=(faults or FaultScript()).preceded_by(refusal_faults(pool, refusals or {})),
+            faults=faults or FaultScript(),
         )
         return cls(Child.start(_MODULE, stdin=msgspec.json.encode(settings) + b"\n"))
 

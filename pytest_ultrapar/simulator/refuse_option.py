@@ -44,8 +44,7 @@ def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
             )
             raise ConfigError(msg)
         error = ApiError.of_status(status, f"Refused as asked for by {name}={status}")
-        effect = Error(status, None, None, said=error)
-        yield Fault(f"refuse {name}={status}", where, When(), effect)
+        yield Fault(f"refuse {name}={status}", where, When(), Error(error))
 
 
 def parse_refusal(text: str) -> tuple[str, int]:

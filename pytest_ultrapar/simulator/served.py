@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.model import Limit, Simulation
+from pytest_ultrapar.pool.model import Lane, Limit, Simulation
 from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.limits import Gate, LimitPath, MovingGate
 from pytest_ultrapar.simulator.log import encode_names
-from pytest_ultrapar.simulator.persona import Echo, Persona
+from pytest_ultrapar.simulator.persona import Persona, echo
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Lane, PersonaName, Pool, Provider
+    from pytest_ultrapar.pool.model import PersonaName, Pool, Provider
 
 
 _T = TypeVar("_T", bound=Hashable)
-
-
-class Waiter(Hashable, Protocol):
-    """A request at a server model."""
-
-    def begin(self, now_s: float) -> None:
-        """Be at work from now on."""
-        ...
 
 
 class ServerModel(Generic[_T]):
@@ -68,8 +60,8 @@ class ServerModel(Generic[_T]):
         return following
 
 
-Tokens = Mapping[tuple[str, str], str]
-"""The token of each (provider, key)."""
+Tokens = Mapping[str, str]
+"""The token of each `PROVIDER/KEY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +75,13 @@ class ServedLane:
             None where nobody waits.
     """
 
-    provider: str
-    model: str
-    instance: str
-    key: str
+    lane: Lane
     path: LimitPath
     persona: Persona
     simulation: Simulation
     seed: int
     names: bytes
-    server_model: ServerModel[Waiter] | None = None
+    server_model: ServerModel[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -114,13 +103,13 @@ class ServedProvider:
     api_names: tuple[str, ...]
     names: bytes
     key_names: Mapping[str, bytes]
-    server_models: Mapping[str, ServerModel[Waiter]] = field(default_factory=dict)
+    server_models: Mapping[str, ServerModel[Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"ServedProvider({self.name!r}, api_names={self.api_names!r})"
 
 
-class Gates:
+class _Gates:
     """The limits of a server, those that move among them, by the lanes that pass them."""
 
     def __init__(self, pool: Pool, script: FaultScript, timeline: Timeline) -> None:
@@ -158,17 +147,17 @@ def served_providers(
     Raises:
         ConfigError: Two keys of a provider share a token, or two of its instances an `api_name`.
     """
-    gates = Gates(pool, script or FaultScript(), timeline or Timeline())
+    gates = _Gates(pool, script or FaultScript(), timeline or Timeline())
     return {
         provider.name: _served(pool, provider, tokens or {}, gates) for provider in pool.providers
     }
 
 
-def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> ServedProvider:
+def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: _Gates) -> ServedProvider:
     keys: dict[bytes, str] = {}
     for key in provider.keys:
-        place = (provider.name, key.name)
-        token = (tokens.get(place) or default_token(*place)).encode()
+        chosen = tokens.get(f"{provider.name}/{key.name}")
+        token = (chosen or default_token(provider.name, key.name)).encode()
         if token in keys:
             msg = (
                 f"keys {keys[token]!r} and {key.name!r} of provider {provider.name!r} have the "
@@ -179,7 +168,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
     api_names = _api_names(provider)
     personas = {model.name: persona_by_name(model.simulation.persona) for model in provider.models}
     simulations = {model.name: model.simulation for model in provider.models}
-    server_models: dict[str, ServerModel[Waiter]] = {
+    server_models: dict[str, ServerModel[Any]] = {
         instance.name: ServerModel(knee)
         for model in provider.models
         if (knee := model.simulation.latency.knee) is not None
@@ -187,10 +176,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
     }
     lanes = {
         (lane.key, api_names[lane.instance]): ServedLane(
-            provider=lane.provider,
-            model=lane.model,
-            instance=lane.instance,
-            key=lane.key,
+            lane=lane,
             path=gates.path(lane),
             persona=personas[lane.model],
             simulation=simulations[lane.model],
@@ -250,12 +236,8 @@ def encode_metrics(provider: ServedProvider) -> bytes:
 def persona_by_name(name: PersonaName) -> Persona:
     """The persona of that name; imports only what it needs."""
     if name == "echo":
-        return Echo()
+        return echo
     from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - only what is asked for
 
-    personas: dict[PersonaName, Persona] = {
-        "obedient": workflow.obedient,
-        "repairing": workflow.repairing,
-        "sloppy": workflow.sloppy,
-    }
-    return personas[name]
+    persona: Persona = getattr(workflow, name)  # Each function there has the name of its persona.
+    return persona

@@ -85,7 +85,7 @@ class Server:
         script = settings.faults
         timeline = Timeline(clock.now_s() if script.since == "start" else None)
         providers = served_providers(
-            settings.pool, settings.token_of, script=script, timeline=timeline
+            settings.pool, settings.tokens, script=script, timeline=timeline
         )
         self._listener = _listen(settings.port)
         self.port: int = self._listener.getsockname()[1]

@@ -10,7 +10,6 @@ from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.simulator.faults.script import FaultScript
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -19,14 +18,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pool: Who is served, and the limits that callers are judged by.
-        tokens: (provider, key, token); keys that are not here have their default token.
+        tokens: By `PROVIDER/KEY`; keys that are not here have their default token.
         log_path: Where the server's own log goes; None for none.
         port: On 127.0.0.1; 0 takes any free one.
         faults: What goes wrong, and when.
     """
 
     pool: Pool
-    tokens: tuple[tuple[str, str, str], ...] = ()
+    tokens: dict[str, str] = {}
     log_path: str | None = None
     port: int = 0
     faults: FaultScript = FaultScript()
@@ -36,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         cls,
         pool: Pool,
         *,
-        tokens: Mapping[tuple[str, str], str],
+        tokens: dict[str, str],
         log_path: Path | None,
         port: int,
         faults: FaultScript,
@@ -45,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             # What a controller makes of the rest is no business of a server's.
             pool=Pool(pool.path, "", pool.providers, pool.lanes, pool.held or pool.limits),
-            tokens=tuple((*place, token) for place, token in tokens.items()),
+            tokens=tokens,
             log_path=None if log_path is None else str(log_path),
             port=port,
             faults=faults,
@@ -53,11 +52,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Settings({self.pool.path!r}, port={self.port}, log_path={self.log_path!r})"
-
-    @property
-    def token_of(self) -> dict[tuple[str, str], str]:
-        """The chosen tokens by (provider, key)."""
-        return {(provider, key): token for provider, key, token in self.tokens}
 
 
 class Ready(msgspec.Struct, frozen=True):

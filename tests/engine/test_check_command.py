@@ -19,10 +19,10 @@ from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
-from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 from tests.raw_server import RawServer
+from tests.simulated_pool import faults_of, refusing
 from tests.warm import warm_children
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
@@ -63,20 +63,18 @@ def check(capsys):
 
 
 @contextmanager
-def serving(folder, text, faults="", **options):
+def serving(folder, text, faults="", refusals=None):
     """A simulated server of the pool in `text`; `pool.toml` then has its address."""
     path = folder / "pool.toml"
     path.write_text(text.replace("BASE_URL", "https://example.invalid/v1"))
     pool = load_pool(path, environ={}, overrides=Overrides())
-    if faults:
-        (folder / "faults.toml").write_text(faults)
-        options["faults"] = load_faults(folder / "faults.toml", pool)
+    script = faults_of(pool, folder, faults) if faults else None
     with warm_children():
         process = SimulatorProcess.start(
             pool,
             log_path=folder / "server.log",
-            tokens={("lab", f"key{n}"): f"{CANARY}-{n}" for n in range(2)},
-            **options,
+            tokens={f"lab/key{n}": f"{CANARY}-{n}" for n in range(2)},
+            faults=refusing(pool, refusals or {}, script),
         )
     with process:
         path.write_text(text.replace("BASE_URL", process.base_url("lab")))
@@ -326,7 +324,7 @@ def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, chec
     (tmp_path / "pool.toml").write_text(text)
     pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
     with SimulatorProcess.start(
-        pool, log_path=tmp_path / "server.log", refusals={"key1": 401}
+        pool, log_path=tmp_path / "server.log", faults=refusing(pool, {"key1": 401})
     ) as server:
         root = server.base_url("lab").removesuffix("/lab/v1")
         code, lines = check("--simulator", root)

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.testing import read_server_log
-from tests.simulated_pool import PROVIDER, bearer, question, running, simulated_pool
+from tests.simulated_pool import PROVIDER, bearer, question, refusing, running, simulated_pool
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,8 @@ def test_answers_and_latencies_depend_on_neither_order_nor_instance_nor_key(tmp_
 
 def test_refusals_answer_for_their_lanes_alone(tmp_path):
     pool = simulated_pool(models={"m": ("i0", "i1")}, keys=("key0", "key1"))
-    with running(pool, tmp_path, refusals={"key1": 401, "instance:i1": 429}) as server:
+    refusals = refusing(pool, {"key1": 401, "instance:i1": 429})
+    with running(pool, tmp_path, faults=refusals) as server:
         url = server.base_url(PROVIDER) + "/chat/completions"
         responses = {
             (key, i): httpx.post(url, headers=bearer(key), json=question(model=i), timeout=60.0)
@@ -150,7 +151,7 @@ def test_refusals_answer_for_their_lanes_alone(tmp_path):
 
 
 def test_chosen_tokens_open_and_appear_nowhere_in_the_log(tmp_path):
-    tokens = {(PROVIDER, "key0"): "s3cret-token"}
+    tokens = {f"{PROVIDER}/key0": "s3cret-token"}
     with running(simulated_pool(), tmp_path, tokens=tokens) as server:
         url = server.base_url(PROVIDER) + "/chat/completions"
         for token, status in (("s3cret-token", 200), ("sim-lab-key0", 401)):

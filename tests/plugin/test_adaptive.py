@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+from pytest_ultrapar.simulator.address import default_token
+from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 
 pytestmark = pytest.mark.slow

@@ -811,7 +811,7 @@ def provider_of_both(project, limits, latency_s):
     path, log_path = folder / "served.toml", folder / "server.jsonl"
     path.write_text(SERVED.format(limits=limits, latency_s=latency_s))
     pool = load_pool(path, environ={}, overrides=Overrides())
-    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={("lab", "key0"): CANARY})
+    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={"lab/key0": CANARY})
     try:
         url = provider.base_url("lab")
         # What each calls the provider does not matter.

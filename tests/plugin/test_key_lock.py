@@ -77,9 +77,7 @@ class Host:
         path.write_text(text + SERVED)
         pool = load_pool(path, environ={}, overrides=Overrides())
         self._log = folder / "server.log"
-        self.server = SimulatorProcess.start(
-            pool, log_path=self._log, tokens={("lab", "k"): CANARY}
-        )
+        self.server = SimulatorProcess.start(pool, log_path=self._log, tokens={"lab/k": CANARY})
 
     def hold(self, name: str) -> None:
         """Have the run `name`, once started, go on until it is released."""

@@ -328,9 +328,7 @@ class Shards:
         path.write_text("schema = 1\n" + SERVED)
         pool = load_pool(path, environ={}, overrides=Overrides())
         self._log = folder / "server.log"
-        self.server = SimulatorProcess.start(
-            pool, log_path=self._log, tokens={("lab", "k"): CANARY}
-        )
+        self.server = SimulatorProcess.start(pool, log_path=self._log, tokens={"lab/k": CANARY})
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, shard: str, *options: str, seats: int = 5, day: str = ""):

@@ -15,7 +15,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+from pytest_ultrapar.simulator.address import default_token
+from pytest_ultrapar.simulator.process import SimulatorProcess
 from tests.light import PYTEST
 from tests.proxies.access_log import Seen, span_s
 from tests.proxies.fronts import Front

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ultrapar.simulator.process import default_token
+from pytest_ultrapar.simulator.address import default_token
 from tests.proxies.daemon import serving
 from tests.proxies.fronts import Front, Nginx, at_work
 

@@ -5,11 +5,11 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.faults.kinds import (
     KINDS,
     KNOWN_ERRORS,
     Drop,
-    Error,
     FaultTable,
     Hang,
     Malformed,
@@ -46,11 +46,6 @@ def load(tmp_path):
         (entry("drop", "after_s = 2", 'at = "body"'), Drop("body", 2.0)),
         (entry("malformed"), Malformed()),
         (entry("malformed", r'body = "\u0000"'), Malformed("\0")),
-        (
-            entry("error", "status = 502", 'body = "<html>"', 'headers = { A = ["1", "2"] }'),
-            Error(502, "<html>", (("a", "1"), ("a", "2"))),
-        ),
-        (entry("error", "status = 503", 'body = ""', "after_s = 1"), Error(503, "", (), 1.0)),
     ],
 )
 def test_fault_of_each_kind_is_read(load, text, effect):
@@ -62,27 +57,35 @@ def test_fault_of_each_kind_is_read(load, text, effect):
 @pytest.mark.parametrize("name", KNOWN_ERRORS)
 def test_known_error_is_answered_in_the_apis_shape(load, name):
     (fault,) = load(entry("error", f'error = "{name}"')).faults
-    effect = fault.effect.on(Chat())
+    answer = fault.effect.answer(Chat())
     known = KNOWN_ERRORS[name]
-    assert effect.status == known.status
-    document = msgspec.json.decode(effect.body)["error"]
+    assert answer.status == known.status
+    document = msgspec.json.decode(answer.body)["error"]
     assert (document["code"], document["message"]) == (known.code, known.message)
-    assert ("retry-after" in dict(effect.headers)) == (known.retry_after_s is not None)
+    assert (b"retry-after" in dict(answer.headers)) == (known.retry_after_s is not None)
+
+
+def test_status_body_and_headers_of_an_error_are_those_of_the_file(load):
+    text = entry("error", "status = 502", 'body = "<html>"', 'headers = { A = ["1", "2"] }')
+    (fault,) = load(text).faults
+    assert fault.effect.answer(Chat()) == Whole(b"<html>", 502, ((b"a", b"1"), (b"a", b"2")))
+    (later,) = load(entry("error", "status = 503", 'body = ""', "after_s = 1")).faults
+    assert later.effect.of_answer(Whole(b"x"), 5.0, Chat()) == (Whole(b"", 503), 1.0)
 
 
 def test_status_and_message_of_a_known_error_can_be_others(load):
     text = entry("error", 'error = "overloaded"', "status = 529", 'message = "busy"')
     (fault,) = load(text).faults
-    effect = fault.effect.on(Chat())
-    assert effect.status == 529
-    assert msgspec.json.decode(effect.body)["error"]["message"] == "busy"
+    answer = fault.effect.answer(Chat())
+    assert answer.status == 529
+    assert msgspec.json.decode(answer.body)["error"]["message"] == "busy"
 
 
 def test_headers_that_are_given_are_the_only_ones(load):
     (usual,) = load(entry("error", "status = 429")).faults
     (none,) = load(entry("error", "status = 429", "headers = {}")).faults
-    assert dict(usual.effect.on(Chat()).headers)["retry-after"] == "1"
-    assert none.effect.on(Chat()).headers == ()
+    assert dict(usual.effect.answer(Chat()).headers)[b"retry-after"] == b"1"
+    assert none.effect.answer(Chat()).headers == ()
 
 
 def test_where_and_when_are_read(load):

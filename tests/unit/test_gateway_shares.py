@@ -20,21 +20,21 @@ name = "m"
 
 
 def test_what_waits_is_wanted_at_once():
-    lately = Lately()
+    lately = Lately({})
     lately.note(10.0, {"m": 3}, {"m": Went(0, 0.0)})
     assert lately.most("m") == 3
     assert lately.most("other") == 0
 
 
 def test_short_requests_that_are_there_at_no_renewal_are_wanted_by_their_number_on_average():
-    lately = Lately()
+    lately = Lately({})
     lately.note(10.0, {}, {"m": Went(5, 2.0), "n": Went(0, 0.0)})
     lately.note(11.0, {}, {"m": Went(45, 5.6), "n": Went(1, 0.01)})
     assert (lately.most("m"), lately.most("n")) == (4, 1)
 
 
 def test_what_is_no_more_in_use_is_given_back():
-    lately = Lately()
+    lately = Lately({})
     went = {"m": Went(0, 0.0)}
     lately.note(10.0, {"m": 3}, went)
     lately.note(10.0 + LATELY_S - 0.1, {}, went)

@@ -15,14 +15,14 @@ def test_echo_says_the_beginning_of_the_last_user_message():
         ChatMessage("user", "x" * 39 + "yz"),
         ChatMessage("assistant", "mine"),
     ]
-    reply = echo.reply(messages, random.Random(0), 1.0)
+    reply = echo(messages, random.Random(0), 1.0)
     assert reply.content == "echo: " + "x" * 39 + "y"
-    assert reply.tool_calls is None
+    assert not reply.tool_calls
     assert reply.finish_reason == "stop"
 
 
 def test_echo_without_a_user_says_so_little():
-    reply = persona_by_name("echo").reply([ChatMessage("system", "s")], random.Random(0), 1.0)
+    reply = persona_by_name("echo")([ChatMessage("system", "s")], random.Random(0), 1.0)
     assert reply.content == "echo: "
 
 

@@ -18,12 +18,12 @@ POOL = simulated_pool(models={"m": ("i0", "i1"), "n": ("i2",)}, keys=("key0", "k
 
 
 def test_chosen_tokens_go_before_default_ones():
-    (provider,) = served_providers(POOL, {(PROVIDER, "key0"): "chosen"}).values()
+    (provider,) = served_providers(POOL, {f"{PROVIDER}/key0": "chosen"}).values()
     assert provider.keys == {b"chosen": "key0", default_token(PROVIDER, "key1").encode(): "key1"}
 
 
 def test_two_keys_with_one_token_are_refused_without_showing_it():
-    tokens = {(PROVIDER, key): "s3cret" for key in ("key0", "key1")}
+    tokens = {f"{PROVIDER}/{key}": "s3cret" for key in ("key0", "key1")}
     with pytest.raises(ConfigError, match="'key0' and 'key1'") as caught:
         served_providers(POOL, tokens)
     assert "s3cret" not in str(caught.value)
@@ -41,7 +41,7 @@ def test_two_instances_with_one_api_name_are_refused():
 
 
 def test_no_token_shows_in_a_repr():
-    tokens = {(PROVIDER, "key0"): "s3cret"}
+    tokens = {f"{PROVIDER}/key0": "s3cret"}
     (provider,) = served_providers(POOL, tokens).values()
     settings = Settings.of(POOL, tokens=tokens, log_path=None, port=0, faults=FaultScript())
     for shown in (provider, settings, *targets([provider]).values()):

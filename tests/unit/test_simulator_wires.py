@@ -45,7 +45,7 @@ def composed(wire, parameters=None, *, streamed=False, effect=None):
     }
     body = api.request("m", MESSAGES, parameters)
     request = resource.read(body, name="m", scope=scope)
-    return compose(LANE, request, resource, effect and effect.on(resource))
+    return compose(LANE, request, resource, effect)
 
 
 def answered(wire, parameters=None, **options):

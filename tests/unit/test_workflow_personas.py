@@ -98,7 +98,7 @@ def test_slips_cover_the_kinds_of_errors():
 @pytest.mark.parametrize("name", PERSONAS)
 def test_persona_is_a_function_of_what_it_hears(name):
     messages = [ChatMessage("system", "s"), ChatMessage("user", "Task: Read the file.\n")]
-    replies = {PERSONAS[name].reply(messages, random.Random(5), 0.5).content for _ in range(3)}
+    replies = {PERSONAS[name](messages, random.Random(5), 0.5).content for _ in range(3)}
     assert len(replies) == 1
 
 
@@ -114,4 +114,4 @@ def test_persona_answers_any_conversation(name, skill):
     ]
     for messages in conversations:
         for seed in range(20):
-            assert PERSONAS[name].reply(messages, random.Random(seed), skill).content
+            assert PERSONAS[name](messages, random.Random(seed), skill).content

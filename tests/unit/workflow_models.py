@@ -55,7 +55,7 @@ class Acting:
         heard = [ChatMessage(message["role"], message["content"]) for message in messages]
         content = self.name + "\0".join(message.content for message in heard)
         digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
-        return Said(self.persona.reply(heard, random.Random(digest), self.skill).content)
+        return Said(self.persona(heard, random.Random(digest), self.skill).content)
 
 
 def call(tool: str, **arguments: Any) -> str:

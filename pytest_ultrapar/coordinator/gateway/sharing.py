@@ -7,10 +7,7 @@ import secrets
 import socket
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pytest_ultrapar.broker.day_file import state_directory
-from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
 from pytest_ultrapar.coordinator.claims.day_left import run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
+    from pytest_ultrapar.broker.settings import SharesSettings
+    from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.pool.model import Pool
 
 
@@ -97,46 +96,39 @@ class GatewaySharing:
         """What counts days, apart from what is counted without the server."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self._address.label)
 
-    def settings(
-        self, days: Iterable[DailyLimit]
-    ) -> tuple[tuple[tuple[str, str], ...], SharesSettings]:
+    def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:
         """The rows that are shared, and who tells the broker its part of them.
 
         Args:
             days: What counts its days.
         """
         from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.gateway_shares import GatewaySettings  # noqa: PLC0415 - likewise
-        from pytest_ultrapar.cluster.host_shares import Line, epoch_path  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.host_shares import (  # noqa: PLC0415 - likewise
+            Line,
+            SharingSettings,
+            epoch_path,
+        )
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - likewise
 
         lanes = self._pool.lanes
         models = tuple(dict.fromkeys(lane.model for lane in lanes))
         identities = key_identities(self._pool, lanes, os.environ, None)
-        shared = shared_rows(self._pool, lanes, identities, self._run or self.own)
-        config = GatewaySettings(
+        rows = shared_rows(self._pool, lanes, identities, self._run or self.own)
+        config = SharingSettings(
             # One with a password is in the environment, where the broker finds it, too.
             url=self._url,
             run=self.own,
             # Nobody's cases are counted for it.
             claims="",
             host=f"{socket.gethostname()}-gateway",
-            rows=shared.specs,
-            limits=shared.limits,
-            lanes=shared.lanes,
-            counted=shared.counted,
-            days=day_files(shared.limits, shared.counted, days, self._address.label),
+            rows=rows,
+            days=day_files(rows, days, self._address.label),
             lines=tuple(map(Line, models)),
             n_cases=(0,) * len(models),
             epoch_path=str(epoch_path(state_directory(os.environ), self._address)),
             model_of={lane.lane_id: lane.model for lane in lanes},
         )
-        shares = SharesSettings(
-            "pytest_ultrapar.cluster.gateway_shares:make_shares",
-            msgspec.json.encode(config).decode(),
-            (VARIABLE,),
-        )
-        return shared.limits, shares
+        return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
         """With whom it may have its keys at once on one machine: all that share limits there."""

@@ -72,7 +72,7 @@ class FaultBook:
         # By the lane's names as bytes, whose hash is kept; a lane's own would be made every time.
         self._triggers: dict[bytes, list[Trigger]] = {}
         for lane in lanes:
-            self._triggers[lane.names] = [t for t in triggers if t.fault.where.holds(lane)]
+            self._triggers[lane.names] = [t for t in triggers if t.fault.where.holds(lane.lane)]
 
     def decide(self, lane: ServedLane, now_s: float, request: Callable[[], str]) -> Fault | None:
         """The fault that takes a request: of those that could, the first in the file.

@@ -1,11 +1,8 @@
 """The kinds of `[[fault]]`: what each may say in the file, and what it makes of an answer.
 
 A kind is one class here: its fields are among those of `FaultTable`, `read` checks them, and the
-server calls `of_answer`. What sends answers is imported where it is used, since the
-process that reads a file for a server sends none.
+server calls `of_answer`.
 """
-
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -18,12 +15,13 @@ from msgspec import Meta
 
 from pytest_ultrapar.pool.fields import Location, check_word, did_you_mean, shown
 from pytest_ultrapar.pool.file import FileTable
+from pytest_ultrapar.simulator.answer import NEVER, Answer, Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.stream import as_event
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from pytest_ultrapar.simulator.answer import Answer, Whole
     from pytest_ultrapar.simulator.wire.resource import Resource
 
 
@@ -55,6 +53,10 @@ class FaultTable(PlaceTable, kw_only=True):
     at: str | None = None
 
 
+Timed = tuple[Answer, float]
+"""An answer, and the latency with which it is sent, seconds."""
+
+
 class Effect(msgspec.Struct, frozen=True):
     """What a fault makes of the request that it takes.
 
@@ -76,14 +78,15 @@ class Effect(msgspec.Struct, frozen=True):
         given = {field: getattr(table, field) for field in cls.fields}
         return cls(**{field: value for field, value in given.items() if value is not None})
 
-    def on(self, resource: Resource) -> Effect:
-        """The same in the shape that requests of that resource are answered in."""
-        del resource
-        return self
+    def of_answer(self, answer: Answer, latency_s: float, api: Resource) -> Timed:
+        """What is sent instead of an answer, and the latency with which it is.
 
-    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:
-        """What is sent instead of an answer, and the latency with which it is: the same."""
-        return answer, latency_s
+        Args:
+            answer: Which there would be without the fault.
+            latency_s: Its latency, seconds.
+            api: What was asked.
+        """
+        raise NotImplementedError
 
 
 At = Literal["start", "body"]
@@ -94,26 +97,24 @@ class Error(Effect, frozen=True, tag="error"):
     """Answers with another status.
 
     Attributes:
-        status: None is the usual one of an API for what is said.
+        said: What is wrong, with its status.
+        has_status: Whether the file says the status, else an API may have one of its own.
         body: The whole body; None is what an API makes of what is said.
         headers: Beyond content-type and content-length; a name may come several times. None are
             those that an API sends with it.
         after_s: Seconds for which a seat is held first; 0 answers before any limit is asked.
-        said: What is wrong.
     """
 
     fields = ("error", "status", "message", "body", "headers", "after_s")
 
-    status: int | None
-    body: str | None
-    headers: tuple[tuple[str, str], ...] | None
+    said: ApiError
+    has_status: bool = True
+    body: str | None = None
+    headers: tuple[tuple[str, str], ...] | None = None
     after_s: float = 0.0
-    said: ApiError | None = None
 
     @classmethod
     def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102 - as in Effect
-        if table.error is None and table.status is None:
-            location.refuse('needs error or status: kind = "error" says which answer')
         if table.body is not None and table.message is not None:
             location.at("message").refuse(
                 "cannot be given together with body, which is the whole answer"
@@ -123,53 +124,34 @@ class Error(Effect, frozen=True, tag="error"):
             known = KNOWN_ERRORS.get(table.error)
             if known is None:
                 refuse_unknown(location.at("error"), table.error, KNOWN_ERRORS, "known error")
-        else:
-            assert status is not None
+        elif status is not None:
             text = f"Answered with {status} as the faults file asks for"
             known = ApiError.of_status(status, text)
+        else:
+            location.refuse('needs error or status: kind = "error" says which answer')
         message = known.message if table.message is None else table.message
         said = replace(known, status=status or known.status, message=message)
-        headers: tuple[tuple[str, str], ...] | None = None
+        headers = None
         if table.headers is not None:
             headers = check_headers(location.at("headers"), table.headers)
-        elif table.body is not None and said.retry_after_s is None:
-            headers = ()
-        after_s = table.after_s or 0.0
-        is_all = table.body is not None and headers is not None
-        return cls(
-            said.status if is_all else status,
-            table.body,
-            headers,
-            after_s,
-            None if is_all else said,
-        )
+        return cls(said, status is not None, table.body, headers, table.after_s or 0.0)
 
-    def on(self, resource: Resource) -> Error:  # noqa: D102
-        if self.said is None:
-            return self
+    def answer(self, api: Resource) -> Whole:
+        """The answer with another status in the shape of the API that was asked."""
         said = self.said
-        if self.status is None and said.code == OVERLOADED:
-            said = replace(said, status=resource.overloaded)
-        whole = resource.refusal(said)
-        headers = tuple((name.decode(), value.decode()) for name, value in whole.headers)
-        return Error(
-            said.status,
-            whole.body.decode() if self.body is None else self.body,
-            headers if self.headers is None else self.headers,
-            self.after_s,
-        )
+        if not self.has_status and said.code == OVERLOADED:
+            said = replace(said, status=api.overloaded)
+        whole = api.refusal(said)
+        headers = whole.headers
+        if self.headers is not None:
+            headers = tuple(
+                (name.encode("latin-1"), v.encode("latin-1")) for name, v in self.headers
+            )
+        body = whole.body if self.body is None else self.body.encode()
+        return Whole(body, said.status, headers)
 
-    def answer(self) -> Whole:
-        """The answer with another status, headers as given, JSON unless they say otherwise."""
-        from pytest_ultrapar.simulator.answer import Whole
-
-        headers = tuple(
-            (name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers or ()
-        )
-        return Whole((self.body or "").encode(), self.status or 500, headers)
-
-    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
-        return self.answer(), self.after_s
+    def of_answer(self, answer: Answer, latency_s: float, api: Resource) -> Timed:  # noqa: D102
+        return self.answer(api), self.after_s
 
 
 class Hang(Effect, frozen=True, tag="hang"):
@@ -179,9 +161,7 @@ class Hang(Effect, frozen=True, tag="hang"):
 
     at: At = "start"
 
-    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
-        from pytest_ultrapar.simulator.answer import NEVER, broken_off
-
+    def of_answer(self, answer: Answer, latency_s: float, api: Resource) -> Timed:  # noqa: D102
         return (NEVER if self.at == "start" else broken_off(answer, "silence")), latency_s
 
 
@@ -197,9 +177,7 @@ class Drop(Effect, frozen=True, tag="drop"):
     at: At = "start"
     after_s: float | None = None
 
-    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
-        from pytest_ultrapar.simulator.answer import Pieces, broken_off
-
+    def of_answer(self, answer: Answer, latency_s: float, api: Resource) -> Timed:  # noqa: D102
         in_body = self.at == "body"
         dropped = broken_off(answer, "close") if in_body else Pieces(None, (), (), "close")
         return dropped, latency_s if self.after_s is None else self.after_s
@@ -216,10 +194,7 @@ class Malformed(Effect, frozen=True, tag="malformed"):
 
     body: str | None = None
 
-    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
-        from pytest_ultrapar.simulator.answer import Pieces, broken_off
-        from pytest_ultrapar.simulator.stream import as_event
-
+    def of_answer(self, answer: Answer, latency_s: float, api: Resource) -> Timed:  # noqa: D102
         if isinstance(answer, Pieces):
             if self.body is None:
                 return broken_off(answer, "complete"), latency_s

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Lane
 
 
 class Timeline:
@@ -26,19 +29,6 @@ class Timeline:
         return 0.0 if self._began_s is None else now_s - self._began_s
 
 
-class OnLane(Protocol):
-    """Anything with the four names of a lane."""
-
-    @property
-    def provider(self) -> str: ...  # noqa: D102 - a name, as its class says
-    @property
-    def instance(self) -> str: ...  # noqa: D102 - a name, as its class says
-    @property
-    def key(self) -> str: ...  # noqa: D102 - a name, as its class says
-    @property
-    def model(self) -> str: ...  # noqa: D102 - a name, as its class says
-
-
 @dataclass(frozen=True, slots=True)
 class Where:
     """The lanes of which an entry speaks: those with all the names given; None is any."""
@@ -48,7 +38,7 @@ class Where:
     key: str | None = None
     model: str | None = None
 
-    def holds(self, lane: OnLane) -> bool:
+    def holds(self, lane: Lane) -> bool:
         """Whether the lane is one of them."""
         return (
             self.provider in {None, lane.provider}

@@ -52,16 +52,8 @@ _WRONG = re.compile(r"^parameter (\w+)(?: must be|: there is nothing)")
 _EXAMPLE = re.compile(r"(?:one of|such as) \"?([^\",]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step to be done."""
-
-    tool: str
-    arguments: dict[str, object]
-
-
 def next_call(
-    steps: Sequence[Step],
+    steps: Sequence[CallTool],
     answered: Sequence[Answered],
     inputs: Mapping[str, object],
     *,
@@ -81,11 +73,7 @@ def next_call(
         if failure.error in _ARGUMENT_ERRORS:
             arguments = corrected(arguments, failure.message, inputs)
     following = steps[due + 1] if due + 1 < len(steps) else None
-    return CallTool(
-        step.tool,
-        arguments,
-        CallTool(following.tool, following.arguments) if following else None,
-    )
+    return CallTool(step.tool, arguments, following)
 
 
 def corrected(
@@ -106,7 +94,7 @@ def corrected(
 
 
 def _due(
-    steps: Sequence[Step], answered: Sequence[Answered], patience: int
+    steps: Sequence[CallTool], answered: Sequence[Answered], patience: int
 ) -> tuple[int, list[Answered]]:
     """Index of the step that is due, and its failures so far."""
     due = 0
@@ -135,7 +123,7 @@ _CATEGORY_WORDS = _DISTINCTIVE | {"file", "data"}
 _DOUBT = 0.2
 
 
-def steps_from_wishes(situation: Situation, *, skill: float) -> list[Step] | LookUp:
+def steps_from_wishes(situation: Situation, *, skill: float) -> list[CallTool] | LookUp:
     """The steps that the task's wording asks for, or what must be looked up before that is known.
 
     Tools of a plan in the prompt count as known, whatever the plan does with them; a wish that none
@@ -161,7 +149,7 @@ def steps_from_wishes(situation: Situation, *, skill: float) -> list[Step] | Loo
     if queries or unclear:
         queries = queries[:MOST_LOOKUPS]
         return LookUp(tuple(queries), tuple(unclear[: MOST_LOOKUPS - len(queries)]))
-    return [Step(tool, _arguments(tool, situation, planned.get(tool))) for tool in tools]
+    return [CallTool(tool, _arguments(tool, situation, planned.get(tool))) for tool in tools]
 
 
 def _fitting(clause: str, tools: Iterable[str]) -> str | None:

@@ -5,14 +5,13 @@ Each sees only what a model sees, the text of the conversation, and finds its pl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
+from pytest_ultrapar.simulator.persona import PersonaReply
 from pytest_ultrapar.simulator.personas.acting import (
     CallTool,
     Intent,
     LookUp,
-    Step,
     next_call,
     steps_from_wishes,
     utter,
@@ -22,6 +21,8 @@ from pytest_ultrapar.simulator.personas.reading import Situation, read_situation
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
+
+    from pytest_ultrapar.simulator.persona import ChatMessage
 
 OBEDIENT_PATIENCE = 3
 """How often an obedient model tries a step before it goes on to the next."""
@@ -37,73 +38,44 @@ _PROSE = (
 )
 
 
-class Obedient:
-    """Follows the plan as given, step by step; tries a failed tool again a few times.
+def obedient(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
+    """Follow the plan as given, step by step; try a failed tool again a few times.
 
     Refused arguments are corrected from the task's inputs. Without a plan it searches for what the
     task's wording asks for.
     """
-
-    __slots__ = ()
-    draws: ClassVar[bool] = True
-
-    def reply(
-        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
-    ) -> PersonaReply:
-        """The next step of the plan."""
-        situation = read_situation(messages)
-        return PersonaReply(_say(_obey(situation, skill), situation, rng, skill))
+    situation = read_situation(messages)
+    return PersonaReply(_say(_obey(situation, skill), situation, rng, skill))
 
 
-class Repairing:
-    """Does what the task's wording asks for, and takes from the plan what helps.
+def repairing(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
+    """Do what the task's wording asks for, and take from the plan what helps.
 
     Steps that are missing are searched for; steps twice, out of order or beside the point do not
     matter, since the wording decides. Now and then it asks about a tool in the message that first
     calls it.
     """
-
-    __slots__ = ()
-    draws: ClassVar[bool] = True
-
-    def reply(
-        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
-    ) -> PersonaReply:
-        """The next step of the mended plan."""
-        situation = read_situation(messages)
-        intent = _work_out(situation, skill)
-        said = _say(intent, situation, rng, skill)
-        return PersonaReply(_asking(said, intent, situation, rng))
+    situation = read_situation(messages)
+    intent = _work_out(situation, skill)
+    said = _say(intent, situation, rng, skill)
+    return PersonaReply(_asking(said, intent, situation, rng))
 
 
-class Sloppy:
-    """Means what an obedient model means, but closes no tag and sometimes chats around it."""
-
-    __slots__ = ()
-    draws: ClassVar[bool] = True
-
-    def reply(
-        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
-    ) -> PersonaReply:
-        """The next step of the plan, carelessly written."""
-        situation = read_situation(messages)
-        said = _say(_obey(situation, skill), situation, rng, skill)
-        for tag in ("</tool_call>", "</tool_search>", "</tool_info>"):
-            said = said.replace(tag, "")
-        prose = _PROSE[int(rng.random() * len(_PROSE))] if rng.random() < 1 / 3 else ""
-        return PersonaReply(prose + said)
-
-
-obedient = Obedient()
-repairing = Repairing()
-sloppy = Sloppy()
+def sloppy(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
+    """Mean what an obedient model means, but close no tag and sometimes chat around it."""
+    situation = read_situation(messages)
+    said = _say(_obey(situation, skill), situation, rng, skill)
+    for tag in ("</tool_call>", "</tool_search>", "</tool_info>"):
+        said = said.replace(tag, "")
+    prose = _PROSE[int(rng.random() * len(_PROSE))] if rng.random() < 1 / 3 else ""
+    return PersonaReply(prose + said)
 
 
 def _obey(situation: Situation, skill: float) -> Intent:
     plan = situation.prompt.plan
     if not plan:
         return _work_out(situation, skill)
-    steps = [Step(step.tool, step.arguments) for step in plan]
+    steps = [CallTool(step.tool, step.arguments) for step in plan]
     return next_call(steps, situation.answered, situation.prompt.inputs, patience=OBEDIENT_PATIENCE)
 
 

@@ -1,32 +1,44 @@
-"""Conversations of Messages, Responses and Gemini, read as those of chat completions."""
+"""What requests of all APIs have in common: a conversation, and a function that must be called."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pytest_ultrapar.apis.as_chat import conversation_of
 from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.simulator.api_error import refuse
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-class _Function(msgspec.Struct):
+    from pytest_ultrapar.simulator.exchange import OfferedFunction
+
+
+class Function(msgspec.Struct):
+    """What a call calls."""
+
     name: str
     arguments: str = ""
 
 
-class _Call(msgspec.Struct):
-    function: _Function
+class Call(msgspec.Struct):
+    """A call that the model made."""
+
+    function: Function
     id: str | None = None
 
 
-class _Said(msgspec.Struct):
+class Said(msgspec.Struct):
+    """A message in the shape of chat completions."""
+
     role: str
     content: Any = None
     name: str | None = None
     tool_call_id: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[Call] | None = None
 
 
 def messages_of(request: dict[str, Any]) -> list[ChatMessage]:
@@ -36,13 +48,14 @@ def messages_of(request: dict[str, Any]) -> list[ChatMessage]:
         msgspec.ValidationError: A message has no such shape.
     """
     said = [{"role": "user", **one} for one in conversation_of(request) if one.keys() & _SAYING]
-    return [_message(msgspec.convert(one, _Said)) for one in said]
+    return [message_of(msgspec.convert(one, Said)) for one in said]
 
 
 _SAYING = {"role", "content"}
 
 
-def _message(said: _Said) -> ChatMessage:
+def message_of(said: Said) -> ChatMessage:
+    """A message as a persona sees it; parts without a text are attachments."""
     parts = said.content if isinstance(said.content, list) else [said.content]
     texts: list[str] = []
     others: list[bytes] = []
@@ -64,3 +77,15 @@ def _message(said: _Said) -> ChatMessage:
         tuple(ToolCall(c.id or "", c.function.name, c.function.arguments) for c in calls),
         digests(others),
     )
+
+
+def chosen(offered: Iterable[OfferedFunction], named: str | None) -> OfferedFunction:
+    """The function of that name, or the first where any will do.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    found = next((one for one in offered if named is None or one.name == named), None)
+    if found is None:
+        refuse("the request forces a function that `tools` does not have", param="tool_choice")
+    return found

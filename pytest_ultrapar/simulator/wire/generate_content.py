@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import msgspec
 
 from pytest_ultrapar.apis.refusal import gemini_error
-from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.answer import Whole
-from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.api_error import refuse, refuse_field
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request, arguments_of
 from pytest_ultrapar.simulator.stream import TEXT_PIECES, as_event, cut, spread
-from pytest_ultrapar.simulator.wire.conversation import messages_of
+from pytest_ultrapar.simulator.wire.conversation import chosen, messages_of
 
 if TYPE_CHECKING:
     from pytest_ultrapar.simulator.answer import Scope
+    from pytest_ultrapar.simulator.api_error import ApiError
     from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
@@ -93,29 +93,22 @@ class GenerateContent:
             more["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after_s:.9g}s"}]
         return Whole(gemini_error(error.status, error.message, **more), error.status)
 
-    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
         """A request with at least one content, the system's instruction before it."""
         assert name is not None, "the model is in the path"
-        try:
-            fields = _decode(body)
-            wire = msgspec.convert(fields, _WireRequest)
-            messages = messages_of(fields)
-        except UNREADABLE as error:
-            return ApiError.bad_request(f"The body is no request for content: {error}")
+        fields = _decode(body)
+        wire = msgspec.convert(fields, _WireRequest)
         if not wire.contents:
-            return ApiError.bad_request("contents is not specified")
+            refuse("contents is not specified")
         config = wire.generation_config or _Config()
         if config.response_logprobs:
-            return ApiError.unsupported("responseLogprobs")
-        forced = _forced_tool(wire)
-        if isinstance(forced, ApiError):
-            return forced
+            refuse_field("responseLogprobs")
         return Request(
             name,
-            messages,
+            messages_of(fields),
             config.seed,
             scope["path"].endswith(_STREAM),
-            forced_tool=forced,
+            forced_tool=_forced_tool(wire),
             schema=_schema(config),
             max_tokens=config.max_output_tokens,
         )
@@ -140,17 +133,18 @@ class GenerateContent:
 RESOURCE = GenerateContent()
 
 
-def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
+def _forced_tool(wire: _WireRequest) -> OfferedFunction | None:
     config = None if wire.tool_config is None else wire.tool_config.function_calling_config
     if config is None or (config.mode or "").upper() != "ANY":
         return None
     allowed = config.allowed_function_names
-    for tool in wire.tools or ():
-        for one in tool.function_declarations or ():
-            if allowed and one.name not in allowed:
-                continue
-            return OfferedFunction(one.name, one.parameters_json_schema or one.parameters)
-    return ApiError.bad_request("function_calling_config asks for a function that is not declared")
+    offered = (
+        OfferedFunction(one.name, one.parameters_json_schema or one.parameters)
+        for tool in wire.tools or ()
+        for one in tool.function_declarations or ()
+        if not allowed or one.name in allowed
+    )
+    return chosen(offered, None)
 
 
 def _schema(config: _Config) -> dict[str, object] | None:
@@ -190,7 +184,7 @@ def _parts(reply: PersonaReply) -> list[dict[str, object]]:
     parts: list[dict[str, object]] = []
     if reply.content or not reply.tool_calls:
         parts.append({"text": reply.content})
-    for call in reply.tool_calls or ():
+    for call in reply.tool_calls:
         said = {"id": call.call_id, "name": call.name, "args": arguments_of(call)}
         parts.append({"functionCall": said})
     return parts

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import msgspec
 
 from pytest_ultrapar.apis.refusal import anthropic_error
-from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.simulator.answer import Whole
-from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.api_error import refuse
 from pytest_ultrapar.simulator.exchange import OfferedFunction, Request, arguments_of
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
-from pytest_ultrapar.simulator.wire.conversation import messages_of
+from pytest_ultrapar.simulator.wire.conversation import chosen, messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_ultrapar.simulator.answer import Scope
+    from pytest_ultrapar.simulator.api_error import ApiError
     from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
@@ -39,7 +39,7 @@ class _Tool(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     type: str
-    name: str | None = None
+    name: str = ""
 
 
 class _Format(msgspec.Struct):
@@ -84,33 +84,25 @@ class Messages:
             headers = ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
         return Whole(anthropic_error(error.status, error.message), error.status, headers)
 
-    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
         """A request with at least one message, the system's prompt before it."""
         del name
         if not any(name == b"anthropic-version" for name, _ in scope["headers"]):
-            return ApiError.bad_request("anthropic-version: header is required")
-        try:
-            fields = _decode(body)
-            wire = msgspec.convert(fields, _WireRequest)
-            messages = messages_of(fields)
-        except UNREADABLE as error:
-            return ApiError.bad_request(f"The body is no request for a message: {error}")
+            refuse("anthropic-version: header is required")
+        fields = _decode(body)
+        wire = msgspec.convert(fields, _WireRequest)
         if not wire.messages:
-            return ApiError.bad_request("messages: at least one message is required")
-        forced = _forced_tool(wire)
-        if isinstance(forced, ApiError):
-            return forced
+            refuse("messages: at least one message is required")
         wanted = wire.output_format
         if wire.output_config is not None and wire.output_config.format is not None:
             wanted = wire.output_config.format
         if wanted is not None and (wanted.type != "json_schema" or wanted.schema is None):
-            said = "output_config.format: a `schema` is required, of type `json_schema`"
-            return ApiError.bad_request(said)
+            refuse("output_config.format: a `schema` is required, of type `json_schema`")
         return Request(
             wire.model,
-            messages,
+            messages_of(fields),
             stream=bool(wire.stream),
-            forced_tool=forced,
+            forced_tool=_forced_tool(wire),
             schema=None if wanted is None else wanted.schema,
             max_tokens=wire.max_tokens,
         )
@@ -156,14 +148,12 @@ class Messages:
 RESOURCE = Messages()
 
 
-def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
+def _forced_tool(wire: _WireRequest) -> OfferedFunction | None:
     choice = wire.tool_choice
     if choice is None or choice.type not in {"any", "tool"}:
         return None
-    for tool in wire.tools or ():
-        if choice.type == "any" or tool.name == choice.name:
-            return OfferedFunction(tool.name, tool.input_schema)
-    return ApiError.bad_request("tool_choice: it asks for a tool that `tools` does not have")
+    offered = [OfferedFunction(tool.name, tool.input_schema) for tool in wire.tools or ()]
+    return chosen(offered, None if choice.type == "any" else choice.name)
 
 
 def _message(
@@ -203,7 +193,7 @@ def _usage(n_in: int, n_out: int) -> dict[str, object]:
 def _blocks(reply: PersonaReply) -> Iterator[dict[str, object]]:
     if reply.content or not reply.tool_calls:
         yield {"type": "text", "text": reply.content}
-    for call in reply.tool_calls or ():
+    for call in reply.tool_calls:
         call_id = call.call_id.replace("call_", "toolu_", 1)
         arguments = arguments_of(call)
         yield {"type": "tool_use", "id": call_id, "name": call.name, "input": arguments}

@@ -12,12 +12,12 @@ import msgspec
 
 from pytest_ultrapar.apis.refusal import openai_error
 from pytest_ultrapar.simulator.answer import Whole
-from pytest_ultrapar.simulator.api_error import ApiError, millis
+from pytest_ultrapar.simulator.api_error import millis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.simulator.exchange import OfferedFunction
+    from pytest_ultrapar.simulator.api_error import ApiError
 
 _encode = msgspec.json.encode
 _KINDS = {402: "insufficient_quota", 429: "requests"}
@@ -56,13 +56,3 @@ def models(api_names: Sequence[str]) -> bytes:
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=128)]
 MaxTokens = Annotated[int, msgspec.Meta(ge=1)]
-
-
-def chosen(offered: Sequence[OfferedFunction], named: str | None) -> OfferedFunction | ApiError:
-    """The function of that name, or the first where any will do."""
-    for function in offered:
-        if named is None or function.name == named:
-            return function
-    return ApiError.bad_request(
-        "`tool_choice` asks for a function that `tools` does not have", param="tool_choice"
-    )

@@ -30,13 +30,17 @@ class Resource(Protocol):
         """The answer that says what is wrong."""
         ...
 
-    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
-        """The request in a body, or what is wrong with it.
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
+        """The request in a body.
 
         Args:
             body: Of any content.
             name: The api_name that the path holds; it goes before that of the body.
             scope: The rest of the request.
+
+        Raises:
+            RefusedError: It asks for what there is not.
+            Those of UNREADABLE: It is no such request.
         """
         ...
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.apis.sanitise import UNREADABLE
-from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.api_error import refuse, refuse_field
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
 from pytest_ultrapar.simulator.wire import openai
-from pytest_ultrapar.simulator.wire.conversation import messages_of
+from pytest_ultrapar.simulator.wire.conversation import chosen, messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,40 +65,34 @@ _LOGPROBS = "message.output_text.logprobs"
 class Responses(openai.OpenAi):
     """See `wire.resource.Resource`."""
 
-    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request | ApiError:
+    def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
         """A request with its whole conversation."""
         del scope
-        try:
-            fields = _decode(body)
-            wire = msgspec.convert(fields, _WireRequest)
-            messages = messages_of(fields)
-        except UNREADABLE as error:
-            return ApiError.bad_request(f"The body is no request for a response: {error}")
+        fields = _decode(body)
+        wire = msgspec.convert(fields, _WireRequest)
+        messages = messages_of(fields)
         for field in _UNSUPPORTED:
             if fields.get(field):
-                return ApiError.unsupported(field)
+                refuse_field(field)
         if _LOGPROBS in (wire.include or ()):
-            return ApiError.unsupported("include")
+            refuse_field("include")
         api_name = name or wire.model
         if not api_name:
-            return ApiError.bad_request("`model` is missing", param="model")
+            refuse("`model` is missing", param="model")
         if not messages:
-            return ApiError.bad_request("`input` is empty", param="input")
-        forced = _forced_tool(wire)
-        if isinstance(forced, ApiError):
-            return forced
+            refuse("`input` is empty", param="input")
         wanted = None if wire.text is None else wire.text.format
         schema = None if wanted is None or wanted.type == "text" else wanted.schema
         if wanted is not None and wanted.type == "json_object":
             schema = ANY_OBJECT
         elif wanted is not None and wanted.type == "json_schema" and schema is None:
             said = "`text.format` of type `json_schema` needs `schema`"
-            return ApiError.bad_request(said, param="text.format.schema")
+            refuse(said, param="text.format.schema")
         return Request(
             api_name,
             messages,
             stream=bool(wire.stream),
-            forced_tool=forced,
+            forced_tool=_forced_tool(wire),
             schema=schema,
             max_tokens=wire.max_output_tokens,
         )
@@ -132,19 +125,19 @@ class Responses(openai.OpenAi):
 RESOURCE = Responses()
 
 
-def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
+def _forced_tool(wire: _WireRequest) -> OfferedFunction | None:
     choice = wire.tool_choice
     if choice is None or (isinstance(choice, str) and choice != "required"):
         return None
     if isinstance(choice, _Choice) and choice.type != "function":
         said = "`tool_choice` must name a function; the simulated provider has no tools of its own"
-        return ApiError.bad_request(said, param="tool_choice")
+        refuse(said, param="tool_choice")
     offered = [
         OfferedFunction(tool.name, tool.parameters)
         for tool in wire.tools or ()
         if tool.type == "function"
     ]
-    return openai.chosen(offered, None if isinstance(choice, str) else choice.name)
+    return chosen(offered, None if isinstance(choice, str) else choice.name)
 
 
 def _response(
@@ -171,7 +164,7 @@ def _response(
 def _items(completion: Completion) -> list[dict[str, Any]]:
     (reply,) = completion.replies
     status = "incomplete" if reply.finish_reason in _INCOMPLETE else "completed"
-    calls = reply.tool_calls or ()
+    calls = reply.tool_calls
     items: list[dict[str, Any]] = []
     if reply.content or not calls:
         text = {"type": "output_text", "text": reply.content, "annotations": [], "logprobs": []}
