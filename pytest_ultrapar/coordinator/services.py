@@ -51,30 +51,40 @@ class Services:
         self.faults: FaultScript | None = None
         self._has_page = self._is_writing_page = False
         self._server_log: Path | None = None
+        self._simulated: list[str] = []
         self._running: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
         self.days: tuple[DailyLimit, ...] = ()
         self.shared: tuple[tuple[str, str], ...] = ()
         self.shares: SharesSettings | None = None
 
-    def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
+    def start_simulator(
+        self,
+        running_at: str | None,
+        faults: Path | None = None,
+        *,
+        option: str = "--ultrapar-simulator",
+    ) -> None:
         """Start the simulated provider if the pool needs it; `base_urls` waits for it.
 
         Args:
             running_at: URL of one that runs already; None starts one for this run.
             faults: What goes wrong at the one that is started.
+            option: Which option gave the URL, for messages.
 
         Raises:
             ConfigError: The URL is no loopback address, nothing listens there, or the faults cannot
                 be had.
         """
-        names = [provider.name for provider in self._pool.providers if provider.is_simulated]
+        asked = {lane.provider for lane in self._pool.lanes}
+        simulated = [one.name for one in self._pool.providers if one.is_simulated]
+        self._simulated = names = [name for name in simulated if name in asked]
         if not names:
-            for option, given in (("simulator", running_at), ("faults", faults)):
+            for name, given in ((option, running_at), ("--ultrapar-faults", faults)):
                 if given is not None:
                     msg = (
-                        f"--ultrapar-{option} is given, but {self._pool.path} has no provider "
-                        'with api = "simulated"'
+                        f"{name} is given, but {self._pool.path} has no provider with api = "
+                        '"simulated" that is asked'
                     )
                     raise ConfigError(msg)
             return
@@ -85,7 +95,7 @@ class Services:
                     "that runs already takes its faults from `ultrapar simulate --faults FILE`"
                 )
                 raise ConfigError(msg)
-            self._running = running_simulator(running_at, names, "--ultrapar-simulator")
+            self._running = running_simulator(running_at, names, option)
             return
         log_path = self._directory / SERVER_LOG
         n_sessions = 1
@@ -114,8 +124,7 @@ class Services:
         server = self._simulator
         if server is None:
             return self._running
-        simulated = (each.name for each in self._pool.providers if each.is_simulated)
-        return {name: server.base_url(name) for name in simulated}
+        return {name: server.base_url(name) for name in self._simulated}
 
     def start_compactor(self, cwd: Path, *, page: bool) -> None:
         """Have a process that is ready to compact the run when it is over.
