@@ -298,8 +298,7 @@ def _ceilings(pool: Pool) -> Iterator[str]:
 
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
     """The hint with what the mark `ultrapar(expect=...)` of a test says of its episodes."""
-    mark = item.get_closest_marker("ultrapar")
-    said = mark.kwargs.get("expect") if mark is not None else None
+    said = collection.marked(item, "expect")
     if said is None:
         return hint
     return msgspec.structs.replace(

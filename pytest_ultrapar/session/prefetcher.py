@@ -21,6 +21,7 @@ from pytest_ultrapar.session.collection import (
     arguments_for,
     case_seed,
     parameter,
+    parameters,
     repetition,
 )
 from pytest_ultrapar.session.engine_settings import engine_settings
@@ -373,7 +374,7 @@ class Prefetcher:
             if index not in self._collected.case_ids:
                 self._make_ready(index, None)
                 continue
-            if self._collected.will_not_run(index):
+            if index in self._collected.not_run:
                 self._skip(index)
                 continue
             stored = self.runtime.recovered.lookup(self._collected.case_ids[index])
@@ -454,14 +455,13 @@ class Prefetcher:
         seed = self._collected.seed_of(case_id, case_seed(case_id, self.runtime.options.seed))
         model = parameter(item, "model")
         assert isinstance(model, str)
-        callspec = getattr(item, "callspec", None)
         info = CaseInfo(
             case_id=case_id,
             seed=seed,
             run_seed=self.runtime.options.seed,
             repeat=repetition(item, self.runtime.options.repeats.n),
             model=model,
-            params=callspec.params if callspec is not None else {},
+            params=parameters(item),
             markers=tuple(mark.name for mark in item.iter_markers()),
         )
         arguments = arguments_for(item, prefetched, info)
