@@ -38,6 +38,7 @@ from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, run_config, selection
+from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.settings import read_offered, settle_policy
 from pytest_ultrapar.system.clock import MonotonicClock
 
@@ -83,9 +84,8 @@ class Planning(collection.CollectOnly):
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Check the suite and make the plan; what is inconsistent ends here with exit code 4."""
-        collected = collection.collect(session.config, session.items)
-        if collected.faults:
-            raise pytest.UsageError(collection.faults_message(collected.faults))
+        with usage_errors():
+            collected = collection.collect(session.config, session.items)
         if run_config.stops_at_collection(session):
             return
         try:
@@ -262,7 +262,8 @@ class Planning(collection.CollectOnly):
 
     def _shard(self, n_cases: int) -> Iterator[str]:
         """Which part of a run is planned."""
-        yield from shard_size(self._options, n_cases, selection.generated(self._config))
+        generated = self._config.stash.get(selection.generated_key, None)
+        yield from shard_size(self._options, n_cases, generated)
         yield from (*shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self) -> Iterator[str]:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case, Scalar
 from pytest_ultrapar.session import internals, run_config
+from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched
-from pytest_ultrapar.store.replayed import Origin, Origins
+from pytest_ultrapar.store.replayed import Origin, Origins, ReplayedRun, read_replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.session.prefetch import CaseInfo
-    from pytest_ultrapar.store.replayed import ReplayedRun
 
 
 REPEAT = "ultrapar_repeat"
@@ -67,6 +68,7 @@ class Collected:
         not_run: Positions of cases that marks keep from running.
         faults: What makes the suite unusable, one sentence each.
         tables: For each suite the two parameters by which its summary is laid out.
+        replayed: The run whose answers they get, if any.
         origins: In a replay what each case takes its answers and its seed from, or why it has
             nothing, by case id.
     """
@@ -77,6 +79,7 @@ class Collected:
     prefetched: dict[int, Prefetched] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    replayed: ReplayedRun | None = None
     origins: dict[str, Origin | str] = field(default_factory=dict)
 
     def seed_of(self, case_id: str, own: int) -> int:
@@ -86,25 +89,31 @@ class Collected:
 
 
 def collect(
-    config: pytest.Config, items: Sequence[pytest.Item], replayed: ReplayedRun | None = None
+    config: pytest.Config, items: Sequence[pytest.Item], directory: Path | None = None
 ) -> Collected:
-    """The cases among pytest's items, and all that is wrong with the suite.
+    """The cases among pytest's items.
 
     Args:
         config: pytest's.
         items: All that are going to run.
-        replayed: The run whose answers they get, if any.
+        directory: Of the run, if there is one.
+
+    Raises:
+        ConfigError: The suite cannot be used; with all that is wrong with it.
+        ResultsError: What the run replays cannot be read.
     """
     options, pool = run_config.settings(config)
     collected = collect_cases(
         items, run_seed=options.seed, models=run_config.models(config), repeats=options.repeats.n
     )
     plain = run_config.redactor(pool).text
-    faults = [*(config.stash.get(mark_faults_key, None) or ()), *collected.faults]
-    collected.faults[:] = map(plain, faults)  # they show what a suite says
+    faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
+    if faults:
+        raise ConfigError(plain(_faults_message(faults)))  # it shows what a suite says
     collected.cases[:] = _without_secrets(collected.cases, plain)
-    if replayed is not None:
-        origins = Origins(replayed.origins)
+    collected.replayed = None if directory is None else read_replayed(directory)
+    if collected.replayed is not None:
+        origins = Origins(collected.replayed.origins)
         collected.origins = {case.case_id: origins.find(case) for case in collected.cases}
         collected.cases[:] = [
             msgspec.structs.replace(case, seed=collected.seed_of(case.case_id, case.seed))
@@ -131,7 +140,7 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
         yield msgspec.structs.replace(case, params=params, skipped=skipped)
 
 
-def faults_message(faults: Sequence[str]) -> str:
+def _faults_message(faults: Sequence[str]) -> str:
     """The faults of a suite as one message."""
     distinct = list(dict.fromkeys(faults))
     n_more = len(distinct) - _SHOWN_FAULTS
@@ -148,9 +157,8 @@ class CollectOnly:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Check the suite."""
-        found = collect(session.config, session.items)
-        if found.faults:
-            raise pytest.UsageError(faults_message(found.faults))
+        with usage_errors():
+            collect(session.config, session.items)
 
 
 def collect_cases(

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
-    from pytest_ultrapar.store.replayed import ReplayedRun
 
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
@@ -73,7 +72,6 @@ def make_prefetcher(
     base_urls: Mapping[str, str],
     connect: Callable[[], Awaitable[BrokerPort]],
     alone: bool = False,
-    replayed: ReplayedRun | None = None,
 ) -> Prefetcher:
     """Put together what runs cases in this process; nothing is sent before the first case is put.
 
@@ -104,7 +102,7 @@ def make_prefetcher(
         connect=connect if source.sends else _no_broker,
         endpoints=found,
         episode_timeout_s=options.episode_timeout_s,
-        replay=None if replayed is None else _replay(replayed, collected, runtime, source),
+        replay=_replay(collected, runtime, source),
         roles=pool.roles,
         unheard_s=_unheard_s(options),
     )
@@ -124,10 +122,11 @@ async def _no_broker() -> BrokerPort:
     return NoBroker()
 
 
-def _replay(
-    run: ReplayedRun, collected: Collected, runtime: Runtime, source: Source
-) -> ReplaySettings:
-    """What the engine needs to know of the run that is replayed."""
+def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySettings | None:
+    """What the engine needs to know of the run that is replayed, if any."""
+    run = collected.replayed
+    if run is None:
+        return None
     episodes = runtime.replayed = ReplayedEpisodes(run)
 
     def part(name: str) -> bytes:

@@ -18,8 +18,10 @@ from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.collection import (
     CLUSTER,
     REPEAT,
+    Collected,
     are_names,
     case_id_of,
+    collect,
     mark_faults_key,
     marked,
     parameter,
@@ -31,8 +33,15 @@ from pytest_ultrapar.session.collection import (
 )
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.session.settings import whose
-from pytest_ultrapar.store.cases_file import Generated, Shared
+from pytest_ultrapar.store.cases_file import (
+    Generated,
+    Shared,
+    write_cases,
+    write_generated,
+    write_shared,
+)
 from pytest_ultrapar.system.files import cannot, read_whole, write_whole
 
 if TYPE_CHECKING:
@@ -176,11 +185,6 @@ first_key = pytest.StashKey[FirstValues]()
 """Those of all shards: the items of one do not tell."""
 generated_key = pytest.StashKey[Generated]()
 """What all shards together are of; for a shard only."""
-
-
-def generated(config: pytest.Config) -> Generated | None:
-    """What all shards together are of; None where the run is a whole one."""
-    return config.stash.get(generated_key, None)
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
@@ -388,3 +392,22 @@ def read_reused(directory: Path) -> dict[Question, str]:
     """
     wrong = "does not hold what an earlier run answered"
     return dict(read_whole(directory / REUSED_FILE, list[tuple[Question, str]], (), wrong))
+
+
+# -- at last: the cases of a run -------------------------------------------------------------------
+
+
+def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: Path) -> Collected:
+    """The cases of a run, left where other processes and readers find them; all write the same.
+
+    Raises:
+        ConfigError: The suite cannot be used.
+        ResultsError: The run's files cannot be read or written.
+    """
+    collected = collect(config, items, directory)
+    if collected.case_ids:
+        write_cases(directory, collected.cases)
+        write_tables(directory, collected.tables)
+        write_shared(directory, shared(config))
+        write_generated(directory, config.stash.get(generated_key, None))
+    return collected
