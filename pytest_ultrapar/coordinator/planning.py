@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
 from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
+from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import (
     begun_days,
     day_lines,
@@ -29,12 +30,11 @@ from pytest_ultrapar.coordinator.header import (
     process_loads,
     shard_lines,
     shard_size,
-    waste_of_pool,
 )
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
+from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, PHASE, Mode
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, run_config, selection
@@ -165,13 +165,7 @@ class Planning(collection.CollectOnly):
             ],
             warnings=[
                 *self._not_ready(),
-                *waste_of_pool(
-                    pool,
-                    lanes,
-                    Counter(one.model for one in without_roles(expected)),
-                    services,
-                    mode=self._options.mode,
-                ),
+                *self._pool_waste(lanes, expected, services),
                 *short_days,
                 *unjudged(pool, lanes, expected, fits_day=not short_days),
                 *self._run_waste(plan),
@@ -273,11 +267,20 @@ class Planning(collection.CollectOnly):
         except ConfigError as error:
             yield f"a run would end at once: {error}"
 
+    def _pool_waste(
+        self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]
+    ) -> tuple[str, ...]:
+        if self._options.mode in ONE_AT_A_TIME:
+            return ()
+        n_cases = Counter(one.model for one in without_roles(expected))
+        return waste(self._pool, lanes, n_cases, services)
+
     def _run_waste(self, plan: RunPlan) -> Iterator[str]:
         forecast = plan.chosen.forecast
         if forecast is None:
             return
-        yield from idle_workers(self._n_workers, forecast.peak_in_flight, mode=plan.mode)
+        if plan.mode not in ONE_AT_A_TIME:
+            yield from idle_workers(self._n_workers, forecast.peak_in_flight)
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (

@@ -27,7 +27,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.report.browse.screen import write_line
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import counted, named
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 
 _QUIET_S = 5.0
-_SHOWN = 3
 
 
 def lane_answers(
@@ -90,9 +89,8 @@ def lane_answers(
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:
-                more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
-                shown = f" ({', '.join(waiting[:_SHOWN])}{more})"
-                line.say(counted(len(waiting), "lane"), shown, time.monotonic() - began_s)
+                waited_s = time.monotonic() - began_s
+                line.say(counted(len(waiting), "lane"), f" ({named(waiting)})", waited_s)
                 continue
             line.end()
             lane = seen.lane
