@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.plan.expectations import Hint
+from pytest_ultrapar.analysis.plan.load import KeyLoad, key_load
 from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_ultrapar.analysis.plan.expectations import Expected
-    from pytest_ultrapar.analysis.plan.load import KeyLoad
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
@@ -50,19 +50,18 @@ def lines(run: Run) -> Iterator[str]:
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} says"
     if run.regraded is not None:
-        episodes = counted(run.n_recovered, "episode")
+        episodes = counted(len(run.recovered), "episode")
         yield f"grading {episodes} of run {run.regraded.run_id} anew: nothing is sent"
     if run.replayed is not None:
         misses = "what it lacks is sent" if run.source.sends else "nothing is sent"
         yield f"replaying the answers of run {run.replayed.run_id}: {misses}"
     if run.options.resume is not None:
-        finished = counted(run.n_recovered, "finished episode")
+        finished = counted(len(run.recovered), "finished episode")
         lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
         yield f"resuming {run.directory.run_id}: {finished} resumed{lost}"
-        before = run.recorded_before()
-        if before is not None and before != run.options.record:
+        if run.resumed is not None and run.resumed.record != run.options.record:
             yield (
-                f"of conversations '{before}' was kept so far; from now on it is "
+                f"of conversations '{run.resumed.record}' was kept so far; from now on it is "
                 f"'{run.options.record}'"
             )
 
@@ -252,8 +251,6 @@ def process_loads(
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()
-    from pytest_ultrapar.analysis.plan.load import key_load  # noqa: PLC0415 - with the player of forecasts
-
     names = {
         case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
         for case in cases
