@@ -374,7 +374,7 @@ class ControllerSession:
             planned = [of_nodeid[nodeid] for nodeid in self._collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
             if run.source.sends:
-                broker = run.services.start_broker(run.options.episode_timeout_s, run.known)
+                broker = run.services.start_broker(run.options.episode_timeout_s)
                 self._client = BlockingBrokerClient(broker.path, broker.token)
                 self._coordinator.status_source = self.status
                 self._client.assign(run.assignment)

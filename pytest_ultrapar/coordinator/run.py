@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.broker.protocol import BrokerStatus, KnownLane
+    from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.pool.model import Lane
@@ -107,7 +107,6 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
-        known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -136,7 +135,6 @@ class Run:
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None
         self.may_have_sent = False
-        self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
         self.cluster: ClusterRun | None = None
 
@@ -429,7 +427,7 @@ class Run:
         needed = run_check.needed_lanes(
             self.lanes, self.assignment, self._unanswered(cases), self.pool.roles.values()
         )
-        self.known = yield from run_check.check_lanes(
+        self.services.known = yield from run_check.check_lanes(
             replace(self.pool, lanes=needed),
             self.services.base_urls,
             line,

@@ -12,7 +12,7 @@ from pytest_ultrapar.simulator.address import running_simulator
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -36,6 +36,7 @@ class Services:
     Attributes:
         inherited: File descriptors that the broker's process inherits.
         days: What its broker counts per day.
+        known: Lanes of which its broker knows something before the first request.
         faults: The script that its simulated provider follows; None for none.
         shared: Rows of limits that other hosts share (`BrokerSettings`).
         shares: Who tells the broker its part of them.
@@ -55,6 +56,7 @@ class Services:
         self._running: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
         self.days: tuple[DailyLimit, ...] = ()
+        self.known: tuple[KnownLane, ...] = ()
         self.shared: tuple[tuple[str, str], ...] = ()
         self.shares: SharesSettings | None = None
 
@@ -184,35 +186,30 @@ class Services:
             self._broker_directory = BrokerDirectory.make(self._directory)
         return self._broker_directory
 
-    def start_broker(
-        self, episode_timeout_s: float, known: Sequence[KnownLane] = ()
-    ) -> BrokerProcess:
+    def start_broker(self, episode_timeout_s: float) -> BrokerProcess:
         """Have a broker process; with xdist only.
 
         Only when the keys are ours: it keeps them while it lives.
 
         Args:
             episode_timeout_s: How long an episode may last, seconds.
-            known: Lanes of which something is known before the first request.
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
         self.broker = BrokerProcess.start(
-            self.broker_settings(episode_timeout_s, known),
+            self.broker_settings(episode_timeout_s),
             self.broker_directory,
             inherited=self.inherited,
         )
         return self.broker
 
-    def broker_settings(
-        self, episode_timeout_s: float, known: Sequence[KnownLane]
-    ) -> BrokerSettings:
+    def broker_settings(self, episode_timeout_s: float) -> BrokerSettings:
         """What the run's broker starts with, in this process or in one of its own."""
         return BrokerSettings(
             self._pool,
             episode_timeout_s,
             history=str(self._directory),
-            known=tuple(known),
+            known=self.known,
             days=self.days,
             spending_path=str(self._directory / SPENDING_FILE) if self._pool.has_budget else None,
             shared=self.shared,
