@@ -22,7 +22,7 @@ from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
-from pytest_ultrapar.system.files import read_file
+from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,29 +152,16 @@ def read_server_log(path: Path) -> ServerLog:
         msg = f"cannot read the server's log {path}: {error.strerror}"
         raise ResultsError(msg) from None
     first, _, rest = content.partition(b"\n")
-    header = _decode_header(first, path)
-    return ServerLog(tuple(_requests(_decode_lines(rest, path))), tuple(header.limits))
-
-
-def _decode_header(line: bytes, path: Path) -> LogHeader:
     try:
-        header = msgspec.json.decode(line, type=LogHeader)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        msg = f"{path}, line 1: not the header of a server's log: {error}"
-        raise ResultsError(msg) from None
-    if header.format != FORMAT:
-        msg = f"{path}, line 1: format {header.format}; this version reads format {FORMAT}"
-        raise ResultsError(msg)
-    return header
-
-
-def _decode_lines(content: bytes, path: Path) -> list[LogLine]:
-    complete = content[: content.rfind(b"\n") + 1]
-    try:
-        return _lines.decode_lines(complete)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        header = msgspec.json.decode(first, type=LogHeader)
+        if header.format != FORMAT:
+            msg = f"{path} has format {header.format}; this version reads format {FORMAT}"
+            raise ResultsError(msg)
+        lines = _lines.decode_lines(rest[: rest.rfind(b"\n") + 1])
+    except NOT_THAT_JSON as error:
         msg = f"{path}: not a server's log: {error}"
         raise ResultsError(msg) from None
+    return ServerLog(tuple(_requests(lines)), tuple(header.limits))
 
 
 def _requests(lines: list[LogLine]) -> Iterator[ServerRequest]:

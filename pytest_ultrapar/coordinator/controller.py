@@ -153,7 +153,6 @@ class ControllerSession:
     def pytest_sessionfinish(self) -> None:
         """Ask the broker for its last words while it still runs."""
         self._coordinator.run.last_status = self.status()
-        self._fault_path.unlink(missing_ok=True)
 
     def pytest_unconfigure(self) -> None:
         """Let go of the broker, and leave no fault of a late worker behind."""
@@ -375,7 +374,7 @@ class ControllerSession:
             planned = [of_nodeid[nodeid] for nodeid in self._collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
             if run.source.sends:
-                broker = run.services.start_broker(run.options.episode_timeout_s, run.known)
+                broker = run.services.start_broker(run.options.episode_timeout_s)
                 self._client = BlockingBrokerClient(broker.path, broker.token)
                 self._coordinator.status_source = self.status
                 self._client.assign(run.assignment)
@@ -433,9 +432,10 @@ class ControllerSession:
 
     def _report_lost(self, index: int, worker: str) -> None:
         """Report a case that kills every worker which runs it."""
-        case_id = self._case_ids[index]
+        assert self._dispatch is not None
+        item, case_id = self._dispatch.item(index), self._case_ids[index]
         with _stopping_on_lost_journal():
-            reports = self._lost.reports(self._collection[index], case_id, worker)
+            reports = self._lost.reports(self._collection[index], case_id, item.model, worker)
         setattr(reports[0], OUTCOME, "infra")
         for report in reports:
             self._config.hook.pytest_runtest_logreport(report=report)

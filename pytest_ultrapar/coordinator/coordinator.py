@@ -21,7 +21,7 @@ from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.finish import FinishedRun
@@ -122,13 +122,13 @@ class Coordinator:
             line=WaitingLine(reporter),
             status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
         )
-        if reporter is not None and self.config.option.verbose > _SILENT:
-            for line in said:
-                reporter.write_line(f"ultrapar: {line}")
+        self._say(said)
 
     def pytest_report_header(self) -> list[str]:
         """Say what is going to happen."""
-        return header.lines(self.run) if self._run is not None else []
+        if self._run is None:
+            return []
+        return [f"ultrapar: {line}" for line in header.lines(self._run)]
 
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
         """Make the assignment, wait for the keys, perhaps check lanes, show it, start counting.
@@ -140,19 +140,14 @@ class Coordinator:
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         self.run.keep_keys(WaitingLine(reporter))
-        for line in self.run.check_lanes(cases, WaitingLine(reporter)):
-            if reporter is not None and self.config.option.verbose > _SILENT:
-                reporter.write_line(f"ultrapar: {line}")
+        self._say(self.run.check_lanes(cases, WaitingLine(reporter)))
         self.run.write_plan(cases)
         if reporter is None:
             return
         if self.config.option.verbose >= 0:
-            for line in header.assignment_lines(self.run, assignment, workers, cases):
-                reporter.write_line(line)
+            self._say(header.assignment_lines(self.run, assignment, workers, cases))
         # `-q` leaves out what pytest's header leaves out; who did not ask for silence is warned.
-        if self.config.option.verbose > _SILENT:
-            for line in header.warnings(self.run, workers, cases):
-                reporter.write_line(f"ultrapar: WARNING: {line}")
+        self._say(f"WARNING: {line}" for line in header.warnings(self.run, workers, cases))
         if self._live is not None:
             assert self.run.manifest is not None
             self._live.asking(
@@ -162,6 +157,13 @@ class Coordinator:
                 is_simulated=self.run.manifest.simulated,
                 whole=lambda: None if self.run.cluster is None else self.run.cluster.whole,
             )
+
+    def _say(self, lines: Iterable[str]) -> None:
+        """Write lines as they come, unless it was asked for silence."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        for line in lines:
+            if reporter is not None and self.config.option.verbose > _SILENT:
+                reporter.write_line(f"ultrapar: {line}")
 
     def prepare_end(self) -> None:
         """Load what only the end needs. Called when the first requests are on their way."""

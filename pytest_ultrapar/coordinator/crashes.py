@@ -7,6 +7,7 @@ Here is decided which cases run again, and whether alone. Who gets them, says `d
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.consumers import CaseProperties
-from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex, find_finished, find_started_not_ended
 from pytest_ultrapar.system.clock import utc_now_us
@@ -75,11 +75,8 @@ class Crashes:
             if case_id in wanted
         }
         # Their episodes are over and paid for; whoever gets these items finds the answers here.
-        recovered = RecoveredIndex(self._directory)
-        try:
+        with closing(RecoveredIndex(self._directory)) as recovered:
             recovered.add_all(finished)
-        finally:
-            recovered.close()
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )
@@ -140,7 +137,9 @@ class LostCases:
         self._coordinator = coordinator
         self._journal: JournalWriter | None = None
 
-    def reports(self, nodeid: str, case_id: str, worker: str) -> list[pytest.TestReport]:
+    def reports(
+        self, nodeid: str, case_id: str, model: str | None, worker: str
+    ) -> list[pytest.TestReport]:
         """Record the case as `infra`; returns the report that shows it, and that of its teardown.
 
         With the second one pytest takes the case's properties into a junit file.
@@ -157,9 +156,8 @@ class LostCases:
             Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)
         )
         path = nodeid.split("::", maxsplit=1)[0]
-        models = {case.case_id: case.model for case in read_cases(run.directory.path)}
         properties = CaseProperties(run.directory.path).of(
-            case_id=case_id, model=models[case_id], outcome="infra", kind=KIND
+            case_id=case_id, model=str(model), outcome="infra", kind=KIND
         )
         shown: dict[str, Any] = {
             "nodeid": nodeid,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -26,7 +26,7 @@ from pytest_ultrapar.store.manifest import (
 from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, LATEST, resolve_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.pool.model import Pool
@@ -70,7 +70,7 @@ def find_history(
     """
     if given == _NONE:
         return History(_NOTHING, ())
-    chosen = choose_run(cases, partial(_silent_models, pool)) if given is None else None
+    chosen = choose_run(cases, pool) if given is None else None
     try:
         directory = chosen[0] if chosen else resolve_run(given or LATEST)
     except ConfigError:
@@ -81,14 +81,12 @@ def find_history(
         manifest = read_manifest(directory)
         found = _fitting(directory, manifest, pool)
     except ResultsError as error:
-        if given is None:
-            return History(_NOTHING, (f"not from the latest run: {error}",))
-        msg = f"{_OPTION}: {error}"
-        raise ConfigError(msg) from error
+        found = History(_NOTHING, (str(error),))
     if not found.run.episodes:
+        why = "; ".join(found.notes)
         if given is None:
-            return History(_NOTHING, (f"not from {directory}: {'; '.join(found.notes)}",))
-        msg = f"{_OPTION}: {directory} says nothing about this run: {'; '.join(found.notes)}"
+            return History(_NOTHING, (f"not from {directory}: {why}",))
+        msg = f"{_OPTION}: {directory} says nothing about this run: {why}"
         raise ConfigError(msg)
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
@@ -104,13 +102,8 @@ def find_history(
     return History(found.run, tuple(notes))
 
 
-def choose_run(
-    cases: Sequence[Case],
-    silent_models: Callable[[Manifest], frozenset[str] | None],
-    *,
-    parent: Path = DEFAULT_PARENT,
-) -> tuple[Path, int] | None:
-    """The newest run that covers most of the cases; None where none covers any.
+def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
+    """The newest run in the default place that covers most of the cases; None where none does any.
 
     A run covers a case by the same case or one of the same test function and model, and counts
     with the share of its cases that were graded: one that was interrupted says little. Only
@@ -118,50 +111,35 @@ def choose_run(
 
     Args:
         cases: Those to be planned.
-        silent_models: Models of which a run of that manifest says nothing; None: it says nothing
-            of any.
-        parent: Where runs lie, or directories of several runs; its `latest` may point elsewhere.
+        pool: Whose models are going to be asked.
 
     Returns:
         Its directory, absolute, and among how many runs it was chosen.
     """
-    found = []
-    newest = _newest(parent)
+    covered: dict[Path, float] = {}
+    newest = _newest()
     for directory in newest:
-        try:
-            covered = _covered(directory, cases, silent_models)
-        except ResultsError:
-            continue
-        found.append((covered, directory))
-    most = max((covered for covered, _ in found), default=0.0)
+        with suppress(ResultsError):
+            covered[directory] = _covered(directory, cases, pool)
+    most = max(covered.values(), default=0.0)
     if most <= 0:
         return None
-    directory = next(one for covered, one in found if covered >= _ENOUGH * most)
-    return directory, len(newest)
+    return next(one for one in covered if covered[one] >= _ENOUGH * most), len(newest)
 
 
-def _newest(parent: Path) -> list[Path]:
-    """Directories of runs, each once, the newest first."""
+def _newest() -> list[Path]:
+    """Directories of runs, each once, the newest first; `latest` may point elsewhere."""
     began: dict[Path, float] = {}
-    for manifest in (
-        parent / LATEST / MANIFEST,
-        *parent.glob(f"*/{MANIFEST}"),
-        *parent.glob(f"*/*/{MANIFEST}"),
-    ):
-        try:
-            began[manifest.parent.resolve()] = manifest.stat().st_mtime
-        except OSError:
-            continue
+    for place in (LATEST, "*", "*/*"):
+        for manifest in DEFAULT_PARENT.glob(f"{place}/{MANIFEST}"):
+            with suppress(OSError):
+                began[manifest.parent.resolve()] = manifest.stat().st_mtime
     return sorted(began, key=began.__getitem__, reverse=True)[:_MOST_RUNS]
 
 
-def _covered(
-    directory: Path,
-    cases: Sequence[Case],
-    silent_models: Callable[[Manifest], frozenset[str] | None],
-) -> float:
+def _covered(directory: Path, cases: Sequence[Case], pool: Pool) -> float:
     summary = read_summary(directory)
-    silent = silent_models(read_manifest(directory))
+    silent = _silent_models(pool, read_manifest(directory))
     if silent is None or summary is None or not summary.statistics.n_planned:
         return 0.0
     if not any(directory.glob("results.*")):

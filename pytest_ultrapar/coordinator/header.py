@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.plan.expectations import Hint
+from pytest_ultrapar.analysis.plan.load import KeyLoad, key_load
 from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
@@ -15,7 +16,7 @@ from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
-from pytest_ultrapar.report.text import counted, duration
+from pytest_ultrapar.report.text import counted, duration, named
 from pytest_ultrapar.session import collection, run_config
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_ultrapar.analysis.plan.expectations import Expected
-    from pytest_ultrapar.analysis.plan.load import KeyLoad
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
@@ -43,34 +43,30 @@ _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 """What the origin of a value contains that nobody sees by reading the pool file."""
 
 
-def lines(run: Run) -> list[str]:
+def lines(run: Run) -> Iterator[str]:
     """The header of a run: what it runs on, and where its results will be."""
-    text = settings_lines(run.options, run.pool, run.lanes)
-    text.append(f"ultrapar: results in {run.directory.path}")
+    yield from settings_lines(run.options, run.pool, run.lanes)
+    yield f"results in {run.directory.path}"
     if run.services.faults is not None:
-        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
+        yield f"the simulated provider fails as {run.services.faults.path} says"
     if run.regraded is not None:
-        episodes = counted(run.n_recovered, "episode")
-        text.append(
-            f"ultrapar: grading {episodes} of run {run.regraded.run_id} anew: nothing is sent"
-        )
+        episodes = counted(len(run.recovered), "episode")
+        yield f"grading {episodes} of run {run.regraded.run_id} anew: nothing is sent"
     if run.replayed is not None:
         misses = "what it lacks is sent" if run.source.sends else "nothing is sent"
-        text.append(f"ultrapar: replaying the answers of run {run.replayed.run_id}: {misses}")
+        yield f"replaying the answers of run {run.replayed.run_id}: {misses}"
     if run.options.resume is not None:
-        finished = counted(run.n_recovered, "finished episode")
+        finished = counted(len(run.recovered), "finished episode")
         lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
-        text.append(f"ultrapar: resuming {run.directory.run_id}: {finished} resumed{lost}")
-        before = run.recorded_before()
-        if before is not None and before != run.options.record:
-            text.append(
-                f"ultrapar: of conversations '{before}' was kept so far; from now on it is "
+        yield f"resuming {run.directory.run_id}: {finished} resumed{lost}"
+        if run.resumed is not None and run.resumed.record != run.options.record:
+            yield (
+                f"of conversations '{run.resumed.record}' was kept so far; from now on it is "
                 f"'{run.options.record}'"
             )
-    return text
 
 
-def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> list[str]:
+def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Iterator[str]:
     """Pool, mode, models, lanes, seats, and the values that are not of the file.
 
     Args:
@@ -78,19 +74,19 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
         pool: The pool.
         lanes: Those that serve a selected model or one in a role.
     """
-    seats = pool.seats(lanes)
     simulated = " SIMULATED," if pool.is_simulated else ""
     models = {lane.model for lane in lanes}
     n_beside = len(models & pool.caseless)
     beside = f" and {n_beside} in roles only" if n_beside else ""
     roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
-    text = [
-        f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
-        f"{pool.rate_mode} limits, seed {options.seed}",
-        f"ultrapar: {counted(len(models) - n_beside, 'model')}{beside}, "
-        f"{counted(len(lanes), 'lane')}, "
-        f"{_seats(seats)}, {_repeats(options)}{roles}",
-    ]
+    yield (
+        f"pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
+        f"{pool.rate_mode} limits, seed {options.seed}"
+    )
+    yield (
+        f"{counted(len(models) - n_beside, 'model')}{beside}, {counted(len(lanes), 'lane')}, "
+        f"{_seats(pool.seats(lanes))}, {_repeats(options)}{roles}"
+    )
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *effective(options))
@@ -98,12 +94,14 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
         and ", shard " not in value.origin
     ]
     if said:
-        text.append("ultrapar: " + ", ".join(said))
-    text += [f"ultrapar: {line}" for line in shard_lines(options, pool)]
+        yield ", ".join(said)
+    yield from shard_lines(options, pool)
     if not source_of(options).sends:
-        return text
-    text += [f"ultrapar: {line}" for line in sent_lines(pool, lanes)]
-    return text + one_key_lines(lanes)
+        return
+    yield from sent_lines(pool, lanes)
+    as_one = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
+    if as_one:
+        yield f"counted as one key: {named(as_one, _SHOWN_KEYS)}"
 
 
 def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
@@ -118,9 +116,8 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
         if isinstance(one.value, int | float) and f", shard {shard} of " in one.origin
     ]
     if parts:
-        n_more = len(parts) - _SHOWN_KEYS
-        more = f" and {n_more} more in manifest.json" if n_more > 0 else ""
-        yield f"{', '.join(parts[:_SHOWN_KEYS])}{more}"
+        elsewhere = " in manifest.json" if len(parts) > _SHOWN_KEYS else ""
+        yield f"{named(parts, _SHOWN_KEYS)}{elsewhere}"
 
 
 def shard_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
@@ -153,37 +150,25 @@ def _seats(n: int | None) -> str:
     return counted(n, "seat") if n is not None else "unlimited seats"
 
 
-def one_key_lines(lanes: Sequence[Lane]) -> list[str]:
-    """Which keys of the pool are one key, under all their names; nothing where none is."""
-    names = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
-    if not names:
-        return []
-    n_more = len(names) - _SHOWN_KEYS
-    more = f" and {n_more} more" if n_more > 0 else ""
-    return [f"ultrapar: counted as one key: {', '.join(names[:_SHOWN_KEYS])}{more}"]
-
-
 def assignment_lines(
     run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
-) -> list[str]:
+) -> Iterator[str]:
     """Who is at home where, workers with the same home together, and what a run begins with."""
+    if run.keys is not None and run.keys.waited_for:
+        yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
     by_home: dict[tuple[LaneId, ...], list[str]] = {}
     for worker in workers:
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
-    text: list[str] = []
     if (n_more := len(parts) - _SHOWN) > 1 and run.config.option.verbose < 1:
         parts[_SHOWN:] = [f"{n_more} more in assignment.json (all with -v)"]
-    text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
-    if run.keys is not None and run.keys.waited_for:
-        text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
-    generated = read_generated(run.directory.path)
-    text += [f"ultrapar: {one}" for one in shard_size(run.options, run.planned, generated)]
-    text += [f"ultrapar: {one}" for one in not_asked(read_shared(run.directory.path))]
+    yield f"{counted(run.planned, 'case')}; " + "; ".join(parts)
+    yield from shard_size(run.options, run.planned, read_generated(run.directory.path))
+    yield from not_asked(read_shared(run.directory.path))
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
-        text.append(
-            f"ultrapar: {counted(len(sample), 'case')} one at a time first, as a serial sample; "
+        yield (
+            f"{counted(len(sample), 'case')} one at a time first, as a serial sample; "
             f"the other {run.planned - len(sample):,} are measured against it"
         )
     else:
@@ -197,20 +182,17 @@ def assignment_lines(
         if loads:
             from pytest_ultrapar.report.plan_report import key_lines  # noqa: PLC0415 - rare
 
-            text += key_lines(loads)
-    groups = assignment.groups
+            yield from key_lines(loads)
+    groups = [f"{one.name} ({len(one.cases)})" for one in assignment.groups]
     if groups:
-        more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
-        shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
-        text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
-    text += [f"ultrapar: {line}" for line in day_lines(run.days)]
+        yield f"cases in {counted(len(groups), 'group')}: {named(groups, _SHOWN)}"
+    yield from day_lines(run.days)
     if run.pool.has_budget:
         from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
             budget_lines,
         )
 
-        text += [f"ultrapar: {line}" for line in budget_lines(run.pool, run.directory.path)]
-    return text
+        yield from budget_lines(run.pool, run.directory.path)
 
 
 def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterator[str]:
@@ -221,7 +203,12 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
         return
     yield from _short_days(run, cases)
     seats = run.pool.seats(run.lanes)
-    yield from _waste(run, cases, n_workers=len(workers), seats=seats)
+    if run.options.mode not in ONE_AT_A_TIME:
+        # As a plan does, with the pool's own service times: no earlier run is read here.
+        services = known_services(pool_hints(run.pool), ())
+        n_cases = Counter(case.model for case in cases if case.skipped is None)
+        yield from waste(run.pool, run.lanes, n_cases, services)
+        yield from idle_workers(len(workers), most_in_flight(seats, len(cases)))
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         yield (
             f"about {most} of the {seats} seats can be used at once: the limit on open files "
@@ -246,9 +233,7 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
             for lane in lanes
         )
     )
-    n_more = len(names) - _SHOWN
-    shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
-    return f"{shown} ({_seats(seats)})"
+    return f"{named(names, _SHOWN)} ({_seats(seats)})"
 
 
 def process_loads(
@@ -266,8 +251,6 @@ def process_loads(
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()
-    from pytest_ultrapar.analysis.plan.load import key_load  # noqa: PLC0415 - with the player of forecasts
-
     names = {
         case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
         for case in cases
@@ -311,45 +294,20 @@ class Looking(collection.CollectOnly):
         options, pool = run_config.settings(self._config)
         lines = settings_lines(options, pool, run_config.lanes(self._config))
         plain = run_config.redactor(pool).text
-        return [plain(line) for line in lines]
+        return [plain(f"ultrapar: {line}") for line in lines]
 
 
 # -- what a pool wastes ----------------------------------------------------------------------------
 
 
-def _waste(
-    run: Run, cases: Sequence[Case], *, n_workers: int, seats: int | None
-) -> tuple[str, ...]:
-    """What a plan warns about, with the pool's own service times: no earlier run is read here."""
-    services = known_services(pool_hints(run.pool), ())
-    n_cases = Counter(case.model for case in cases if case.skipped is None)
-    return (
-        *waste_of_pool(run.pool, run.lanes, n_cases, services, mode=run.options.mode),
-        *idle_workers(n_workers, most_in_flight(seats, len(cases)), mode=run.options.mode),
-    )
-
-
-def waste_of_pool(
-    pool: Pool,
-    lanes: Sequence[Lane],
-    n_cases: Mapping[str, int],
-    services: Mapping[str, Service],
-    *,
-    mode: str,
-) -> tuple[str, ...]:
-    """A sentence for each kind of waste; see `analysis.plan.waste.waste`."""
-    return waste(pool, lanes, n_cases, services) if mode not in ONE_AT_A_TIME else ()
-
-
-def idle_workers(n_workers: int, most: int, *, mode: str) -> Iterator[str]:
+def idle_workers(n_workers: int, most: int) -> Iterator[str]:
     """A sentence where some workers will have nothing to do.
 
     Args:
         n_workers: Processes that run tests.
         most: Requests that can be in flight.
-        mode: The mode in force.
     """
-    if n_workers > most and mode not in ONE_AT_A_TIME:
+    if n_workers > most:
         yield (
             f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
             f"-n {enough_workers(most, n_workers)} would be as fast and start sooner"

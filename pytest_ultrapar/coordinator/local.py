@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.session import collection, garbage, run_config, selection
+from pytest_ultrapar.session import garbage, run_config, selection
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.reports import register_reports
-from pytest_ultrapar.session.runtime import write_tables
-from pytest_ultrapar.store.cases_file import write_cases, write_generated, write_shared
-from pytest_ultrapar.store.replayed import read_replayed
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -51,18 +48,11 @@ class LocalSession:
             return
         run = self._coordinator.run
         with usage_errors():
-            replayed = read_replayed(run.directory.path)
-        collected = collection.collect(config, session.items, replayed)
-        if collected.faults:
-            raise pytest.UsageError(collection.faults_message(collected.faults))
+            collected = selection.collect_run(config, session.items, run.directory.path)
         if not collected.case_ids:
             self._coordinator.plan_nothing()
             return
         with usage_errors():
-            write_cases(run.directory.path, collected.cases)
-            write_tables(run.directory.path, collected.tables)
-            write_shared(run.directory.path, selection.shared(config))
-            write_generated(run.directory.path, selection.generated(config))
             # The HTTP client, 0.1 s: loaded while the run's own simulated provider starts.
             from pytest_ultrapar.session.prefetcher import make_prefetcher  # noqa: PLC0415
 
@@ -82,7 +72,6 @@ class LocalSession:
                 worker=WORKER,
                 base_urls=base_urls,
                 connect=self._connect,
-                replayed=replayed,
             )
         register_reports(config, self._prefetcher)
 
@@ -94,7 +83,7 @@ class LocalSession:
 
         run = self._coordinator.run
         self._port = LocalBroker(
-            run.services.broker_settings(run.options.episode_timeout_s, run.known),
+            run.services.broker_settings(run.options.episode_timeout_s),
             MonotonicClock(),
             asyncio.get_running_loop(),
             worker=WORKER,

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
 from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
+from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import (
     begun_days,
     day_lines,
@@ -29,15 +30,15 @@ from pytest_ultrapar.coordinator.header import (
     process_loads,
     shard_lines,
     shard_size,
-    waste_of_pool,
 )
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
+from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, PHASE, Mode
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, run_config, selection
+from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.settings import read_offered, settle_policy
 from pytest_ultrapar.system.clock import MonotonicClock
 
@@ -83,9 +84,8 @@ class Planning(collection.CollectOnly):
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Check the suite and make the plan; what is inconsistent ends here with exit code 4."""
-        collected = collection.collect(session.config, session.items)
-        if collected.faults:
-            raise pytest.UsageError(collection.faults_message(collected.faults))
+        with usage_errors():
+            collected = collection.collect(session.config, session.items)
         if run_config.stops_at_collection(session):
             return
         try:
@@ -165,13 +165,7 @@ class Planning(collection.CollectOnly):
             ],
             warnings=[
                 *self._not_ready(),
-                *waste_of_pool(
-                    pool,
-                    lanes,
-                    Counter(one.model for one in without_roles(expected)),
-                    services,
-                    mode=self._options.mode,
-                ),
+                *self._pool_waste(lanes, expected, services),
                 *short_days,
                 *unjudged(pool, lanes, expected, fits_day=not short_days),
                 *self._run_waste(plan),
@@ -262,7 +256,8 @@ class Planning(collection.CollectOnly):
 
     def _shard(self, n_cases: int) -> Iterator[str]:
         """Which part of a run is planned."""
-        yield from shard_size(self._options, n_cases, selection.generated(self._config))
+        generated = self._config.stash.get(selection.generated_key, None)
+        yield from shard_size(self._options, n_cases, generated)
         yield from (*shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self) -> Iterator[str]:
@@ -272,11 +267,20 @@ class Planning(collection.CollectOnly):
         except ConfigError as error:
             yield f"a run would end at once: {error}"
 
+    def _pool_waste(
+        self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]
+    ) -> tuple[str, ...]:
+        if self._options.mode in ONE_AT_A_TIME:
+            return ()
+        n_cases = Counter(one.model for one in without_roles(expected))
+        return waste(self._pool, lanes, n_cases, services)
+
     def _run_waste(self, plan: RunPlan) -> Iterator[str]:
         forecast = plan.chosen.forecast
         if forecast is None:
             return
-        yield from idle_workers(self._n_workers, forecast.peak_in_flight, mode=plan.mode)
+        if plan.mode not in ONE_AT_A_TIME:
+            yield from idle_workers(self._n_workers, forecast.peak_in_flight)
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (
@@ -298,8 +302,7 @@ def _ceilings(pool: Pool) -> Iterator[str]:
 
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
     """The hint with what the mark `ultrapar(expect=...)` of a test says of its episodes."""
-    mark = item.get_closest_marker("ultrapar")
-    said = mark.kwargs.get("expect") if mark is not None else None
+    said = collection.marked(item, "expect")
     if said is None:
         return hint
     return msgspec.structs.replace(

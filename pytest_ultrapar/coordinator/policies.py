@@ -7,7 +7,6 @@ each other. A new one is a function and a line of `POLICIES`.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Lane, LaneId, Pool
-from pytest_ultrapar.pool.settings import PHASE
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.settings import is_called
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pytest
 
@@ -34,31 +33,21 @@ _DEFAULT_LATENCY_S = 1.0
 # -- homes: any worker may take any case, and prefers its own lanes --------------------------------
 
 
-def even(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Workers to keys and instances by expected work (cases x latency), capped by seats.
+def _by_work(name_of: Callable[[Pool, Lane], str], *, capped: bool = False) -> Policy:
+    """Workers to the lanes of one name, in proportion to the work (cases x latency) on them.
 
-    None is left out.
+    Args:
+        name_of: Lanes of one name belong together.
+        capped: Whether they get no more workers than they have seats.
     """
-    units = _units(pool, lanes, cases, _tightest_limit)
-    return Assignment(home=_deal(units, workers, capped=True))
 
+    def policy(
+        pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+    ) -> Assignment:
+        units = _units(pool, lanes, cases, name_of)
+        return Assignment(home=_deal(units, workers, capped=capped))
 
-def by_key(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Workers to keys, in proportion to the work that falls on each key."""
-    units = _units(pool, lanes, cases, lambda _, lane: lane.key_name)
-    return Assignment(home=_deal(units, workers, capped=False))
-
-
-def by_model(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Workers to models, in proportion to the work of each model."""
-    units = _units(pool, lanes, cases, lambda _, lane: lane.model)
-    return Assignment(home=_deal(units, workers, capped=False))
+    return policy
 
 
 def round_robin(
@@ -92,7 +81,7 @@ def _units(
 ) -> list[Unit]:
     latency_s = _latencies_s(pool)
     demand_s = {
-        model: count * latency_s.get(model, _DEFAULT_LATENCY_S)
+        model: count * latency_s[model]
         for model, count in Counter(case.model for case in cases).items()
     }
     members: dict[str, list[Lane]] = {}
@@ -148,12 +137,12 @@ def _deal(
 
 def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
     """Longest work first onto the least loaded worker."""
-    loads = [(0.0, position) for position in range(len(workers))]
+    load_s = dict.fromkeys(workers, 0.0)
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for unit in sorted(units, key=lambda unit: -unit.work_s):
-        load_s, position = heapq.heappop(loads)
-        home[workers[position]] += unit.lanes
-        heapq.heappush(loads, (load_s + unit.work_s + 1e-9, position))
+        worker = min(workers, key=load_s.__getitem__)
+        home[worker] += unit.lanes
+        load_s[worker] += unit.work_s + 1e-9
     return {worker: tuple(lanes) for worker, lanes in home.items()}
 
 
@@ -203,7 +192,7 @@ def _deal_cases(
     for model in sorted(by_model, key=lambda name: len(keys_of[name])):
         for case_id in by_model[model]:
             key = min(keys_of[model], key=load_s.__getitem__)
-            load_s[key] += latency_s.get(model, _DEFAULT_LATENCY_S) / seats[model, key]
+            load_s[key] += latency_s[model] / seats[model, key]
             shares.setdefault((model, key), []).append(case_id)
     return shares
 
@@ -280,30 +269,26 @@ def _latencies_s(pool: Pool) -> dict[str, float]:
     return {model.name: model.latency_hint_s or _DEFAULT_LATENCY_S for model in models}
 
 
-def one_at_a_time(
-    lanes: Sequence[Lane], cases: Sequence[Case], *, lanes_per_model: int | None
-) -> Assignment:
-    """Modes `serial` (one lane per model) and `rotate` (all lanes in turn): one episode at a time.
+def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool) -> Group:
+    """All cases of modes `serial` (a model's first lane) and `rotate` (all lanes in turn).
 
     With one episode at a time the broker's choice of the least recently used lane is the rotation.
     """
-    allowed: list[LaneId] = []
-    allowed_of: Counter[str] = Counter()
+    first: dict[str, Lane] = {}
     for lane in lanes:
-        if lanes_per_model is None or allowed_of[lane.model] < lanes_per_model:
-            allowed_of[lane.model] += 1
-            allowed.append(lane.lane_id)
-    group = Group("one at a time", tuple(c.case_id for c in cases), tuple(allowed), at_once=1)
-    return Assignment(groups=(group,))
+        first.setdefault(lane.model, lane)
+    allowed = tuple(lane.lane_id for lane in (lanes if rotates else first.values()))
+    return Group("one at a time", tuple(case.case_id for case in cases), allowed, at_once=1)
 
 
 # -- their names -----------------------------------------------------------------------------------
 
 _BATCH = "batch:N"
 POLICIES: dict[str, Policy] = {
-    "even": even,
-    "by-key": by_key,
-    "by-model": by_model,
+    # To keys and instances; none is left out.
+    "even": _by_work(_tightest_limit, capped=True),
+    "by-key": _by_work(lambda _, lane: lane.key_name),
+    "by-model": _by_work(lambda _, lane: lane.model),
     "round-robin": round_robin,
     "exclusive": exclusive,
     _BATCH: batch,
@@ -371,10 +356,8 @@ def make_assignment(
     Raises:
         ConfigError: The hook gave something that cannot be carried out.
     """
-    if mode == "serial":
-        return one_at_a_time(lanes, cases, lanes_per_model=1)
-    if mode == "rotate":
-        return one_at_a_time(lanes, cases, lanes_per_model=None)
+    if mode in ONE_AT_A_TIME:
+        return Assignment(groups=(one_at_a_time(lanes, cases, rotates=mode == "rotate"),))
     given = config.hook.pytest_ultrapar_assign(
         config=config,
         workers=list(workers),
@@ -413,37 +396,33 @@ def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case])
         msg = f"pytest_ultrapar_assign must return an Assignment (got {type(assignment).__name__})"
         raise ConfigError(msg)
     known = {lane.lane_id for lane in lanes}
-    ids = {case.case_id for case in cases}
-    times = Counter(group.name for group in assignment.groups)
+    fault = next(_faults(assignment, known, {case.case_id for case in cases}), None)
+    if fault is not None:
+        msg = f"pytest_ultrapar_assign: {fault}"
+        raise ConfigError(msg)
+    check_assignment(assignment, known)
+    return assignment
+
+
+def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iterator[str]:
+    """What it names that is not there, or names twice."""
     for worker, home in assignment.home.items():
         for lane in home:
-            if lane not in known:
-                msg = (
-                    f"pytest_ultrapar_assign: home of {worker} names lane {lane!r}; "
-                    f"the run's lanes are {', '.join(sorted(known))}"
+            if lane not in lanes:
+                yield (
+                    f"home of {worker} names lane {lane!r}; the run's lanes are "
+                    f"{', '.join(sorted(lanes))}"
                 )
-                raise ConfigError(msg)
+    times = Counter(group.name for group in assignment.groups)
     seen: set[str] = set()
     for group in assignment.groups:
         strange = [name for name in group.after if name not in times]
         if not group.name or times[group.name] > 1:
-            msg = (
-                "pytest_ultrapar_assign: group names must be unique and not empty "
-                f"(got {group.name!r})"
-            )
-            raise ConfigError(msg)
+            yield f"group names must be unique and not empty (got {group.name!r})"
         if strange:
-            msg = (
-                f"pytest_ultrapar_assign: group {group.name!r} waits for {strange[0]!r}; "
-                f"the groups are {', '.join(times)}"
+            yield (
+                f"group {group.name!r} waits for {strange[0]!r}; the groups are {', '.join(times)}"
             )
-            raise ConfigError(msg)
-        if not ids.issuperset(group.cases) or seen.intersection(group.cases):
-            msg = (
-                f"pytest_ultrapar_assign: group {group.name!r} has cases that do not run "
-                "or are in another group"
-            )
-            raise ConfigError(msg)
+        if not cases.issuperset(group.cases) or seen.intersection(group.cases):
+            yield f"group {group.name!r} has cases that do not run or are in another group"
         seen.update(group.cases)
-    check_assignment(assignment, known)
-    return assignment

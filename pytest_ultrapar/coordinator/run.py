@@ -47,7 +47,7 @@ from pytest_ultrapar.store.manifest import (
     shards_differ,
     write_manifest,
 )
-from pytest_ultrapar.store.recovered import RecoveredIndex, recover
+from pytest_ultrapar.store.recovered import recover
 from pytest_ultrapar.store.regraded import as_measured, take_episodes
 from pytest_ultrapar.store.replayed import Origins, prepare_replay, read_replayed
 from pytest_ultrapar.store.run_directory import (
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.broker.protocol import BrokerStatus, KnownLane
+    from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.pool.model import Lane
@@ -77,27 +77,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_SUMMARY = ("model",)
 _SEVERAL_SUITES = ("suite", "model")
-
-
-def finished_sample(directory: Path) -> tuple[str, ...]:
-    """The cases of an interrupted run's serial sample whose episodes are kept when it is finished.
-
-    What was not finished then runs among all others, and is no sample any more.
-
-    Args:
-        directory: The run's, whose finished episodes were just written down.
-    """
-    if not (directory / FILE_NAME).exists():
-        return ()
-    recovered = RecoveredIndex(directory)
-    try:
-        return tuple(
-            case_id
-            for case_id in read_manifest(directory).serial_sample
-            if recovered.lookup(case_id) is not None
-        )
-    finally:
-        recovered.close()
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
@@ -113,9 +92,11 @@ class Run:
 
     Attributes:
         planned: Cases that are going to run; 0 until they are collected.
-        n_recovered: Finished episodes that an earlier, interrupted session left behind.
+        recovered: Cases whose finished episodes an earlier, interrupted session left behind, or the
+            run that is graded anew.
         n_lost: Cases that had finished then, and whose episodes cannot be read any more.
         source: Where answers come from.
+        resumed: Manifest of the session before, where there was one.
         regraded: Manifest of the run whose episodes are graded anew, if any.
         replayed: Manifest of the run whose answers are given again, if any.
         notes: What did not work and harms no result, or what of an earlier run is left out; a
@@ -126,7 +107,6 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
-        known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -136,8 +116,9 @@ class Run:
         self.redactor = run_config.redactor(self.pool)
         self.started_at = datetime.now(UTC)
         self.planned = 0
-        self.n_recovered = self.n_lost = 0
-        self._recovered: frozenset[str] = frozenset()
+        self.n_lost = 0
+        self.recovered: frozenset[str] = frozenset()
+        self.resumed: Manifest | None = None
         self.regraded: Manifest | None = None
         self.replayed: Manifest | None = None
         self._held_run = ExitStack()
@@ -154,88 +135,64 @@ class Run:
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None
         self.may_have_sent = False
-        self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
-        if isinstance(self.source, Regrade):
-            return self._take_episodes(self.source)
-        source = self.source
+        """The run's own directory, with all that it takes of earlier runs.
+
+        Raises:
+            ConfigError: An earlier run is in use, was another one, or has nothing for this one.
+        """
+        options, source = self.options, self.source
         with ExitStack() as held_run:
-            if isinstance(source, Replay):
-                # `latest` may be this very run when a worker that replaces another one asks.
-                held_run.enter_context(held(resolve_run(source.run), source.option))
-            if self.options.resume is None:
-                # A host that joins again goes on in a directory of its own.
-                alone = self.options.cluster_run is None
-                directory = RunDirectory.create(
-                    self.options.out, self.started_at, can_be_finished=alone
-                )
+            if isinstance(source, Regrade | Replay):
+                # Until the run's end: for a worker that replaces another one, too.
+                earlier = resolve_run(source.run)
+                held_run.enter_context(held(earlier, source.option))
+            if options.resume is not None:
+                directory = RunDirectory.open_existing(resolve_run(options.resume))
             else:
-                earlier = resolve_run(self.options.resume)
-                self._refuse_other_shard(earlier)
-                directory = RunDirectory.open_existing(earlier)
+                # A host that joins again goes on in a directory of its own.
+                alone = options.cluster_run is None
+                directory = RunDirectory.create(options.out, self.started_at, can_be_finished=alone)
             try:
-                if self.options.resume is not None:
-                    finished, lost, damaged = recover(directory.path)
-                    self._note_unreadable(directory.path, damaged)
-                    self.n_recovered, self.n_lost = len(finished), len(lost)
-                    self._recovered = frozenset(finished)
+                if options.resume is not None:
+                    self._resume(directory.path)
                 if isinstance(source, Replay):
-                    self._prepare_replay(resolve_run(source.run), directory.path, source.option)
+                    self.replayed, damaged = prepare_replay(earlier, directory.path, source.option)
+                    self._note_unreadable(earlier, damaged)
+                elif isinstance(source, Regrade):
+                    self.regraded = read_manifest(earlier)
+                    found, damaged = take_episodes(earlier, directory.path)
+                    self.recovered = frozenset(found)
+                    self._note_unreadable(earlier, damaged)
             except BaseException:
-                if self.options.resume is None:
+                if options.resume is None:
                     directory.discard()
+                directory.close()
                 raise
             self._held_run = held_run.pop_all()
         return directory
 
-    def _refuse_other_shard(self, directory: Path) -> None:
-        """Say what differs, before all its cases do.
+    def _resume(self, directory: Path) -> None:
+        """Find what the run that is to be finished has.
 
         Raises:
-            ConfigError: The run that is to be finished was another part of a whole.
+            ConfigError: It was another part of a whole; said before all its cases differ.
         """
-        if not (directory / FILE_NAME).exists():
-            return
-        shard = self.options.shard
-        then, now = read_manifest(directory).shard, None if shard is None else str(shard)
-        if then != now:
-            msg = (
-                f"--ultrapar-resume: {directory} cannot be finished by this run: "
-                f"{shards_differ(then, now)}"
-            )
-            raise ConfigError(msg)
-
-    def _prepare_replay(self, run: Path, directory: Path, option: str) -> None:
-        """Find what the earlier run has.
-
-        Raises:
-            ConfigError: It cannot be replayed.
-        """
-        self.replayed, damaged = prepare_replay(run, directory, option)
-        self._note_unreadable(run, damaged)
-
-    def _take_episodes(self, source: Regrade) -> RunDirectory:
-        """A new directory with the episodes of an earlier run.
-
-        Raises:
-            ConfigError: That run is in use or has nothing to be graded.
-        """
-        run = resolve_run(source.run)
-        with held(run, source.option):
-            self.regraded = read_manifest(run)
-            directory = RunDirectory.create(self.options.out, self.started_at)
-            try:
-                found, damaged = take_episodes(run, directory.path)
-            except BaseException:
-                directory.discard()
-                raise
-        self._recovered = frozenset(found)
-        self.n_recovered = len(found)
-        self._note_unreadable(run, damaged)
-        return directory
+        shard = None if self.options.shard is None else str(self.options.shard)
+        if (directory / FILE_NAME).exists():
+            self.resumed = read_manifest(directory)
+            if self.resumed.shard != shard:
+                msg = (
+                    f"--ultrapar-resume: {directory} cannot be finished by this run: "
+                    f"{shards_differ(self.resumed.shard, shard)}"
+                )
+                raise ConfigError(msg)
+        finished, lost, damaged = recover(directory)
+        self._note_unreadable(directory, damaged)
+        self.recovered, self.n_lost = frozenset(finished), len(lost)
 
     def _note_unreadable(self, run: Path, damaged: Sequence[Damage]) -> None:
         """Say that some of an earlier run is left out."""
@@ -267,7 +224,7 @@ class Run:
             policy=self.options.policy,
             mode=self.options.mode,
         )
-        if self.regraded is not None and self._recovered.isdisjoint(case.case_id for case in cases):
+        if self.regraded is not None and self.recovered.isdisjoint(case.case_id for case in cases):
             msg = (
                 f"--ultrapar-regrade: run {self.regraded.run_id} has none of these "
                 f"{len(cases)} cases: name the suite, the selection and the models that it had"
@@ -282,8 +239,10 @@ class Run:
         if self.options.baseline is not None:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
             assignment = with_serial_sample(assignment, cases, lanes, self._sample)
-        elif self.options.resume is not None:
-            self._sample = finished_sample(self.directory.path)
+        elif self.resumed is not None:
+            # What was not finished then runs among all others, and is no sample any more.
+            sample = self.resumed.serial_sample
+            self._sample = tuple(case_id for case_id in sample if case_id in self.recovered)
         self.assignment = assignment
         if self.cluster is not None:
             self.assignment = self.cluster.own_assignment(
@@ -317,10 +276,9 @@ class Run:
         self.manifest = msgspec.structs.replace(
             self.manifest, collected_s=time.monotonic() - self.collecting_since_s
         )
-        earlier = None if self.options.resume is None else self._earlier()
-        if earlier is not None:
+        if self.resumed is not None:
             then, now = (
-                addresses(one.effective, one.pool_lanes) for one in (earlier, self.manifest)
+                addresses(one.effective, one.pool_lanes) for one in (self.resumed, self.manifest)
             )
             self.notes += settings_differ(then, now)
         if self.pool.has_budget:
@@ -328,7 +286,7 @@ class Run:
                 begin_spending,
             )
 
-            if said := begin_spending(self.directory.path, self.manifest, earlier):
+            if said := begin_spending(self.directory.path, self.manifest, self.resumed):
                 self.notes.append(said)
         write_manifest(self.directory.path, self.manifest)
         try:
@@ -395,9 +353,9 @@ class Run:
             pool_lanes=lanes,
             pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
         )
-        if not resumed or not (directory.path / FILE_NAME).exists():
+        earlier = self.resumed
+        if earlier is None:
             return manifest
-        earlier = read_manifest(directory.path)
         differences = resume_differences(earlier, manifest)
         if differences:
             msg = (
@@ -431,24 +389,10 @@ class Run:
             The seconds and how many cases were found; None where nobody knows.
         """
         try:
-            earlier = read_manifest(resolve_run(self.options.resume or LATEST))
+            earlier = self.resumed or read_manifest(resolve_run(LATEST))
         except UltraparError:
             return None
-        if earlier.collected_s is None:
-            return None
-        return earlier.collected_s, earlier.n_planned
-
-    def recorded_before(self) -> str | None:
-        """What the session that is resumed kept of conversations; None where nobody knows."""
-        earlier = self._earlier()
-        return None if earlier is None else earlier.record
-
-    def _earlier(self) -> Manifest | None:
-        """The manifest of the session that is resumed, until this one's is written."""
-        try:
-            return read_manifest(self.directory.path)
-        except ResultsError:
-            return None
+        return None if earlier.collected_s is None else (earlier.collected_s, earlier.n_planned)
 
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
         """What this session has to ask of the planned cases; after `assign`."""
@@ -464,7 +408,7 @@ class Run:
 
     def _unanswered(self, cases: Sequence[Case]) -> list[Case]:
         return [
-            case for case in cases if case.skipped is None and case.case_id not in self._recovered
+            case for case in cases if case.skipped is None and case.case_id not in self.recovered
         ]
 
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
@@ -483,7 +427,7 @@ class Run:
         needed = run_check.needed_lanes(
             self.lanes, self.assignment, self._unanswered(cases), self.pool.roles.values()
         )
-        self.known = yield from run_check.check_lanes(
+        self.services.known = yield from run_check.check_lanes(
             replace(self.pool, lanes=needed),
             self.services.base_urls,
             line,

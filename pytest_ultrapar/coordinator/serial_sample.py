@@ -13,15 +13,15 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
 
 
-_SAMPLE = "baseline"
-"""Name of the sample's group."""
-_MEASURED = "measured"
+_SAMPLE = "--ultrapar-baseline"
+"""Name of the sample's group; no policy names one of its own so."""
+_MEASURED = "after --ultrapar-baseline"
 """Name of the group of the cases that the policy leaves free."""
 
 
@@ -53,7 +53,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
         raise ConfigError(msg)
     ids = sorted(
         (case.case_id for case in cases),
-        key=lambda case_id: sha256(f"{_SAMPLE}:{seed}:{case_id}".encode()).digest(),
+        key=lambda case_id: sha256(f"baseline:{seed}:{case_id}".encode()).digest(),
     )
     return tuple(ids[:n])
 
@@ -76,17 +76,12 @@ def with_serial_sample(
         sample: Ids of the cases of the sample.
     """
     drawn = set(sample)
-    names = {group.name for group in assignment.groups}
-    name = _unused(_SAMPLE, names)
-    (serial,) = one_at_a_time(
-        lanes, [case for case in cases if case.case_id in drawn], lanes_per_model=1
-    ).groups
-    first = msgspec.structs.replace(serial, name=name)
+    serial = one_at_a_time(lanes, [case for case in cases if case.case_id in drawn], rotates=False)
     groups = [
         msgspec.structs.replace(
             group,
             cases=tuple(case_id for case_id in group.cases if case_id not in drawn),
-            after=(name, *group.after),
+            after=(_SAMPLE, *group.after),
         )
         for group in assignment.groups
     ]
@@ -94,12 +89,6 @@ def with_serial_sample(
     free = tuple(case.case_id for case in cases if case.case_id not in bound)
     if free:
         # As without a sample: cases that no group binds are dispatched before those of groups.
-        groups.insert(0, Group(_unused(_MEASURED, names), free, after=(name,)))
+        groups.insert(0, Group(_MEASURED, free, after=(_SAMPLE,)))
+    first = msgspec.structs.replace(serial, name=_SAMPLE)
     return Assignment(home=assignment.home, groups=(first, *groups))
-
-
-def _unused(name: str, names: Iterable[str]) -> str:
-    used = set(names)
-    while name in used:
-        name += "'"
-    return name

@@ -12,7 +12,7 @@ from pytest_ultrapar.simulator.address import running_simulator
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -36,6 +36,7 @@ class Services:
     Attributes:
         inherited: File descriptors that the broker's process inherits.
         days: What its broker counts per day.
+        known: Lanes of which its broker knows something before the first request.
         faults: The script that its simulated provider follows; None for none.
         shared: Rows of limits that other hosts share (`BrokerSettings`).
         shares: Who tells the broker its part of them.
@@ -51,30 +52,41 @@ class Services:
         self.faults: FaultScript | None = None
         self._has_page = self._is_writing_page = False
         self._server_log: Path | None = None
+        self._simulated: list[str] = []
         self._running: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
         self.days: tuple[DailyLimit, ...] = ()
+        self.known: tuple[KnownLane, ...] = ()
         self.shared: tuple[tuple[str, str], ...] = ()
         self.shares: SharesSettings | None = None
 
-    def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
+    def start_simulator(
+        self,
+        running_at: str | None,
+        faults: Path | None = None,
+        *,
+        option: str = "--ultrapar-simulator",
+    ) -> None:
         """Start the simulated provider if the pool needs it; `base_urls` waits for it.
 
         Args:
             running_at: URL of one that runs already; None starts one for this run.
             faults: What goes wrong at the one that is started.
+            option: Which option gave the URL, for messages.
 
         Raises:
             ConfigError: The URL is no loopback address, nothing listens there, or the faults cannot
                 be had.
         """
-        names = [provider.name for provider in self._pool.providers if provider.is_simulated]
+        asked = {lane.provider for lane in self._pool.lanes}
+        simulated = [one.name for one in self._pool.providers if one.is_simulated]
+        self._simulated = names = [name for name in simulated if name in asked]
         if not names:
-            for option, given in (("simulator", running_at), ("faults", faults)):
+            for name, given in ((option, running_at), ("--ultrapar-faults", faults)):
                 if given is not None:
                     msg = (
-                        f"--ultrapar-{option} is given, but {self._pool.path} has no provider "
-                        'with api = "simulated"'
+                        f"{name} is given, but {self._pool.path} has no provider with api = "
+                        '"simulated" that is asked'
                     )
                     raise ConfigError(msg)
             return
@@ -85,7 +97,7 @@ class Services:
                     "that runs already takes its faults from `ultrapar simulate --faults FILE`"
                 )
                 raise ConfigError(msg)
-            self._running = running_simulator(running_at, names, "--ultrapar-simulator")
+            self._running = running_simulator(running_at, names, option)
             return
         log_path = self._directory / SERVER_LOG
         n_sessions = 1
@@ -114,8 +126,7 @@ class Services:
         server = self._simulator
         if server is None:
             return self._running
-        simulated = (each.name for each in self._pool.providers if each.is_simulated)
-        return {name: server.base_url(name) for name in simulated}
+        return {name: server.base_url(name) for name in self._simulated}
 
     def start_compactor(self, cwd: Path, *, page: bool) -> None:
         """Have a process that is ready to compact the run when it is over.
@@ -175,35 +186,30 @@ class Services:
             self._broker_directory = BrokerDirectory.make(self._directory)
         return self._broker_directory
 
-    def start_broker(
-        self, episode_timeout_s: float, known: Sequence[KnownLane] = ()
-    ) -> BrokerProcess:
+    def start_broker(self, episode_timeout_s: float) -> BrokerProcess:
         """Have a broker process; with xdist only.
 
         Only when the keys are ours: it keeps them while it lives.
 
         Args:
             episode_timeout_s: How long an episode may last, seconds.
-            known: Lanes of which something is known before the first request.
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
         self.broker = BrokerProcess.start(
-            self.broker_settings(episode_timeout_s, known),
+            self.broker_settings(episode_timeout_s),
             self.broker_directory,
             inherited=self.inherited,
         )
         return self.broker
 
-    def broker_settings(
-        self, episode_timeout_s: float, known: Sequence[KnownLane]
-    ) -> BrokerSettings:
+    def broker_settings(self, episode_timeout_s: float) -> BrokerSettings:
         """What the run's broker starts with, in this process or in one of its own."""
         return BrokerSettings(
             self._pool,
             episode_timeout_s,
             history=str(self._directory),
-            known=tuple(known),
+            known=self.known,
             days=self.days,
             spending_path=str(self._directory / SPENDING_FILE) if self._pool.has_budget else None,
             shared=self.shared,

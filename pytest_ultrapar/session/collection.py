@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case, Scalar
 from pytest_ultrapar.session import internals, run_config
+from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched
-from pytest_ultrapar.store.replayed import Origin, Origins
+from pytest_ultrapar.store.replayed import Origin, Origins, ReplayedRun, read_replayed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.session.prefetch import CaseInfo
-    from pytest_ultrapar.store.replayed import ReplayedRun
 
 
 REPEAT = "ultrapar_repeat"
@@ -64,24 +65,22 @@ class Collected:
         cases: What the run directory's list of cases holds; emptied once that is written, since
             twenty thousand of them would weigh 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
-        not_run: Why marks keep a case from running, by position.
+        not_run: Positions of cases that marks keep from running.
         faults: What makes the suite unusable, one sentence each.
         tables: For each suite the two parameters by which its summary is laid out.
+        replayed: The run whose answers they get, if any.
         origins: In a replay what each case takes its answers and its seed from, or why it has
             nothing, by case id.
     """
 
     case_ids: dict[int, str] = field(default_factory=dict)
     cases: list[Case] = field(default_factory=list)
-    not_run: dict[int, str] = field(default_factory=dict)
+    not_run: set[int] = field(default_factory=set)
     prefetched: dict[int, Prefetched] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    replayed: ReplayedRun | None = None
     origins: dict[str, Origin | str] = field(default_factory=dict)
-
-    def will_not_run(self, index: int) -> bool:
-        """Whether a mark keeps the case at this position from running."""
-        return index in self.not_run
 
     def seed_of(self, case_id: str, own: int) -> int:
         """The seed of a case: in a replay that of the case whose answers it gets."""
@@ -90,25 +89,31 @@ class Collected:
 
 
 def collect(
-    config: pytest.Config, items: Sequence[pytest.Item], replayed: ReplayedRun | None = None
+    config: pytest.Config, items: Sequence[pytest.Item], directory: Path | None = None
 ) -> Collected:
-    """The cases among pytest's items, and all that is wrong with the suite.
+    """The cases among pytest's items.
 
     Args:
         config: pytest's.
         items: All that are going to run.
-        replayed: The run whose answers they get, if any.
+        directory: Of the run, if there is one.
+
+    Raises:
+        ConfigError: The suite cannot be used; with all that is wrong with it.
+        ResultsError: What the run replays cannot be read.
     """
     options, pool = run_config.settings(config)
     collected = collect_cases(
         items, run_seed=options.seed, models=run_config.models(config), repeats=options.repeats.n
     )
     plain = run_config.redactor(pool).text
-    faults = [*(config.stash.get(mark_faults_key, None) or ()), *collected.faults]
-    collected.faults[:] = map(plain, faults)  # they show what a suite says
+    faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
+    if faults:
+        raise ConfigError(plain(_faults_message(faults)))  # it shows what a suite says
     collected.cases[:] = _without_secrets(collected.cases, plain)
-    if replayed is not None:
-        origins = Origins(replayed.origins)
+    collected.replayed = None if directory is None else read_replayed(directory)
+    if collected.replayed is not None:
+        origins = Origins(collected.replayed.origins)
         collected.origins = {case.case_id: origins.find(case) for case in collected.cases}
         collected.cases[:] = [
             msgspec.structs.replace(case, seed=collected.seed_of(case.case_id, case.seed))
@@ -135,7 +140,7 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
         yield msgspec.structs.replace(case, params=params, skipped=skipped)
 
 
-def faults_message(faults: Sequence[str]) -> str:
+def _faults_message(faults: Sequence[str]) -> str:
     """The faults of a suite as one message."""
     distinct = list(dict.fromkeys(faults))
     n_more = len(distinct) - _SHOWN_FAULTS
@@ -152,9 +157,8 @@ class CollectOnly:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Check the suite."""
-        found = collect(session.config, session.items)
-        if found.faults:
-            raise pytest.UsageError(faults_message(found.faults))
+        with usage_errors():
+            collect(session.config, session.items)
 
 
 def collect_cases(
@@ -195,13 +199,9 @@ def collect_cases(
             continue
         case = _case(index, item, model, run_seed, repeats)
         if test not in clustered:
-            clustered[test] = names = cluster_names(item)
-            fault = cluster_fault(case, names) if names is not None else None
-            if fault is not None:
-                collected.faults.append(fault)
-                clustered[test] = None
+            clustered[test] = _cluster_names(collected, item, case)
         if (names := clustered[test]) is not None:
-            case = msgspec.structs.replace(case, cluster=cluster_of(case, names))
+            case = msgspec.structs.replace(case, cluster=_cluster_of(case, names))
         if case.case_id in seen:
             collected.faults.append(_same_id(seen[case.case_id], item))
             continue
@@ -209,7 +209,7 @@ def collect_cases(
         collected.cases.append(case)
         collected.case_ids[index] = case.case_id
         if case.skipped is not None:
-            collected.not_run[index] = case.skipped
+            collected.not_run.add(index)
         collected.prefetched[index] = found[0]
         if case.suite not in collected.tables:
             _note_table(collected, item, case)
@@ -247,19 +247,23 @@ def suite_at(path: Path) -> str:
     return path.parent.name or path.stem
 
 
+def parameters(item: pytest.Item) -> Mapping[str, Any]:
+    """The values of all parametrised arguments of an item, by name."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params if callspec is not None else {}
+
+
 def parameter(item: pytest.Item, name: str) -> object:
     """The value of a parametrised argument of an item, or None."""
-    callspec = getattr(item, "callspec", None)
-    return callspec.params.get(name) if callspec is not None else None
+    return parameters(item).get(name)
 
 
 def params_of(item: pytest.Item) -> dict[str, Scalar]:
     """A case's own parameters as its record holds them: all but model and repetition."""
-    callspec = getattr(item, "callspec", None)
     return {
         # Before anything that takes a call: there are 100,000 values in 12,000 cases.
         name: value if type(value) is str else scalar(value)
-        for name, value in (callspec.params if callspec else {}).items()
+        for name, value in parameters(item).items()
         if name not in _NO_PARAMETERS
     }
 
@@ -279,10 +283,7 @@ def repetition(item: pytest.Item, repeats: int) -> int:
         item: Of a case.
         repeats: What --ultrapar-repeats says, >= 1.
     """
-    callspec = getattr(item, "callspec", None)
-    if callspec is None:
-        return 0
-    step, own = callspec.params.get(_STEP, 0), callspec.params.get(REPEAT, 0)
+    step, own = parameters(item).get(_STEP, 0), parameters(item).get(REPEAT, 0)
     return (step if isinstance(step, int) else 0) * repeats + (own if isinstance(own, int) else 0)
 
 
@@ -387,20 +388,16 @@ def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
 def _argument_fault(item: pytest.Item, name: str) -> str | None:
     if name in {"llm", "case"}:
         return None
-    callspec = getattr(item, "callspec", None)
+    is_parameter = name in parameters(item)
     definition = internals.fixture_definition(item, name)
     if definition is None:
-        return (
-            None
-            if callspec and name in callspec.params
-            else "no fixture or parameter has this name"
-        )
+        return None if is_parameter else "no fixture or parameter has this name"
     is_model = getattr(definition.func, "__ultrapar__", None) == "model"
     if internals.is_direct_parameter(definition) or is_model:
         return None
     if definition.params is not None:
         return "it is a parametrised fixture"
-    if callspec and name in callspec.params:
+    if is_parameter:
         return "it is parametrised through a fixture (indirect)"
     if getattr(definition.func, ATTRIBUTE, None) is not None:
         return "it is a prefetched fixture itself"
@@ -414,12 +411,11 @@ def _argument_fault(item: pytest.Item, name: str) -> str | None:
 
 def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
     """A parametrised fixture that this one needs: pytest would make it anew in mid-episode."""
-    callspec = getattr(item, "callspec", None)
     seen: set[str] = set()
     names = list(definition.argnames)
-    while callspec is not None and names:
+    while names:
         name = names.pop()
-        if name in callspec.params:
+        if name in parameters(item):
             return name
         needed = internals.fixture_definition(item, name)
         if needed is not None and name not in seen:
@@ -428,38 +424,45 @@ def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -
     return None
 
 
-# -- clusters and tables that marks ask for --------------------------------------------------------
+# -- what marks say --------------------------------------------------------------------------------
 
 
-def cluster_names(item: pytest.Item) -> tuple[str, ...] | None:
-    """The parameters that an item's closest mark with `cluster` names; None where none does."""
-    given = (mark.kwargs.get(CLUSTER) for mark in item.iter_markers("ultrapar"))
-    names = next((each for each in given if each is not None), None)
-    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the suite has it
+    """What the closest mark `ultrapar` that has this argument says by it; None where none has."""
+    given = (mark.kwargs.get(argument) for mark in item.iter_markers("ultrapar"))
+    return next((value for value in given if value is not None), None)
+
+
+def are_names(value: object) -> bool:
+    """Whether it is a list or tuple of texts."""
+    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+
+
+def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...] | None:
+    """The parameters that an item's mark names; None where it has no such mark, or a wrong one."""
+    names = marked(item, CLUSTER)
+    if not are_names(names):
         return None  # `mark_faults` says so where it is wrong
+    strange = [name for name in names if name not in case.params]
+    if strange:
+        own = ", ".join(case.params)
+        allowed = f"its parameters are {own}" if own else "it has no parameters"
+        collected.faults.append(
+            f"{case.test}: mark ultrapar({CLUSTER}=...) names {strange[0]!r}; {allowed}"
+        )
+        return None
     return tuple(names)
 
 
-def cluster_fault(case: Case, names: tuple[str, ...]) -> str | None:
-    """What is wrong with a mark's names; None if each is a parameter of the case."""
-    for name in names:
-        if name not in case.params:
-            own = ", ".join(case.params)
-            allowed = f"its parameters are {own}" if own else "it has no parameters"
-            return f"{case.test}: mark ultrapar({CLUSTER}=...) names {name!r}; {allowed}"
-    return None
-
-
-def cluster_of(case: Case, names: tuple[str, ...]) -> str:
+def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
     """The cluster of a case that has all these parameters; the same in every test of a run."""
     shared = {name: case.params[name] for name in sorted(names)}
     return _as_json({**shared, "repeat": case.repeat})
 
 
 def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:
-    mark = item.get_closest_marker("ultrapar")
-    summary = mark.kwargs.get("summary") if mark else None
-    if not isinstance(summary, tuple | list) or not all(isinstance(name, str) for name in summary):
+    summary = marked(item, "summary")
+    if not are_names(summary):
         return
     known = ("model", "suite", "repeat", *case.params)
     for name in summary:

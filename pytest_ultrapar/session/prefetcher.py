@@ -21,6 +21,7 @@ from pytest_ultrapar.session.collection import (
     arguments_for,
     case_seed,
     parameter,
+    parameters,
     repetition,
 )
 from pytest_ultrapar.session.engine_settings import engine_settings
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
-    from pytest_ultrapar.store.replayed import ReplayedRun
 
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
@@ -72,7 +72,6 @@ def make_prefetcher(
     base_urls: Mapping[str, str],
     connect: Callable[[], Awaitable[BrokerPort]],
     alone: bool = False,
-    replayed: ReplayedRun | None = None,
 ) -> Prefetcher:
     """Put together what runs cases in this process; nothing is sent before the first case is put.
 
@@ -103,7 +102,7 @@ def make_prefetcher(
         connect=connect if source.sends else _no_broker,
         endpoints=found,
         episode_timeout_s=options.episode_timeout_s,
-        replay=None if replayed is None else _replay(replayed, collected, runtime, source),
+        replay=_replay(collected, runtime, source),
         roles=pool.roles,
         unheard_s=_unheard_s(options),
     )
@@ -123,10 +122,11 @@ async def _no_broker() -> BrokerPort:
     return NoBroker()
 
 
-def _replay(
-    run: ReplayedRun, collected: Collected, runtime: Runtime, source: Source
-) -> ReplaySettings:
-    """What the engine needs to know of the run that is replayed."""
+def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySettings | None:
+    """What the engine needs to know of the run that is replayed, if any."""
+    run = collected.replayed
+    if run is None:
+        return None
     episodes = runtime.replayed = ReplayedEpisodes(run)
 
     def part(name: str) -> bytes:
@@ -373,7 +373,7 @@ class Prefetcher:
             if index not in self._collected.case_ids:
                 self._make_ready(index, None)
                 continue
-            if self._collected.will_not_run(index):
+            if index in self._collected.not_run:
                 self._skip(index)
                 continue
             stored = self.runtime.recovered.lookup(self._collected.case_ids[index])
@@ -454,14 +454,13 @@ class Prefetcher:
         seed = self._collected.seed_of(case_id, case_seed(case_id, self.runtime.options.seed))
         model = parameter(item, "model")
         assert isinstance(model, str)
-        callspec = getattr(item, "callspec", None)
         info = CaseInfo(
             case_id=case_id,
             seed=seed,
             run_seed=self.runtime.options.seed,
             repeat=repetition(item, self.runtime.options.repeats.n),
             model=model,
-            params=callspec.params if callspec is not None else {},
+            params=parameters(item),
             markers=tuple(mark.name for mark in item.iter_markers()),
         )
         arguments = arguments_for(item, prefetched, info)

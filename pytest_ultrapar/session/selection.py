@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.collection import (
     CLUSTER,
     REPEAT,
+    Collected,
+    are_names,
     case_id_of,
+    collect,
     mark_faults_key,
+    marked,
     parameter,
+    parameters,
     params_of,
     prefetched_of,
     repetition,
@@ -29,9 +33,16 @@ from pytest_ultrapar.session.collection import (
 )
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.session.settings import whose
-from pytest_ultrapar.store.cases_file import Generated, Shared
-from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, read_file, write_whole
+from pytest_ultrapar.store.cases_file import (
+    Generated,
+    Shared,
+    write_cases,
+    write_generated,
+    write_shared,
+)
+from pytest_ultrapar.system.files import cannot, read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -84,8 +95,7 @@ def _by_hand(metafunc: pytest.Metafunc) -> bool:
 
 def _models(metafunc: pytest.Metafunc) -> list[str]:
     selected = run_config.models(metafunc.config)
-    mark = metafunc.definition.get_closest_marker("ultrapar")
-    patterns = mark.kwargs.get("models") if mark is not None else None
+    patterns = marked(metafunc.definition, "models")
     if patterns is None:
         return list(selected)
     listed = patterns_of(patterns)
@@ -142,15 +152,15 @@ def patterns_of(models: object) -> list[str]:
     """The patterns in a mark's `models`: one, or several in a list; none if it is neither."""
     if isinstance(models, str):
         return [models]
-    return list(models) if isinstance(models, tuple | list) and _are_names(models) else []
+    return list(models) if isinstance(models, tuple | list) and are_names(models) else []
 
 
 def _value_fault(name: str, value: object) -> str | None:
-    if name == "models" and not isinstance(value, str) and not _are_names(value):
+    if name == "models" and not isinstance(value, str) and not are_names(value):
         return f" must be a pattern such as 'qwen*', or a list of patterns (got {value!r})"
-    if name == "summary" and not _are_names(value):
+    if name == "summary" and not are_names(value):
         return f" must be a list of names such as ['model', 'repeat'] (got {value!r})"
-    if name == CLUSTER and not _are_names(value):
+    if name == CLUSTER and not are_names(value):
         return f" must be a list of parameters such as ['task'] (got {value!r})"
     if name == TAKEN_FROM and not isinstance(value, str):
         return f" must be the name of a suite's folder (got {value!r})"
@@ -167,10 +177,6 @@ def _expect_fault(said: object) -> str | None:
     return None
 
 
-def _are_names(value: object) -> bool:
-    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
-
-
 # -- when all are collected: models and repetitions ------------------------------------------------
 
 FirstValues = dict[tuple["Path", str], set["Scalar"]]
@@ -179,11 +185,6 @@ first_key = pytest.StashKey[FirstValues]()
 """Those of all shards: the items of one do not tell."""
 generated_key = pytest.StashKey[Generated]()
 """What all shards together are of; for a shard only."""
-
-
-def generated(config: pytest.Config) -> Generated | None:
-    """What all shards together are of; None where the run is a whole one."""
-    return config.stash.get(generated_key, None)
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
@@ -199,10 +200,13 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
         return config.stash.get(first_key, found)
     named: dict[int, object] = {}
     for item in items:
-        name = _looked_up(named, item)
+        test = internals.test_identity(item)
+        if test not in named:
+            named[test] = marked(item, REPEATS_OVER)
+        name = named[test]
         if not isinstance(name, str):
             continue
-        if _parameters(item).get(name, internals.NO_VALUE) is not internals.NO_VALUE:
+        if parameters(item).get(name, internals.NO_VALUE) is not internals.NO_VALUE:
             values = found.setdefault((item.path, name), set())
             if len(values) < options.repeats.n_first:
                 values.add(params_of(item).get(name))
@@ -218,20 +222,19 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
-    named: dict[int, object] = {}
-    is_case: dict[int, bool] = {}
+    # By test: whether it is a case, and what its mark names as counted.
+    tests: dict[int, tuple[bool, object]] = {}
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
         test = internals.test_identity(item)
-        if test not in is_case:
-            is_case[test] = bool(prefetched_of(item))
-            fault = (
-                _repeats_fault(item, _looked_up(named, item), options) if is_case[test] else None
-            )
+        if test not in tests:
+            tests[test] = is_case, counted = bool(prefetched_of(item)), marked(item, REPEATS_OVER)
+            fault = _repeats_fault(item, counted, options) if is_case else None
             if fault is not None:
                 config.stash.setdefault(mark_faults_key, []).append(fault)
-        unwanted = is_case[test] and _is_unwanted(item, others, _looked_up(named, item), first)
+        is_case, counted = tests[test]
+        unwanted = is_case and _is_unwanted(item, others, counted, first)
         (left_out if unwanted else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -241,30 +244,14 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
 def _is_unwanted(
     item: pytest.Item, others: Container[object], counted: object, first: FirstValues
 ) -> bool:
-    parameters = _parameters(item)
     # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
-    for value in parameters.values():
-        if value is internals.NO_VALUE:
-            return True
-    model = parameters.get("model")
+    if any(value is internals.NO_VALUE for value in parameters(item).values()):
+        return True
+    model = parameter(item, "model")
     if isinstance(model, str) and model in others:
         return True
     values = first.get((item.path, counted)) if isinstance(counted, str) else None
     return values is not None and params_of(item).get(str(counted)) not in values
-
-
-def _parameters(item: pytest.Item) -> Mapping[Any, Any]:
-    callspec = getattr(item, "callspec", None)
-    return callspec.params if callspec is not None else {}
-
-
-def _looked_up(named: dict[int, object], item: pytest.Item) -> object:
-    """What the mark names as counted, None if nothing; looked up once per test."""
-    test = internals.test_identity(item)
-    if test not in named:
-        given = (mark.kwargs.get(REPEATS_OVER) for mark in item.iter_markers("ultrapar"))
-        named[test] = next((name for name in given if name is not None), None)
-    return named[test]
 
 
 def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str | None:
@@ -345,8 +332,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _source_of(item: pytest.Item) -> str | None:
-    mark = item.get_closest_marker("ultrapar")
-    source = mark.kwargs.get(TAKEN_FROM) if mark is not None else None
+    source = marked(item, TAKEN_FROM)
     return source if isinstance(source, str) and source != suite_of(item) else None
 
 
@@ -404,14 +390,24 @@ def read_reused(directory: Path) -> dict[Question, str]:
     Raises:
         ResultsError: It cannot be read, or is something else.
     """
-    path = directory / REUSED_FILE
-    try:
-        return dict(msgspec.json.decode(read_file(path), type=list[tuple[Question, str]]))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
-    except NOT_THAT_JSON as error:
-        msg = f"{path} does not hold what an earlier run answered: {error}"
-        raise ResultsError(msg) from error
+    wrong = "does not hold what an earlier run answered"
+    return dict(read_whole(directory / REUSED_FILE, list[tuple[Question, str]], (), wrong))
+
+
+# -- at last: the cases of a run -------------------------------------------------------------------
+
+
+def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: Path) -> Collected:
+    """The cases of a run, left where other processes and readers find them; all write the same.
+
+    Raises:
+        ConfigError: The suite cannot be used.
+        ResultsError: The run's files cannot be read or written.
+    """
+    collected = collect(config, items, directory)
+    if collected.case_ids:
+        write_cases(directory, collected.cases)
+        write_tables(directory, collected.tables)
+        write_shared(directory, shared(config))
+        write_generated(directory, config.stash.get(generated_key, None))
+    return collected

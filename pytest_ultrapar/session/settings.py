@@ -18,10 +18,10 @@ from pytest_ultrapar.pool.settings import (
     Options,
     Repeats,
 )
-from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, source_of
+from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
@@ -58,27 +58,13 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     options.policy = settle_policy(
         None if word is None else str(word), mode=options.mode, offered=read_offered(answers)
     )
-    if options.resume and options.out:
-        msg = "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
-        raise ConfigError(msg)
-    _check_baseline(options)
     _settle_shard(options)
     source = source_of(options)
+    contradiction = next(_contradictions(options, source, given), None)
+    if contradiction is not None:
+        raise ConfigError(contradiction)
     if not isinstance(source, PoolLanes):
         _settle_earlier(options, source)
-    if given["replay_misses"] is not None and options.replay is None:
-        msg = (
-            f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "
-            "--ultrapar-replay RUN, or leave it out"
-        )
-        raise ConfigError(msg)
-    is_judged = options.gate or options.gate_baseline
-    if given["gate_undecided"] is not None and not is_judged:
-        msg = (
-            f"--ultrapar-gate-undecided {options.gate_undecided} has nothing to judge: give "
-            "--ultrapar-gate RULE, or --ultrapar-gate-baseline RUN for the default rules"
-        )
-        raise ConfigError(msg)
     return options
 
 
@@ -86,20 +72,78 @@ _FOR_SENDING = ("check", "faults", "simulator")
 """Options that are about what is sent."""
 
 
+def _contradictions(options: Options, source: Source, given: Mapping[str, object]) -> Iterator[str]:
+    """Why options cannot be used together, a sentence each."""
+    if options.resume and options.out:
+        yield "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
+    if options.baseline is not None:
+        yield from _of_baseline(options, source)
+    if options.shard is not None:
+        yield from _of_shard(options)
+    if not isinstance(source, PoolLanes):
+        yield from _of_earlier_run(options, source)
+    if given["replay_misses"] is not None and options.replay is None:
+        yield (
+            f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "
+            "--ultrapar-replay RUN, or leave it out"
+        )
+    if given["gate_undecided"] is not None and not (options.gate or options.gate_baseline):
+        yield (
+            f"--ultrapar-gate-undecided {options.gate_undecided} has nothing to judge: give "
+            "--ultrapar-gate RULE, or --ultrapar-gate-baseline RUN for the default rules"
+        )
+
+
+def _of_baseline(options: Options, source: Source) -> Iterator[str]:
+    given = f"--ultrapar-baseline {options.baseline}"
+    if not isinstance(source, PoolLanes):
+        yield (
+            f"{given} measures, and {source.option} takes what an earlier run has; leave one of "
+            "them out"
+        )
+    if options.mode in ONE_AT_A_TIME:
+        yield (
+            f"{given} makes no sense in mode {options.mode} ({options.origin['mode']}), which runs "
+            "all cases one at a time; leave it out, or choose mode ultra or phase"
+        )
+    if options.resume:
+        yield (
+            f"{given} cannot be used together with --ultrapar-resume: what a run has measured "
+            "serially stays as it is; leave the option out"
+        )
+
+
+def _of_shard(options: Options) -> Iterator[str]:
+    beside = f"leave it out beside shard {options.shard} ({options.origin['shard']})"
+    alone = "measures one machine that has all limits"
+    if options.baseline is not None:
+        yield f"--ultrapar-baseline {options.baseline} {alone}; {beside}"
+    if options.mode == "serial":
+        yield f"mode serial ({options.origin['mode']}) {alone}; {beside}"
+    if options.gate or options.gate_baseline is not None:
+        given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
+        yield (
+            f"{given} judges a whole run: join the shards (ultrapar merge) and gate the merge; "
+            f"{beside}"
+        )
+
+
+def _of_earlier_run(options: Options, source: Regrade | Replay) -> Iterator[str]:
+    others: tuple[str, ...] = ("resume", "reuse", "replay")
+    if isinstance(source, Replay):
+        others = ("reuse", "plan")
+    why = "takes answers from one run"
+    if not source.sends:
+        others += _FOR_SENDING
+        why = "sends nothing and takes all from one run"
+    for name in others:
+        if getattr(options, name):
+            yield f"{source.option} {why}; leave out {getattr(Options, name).option}"
+
+
 def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
     """Take seed and repetitions of the earlier run: cases are told apart by them."""
     given = source.option
-    others = ("reuse", "plan") if isinstance(source, Replay) else ("resume", "reuse", "replay")
-    for name in others if source.sends else (*others, *_FOR_SENDING):
-        if getattr(options, name):
-            option = getattr(Options, name).option
-            why = (
-                "takes answers from one run"
-                if source.sends
-                else ("sends nothing and takes all from one run")
-            )
-            msg = f"{given} {why}; leave out {option}"
-            raise ConfigError(msg)
     # Only where it is asked for.
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
@@ -151,56 +195,18 @@ def _given(config: pytest.Config) -> dict[str, object]:
     return {row.name: config.getoption(row.dest) for row in SETTINGS if row.option}
 
 
-def _check_baseline(options: Options) -> None:
-    if options.baseline is None:
-        return
-    given = f"--ultrapar-baseline {options.baseline}"
-    source = source_of(options)
-    if not isinstance(source, PoolLanes):
-        msg = (
-            f"{given} measures, and {source.option} takes what an earlier run has; leave one of "
-            "them out"
-        )
-        raise ConfigError(msg)
-    if options.mode in ONE_AT_A_TIME:
-        msg = (
-            f"{given} makes no sense in mode {options.mode} ({options.origin['mode']}), which runs "
-            "all cases one at a time; leave it out, or choose mode ultra or phase"
-        )
-        raise ConfigError(msg)
-    if options.resume:
-        msg = (
-            f"{given} cannot be used together with --ultrapar-resume: what a run has measured "
-            "serially stays as it is; leave the option out"
-        )
-        raise ConfigError(msg)
-
-
 def _settle_shard(options: Options) -> None:
     """Ask the environment where it says which shard this is.
 
     Raises:
-        ConfigError: It does not, or another option needs the whole run.
+        ConfigError: It does not.
     """
     if options.shard is None:
         return
     from pytest_ultrapar.pool.shard import settled_shard  # noqa: PLC0415 - few runs are shards
 
     origin = options.origin["shard"]
-    shard, options.origin["shard"] = settled_shard(options.shard, os.environ, origin)
-    options.shard = shard
-    alone = "measures one machine that has all limits"
-    what = ""
-    if options.baseline is not None:
-        what = f"--ultrapar-baseline {options.baseline} {alone}"
-    elif options.mode == "serial":
-        what = f"mode serial ({options.origin['mode']}) {alone}"
-    elif options.gate or options.gate_baseline is not None:
-        given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
-        what = f"{given} judges a whole run: join the shards (ultrapar merge) and gate the merge"
-    if what:
-        msg = f"{what}; leave it out beside shard {shard} ({origin})"
-        raise ConfigError(msg)
+    options.shard, options.origin["shard"] = settled_shard(options.shard, os.environ, origin)
 
 
 def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from pytest_ultrapar.session.collection import (
     case_id_at,
     case_id_of,
     mark_faults_key,
+    marked,
     scalar,
     suite_at,
 )
@@ -71,16 +72,12 @@ class ShardCut:
 
     def _note(self, metafunc: pytest.Metafunc) -> None:
         """What later steps ask of a test and would miss in items that are not there."""
-        marks = [mark.kwargs for mark in metafunc.definition.iter_markers("ultrapar")]
         suite = suite_at(metafunc.definition.path)
         self._suites.add(suite)
-        source = next(
-            (one[selection.TAKEN_FROM] for one in marks if selection.TAKEN_FROM in one), 0
-        )
+        source = marked(metafunc.definition, selection.TAKEN_FROM)
         if isinstance(source, str) and source != suite:
             self._shares[suite] = source
-        counted = (one.get(selection.REPEATS_OVER) for one in marks)
-        name = next((one for one in counted if one is not None), None)
+        name = marked(metafunc.definition, selection.REPEATS_OVER)
         if self._n_first is None or not isinstance(name, str):
             return
         first = self._config.stash.setdefault(selection.first_key, {})

@@ -24,7 +24,7 @@ from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.collection import parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
@@ -43,7 +43,7 @@ _SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 2
 _TOKENS = [4.0**power for power in range(14)]
 
 
-def check_installed(environ: Mapping[str, str] = os.environ) -> None:
+def check_installed() -> None:
     """Look before a run begins whether all that it needs is there, and takes its settings.
 
     Raises:
@@ -57,7 +57,7 @@ def check_installed(environ: Mapping[str, str] = os.environ) -> None:
     # errors of any kind.
     try:
         for make in (_tracers, _meters):
-            _, end = make(environ, str)
+            _, end = make(str)
             end()
     except ConfigError:
         raise
@@ -73,17 +73,9 @@ class Telemetry:
         directory: Of the run; its manifest is read when the first case ends.
         worker: Of this process.
         text: Takes secrets out of names.
-        environ: The environment.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        worker: str,
-        text: Callable[[str], str],
-        *,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
+    def __init__(self, directory: Path, worker: str, text: Callable[[str], str]) -> None:
         from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - where asked for
             TraceContextTextMapPropagator,
         )
@@ -93,11 +85,11 @@ class Telemetry:
         self._facts = {"ultrapar.run": directory.name, "ultrapar.worker": worker}
         self._sent_from_us: float | None = None
         self._worker = worker
-        tracers, end_spans = _tracers(environ, text)
-        meters, end_metrics = _meters(environ, text)
+        tracers, end_spans = _tracers(text)
+        meters, end_metrics = _meters(text)
         self._endings = {"spans": end_spans, "metrics": end_metrics}
         # As CI programs hand a trace on to what they start; its id alone, which holds no key.
-        given = {"traceparent": environ.get("TRACEPARENT", "")}
+        given = {"traceparent": os.environ.get("TRACEPARENT", "")}
         self._parent: Context = TraceContextTextMapPropagator().extract(given)
         self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
         meter = meters.get_meter(_SCOPE, schema_url=SCHEMA_URL)
@@ -267,9 +259,7 @@ def _ns(monotonic_s: float, offset_ns: int) -> int:
     return int(monotonic_s * 1e9) + offset_ns
 
 
-def _tracers(
-    environ: Mapping[str, str], text: Callable[[str], str]
-) -> tuple[TracerProvider, Callable[[], object]]:
+def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], object]]:
     """The user's provider of spans if there is one, else one as the environment says.
 
     Beside it what sends the rest of them.
@@ -283,14 +273,12 @@ def _tracers(
         # Others may use it after us.
         return found, found.force_flush
     made = TracerProvider(resource=_resource(text), shutdown_on_exit=False)
-    for exporter in _exporters("traces", environ):
+    for exporter in _exporters("traces"):
         made.add_span_processor(BatchSpanProcessor(exporter.load()()))
     return made, made.shutdown
 
 
-def _meters(
-    environ: Mapping[str, str], text: Callable[[str], str]
-) -> tuple[MeterProvider, Callable[[], object]]:
+def _meters(text: Callable[[str], str]) -> tuple[MeterProvider, Callable[[], object]]:
     """The same for metrics."""
     from opentelemetry import metrics  # noqa: PLC0415
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
@@ -299,7 +287,7 @@ def _meters(
     found = metrics.get_meter_provider()
     if isinstance(found, MeterProvider):
         return found, found.force_flush
-    exporters = _exporters("metrics", environ)
+    exporters = _exporters("metrics")
     readers = [PeriodicExportingMetricReader(one.load()()) for one in exporters]
     made = MeterProvider(readers, resource=_resource(text), shutdown_on_exit=False)
     return made, made.shutdown
@@ -321,7 +309,7 @@ _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """Names under which the exporters of OTLP are installed, by the protocol's."""
 
 
-def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
+def _exporters(signal: str) -> list[EntryPoint]:
     """Those that `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` names; OTLP without it.
 
     Raises:
@@ -331,16 +319,16 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[EntryPoint]:
     found: list[EntryPoint] = []
     # By the specification what is empty is as good as unset.
     named = f"OTEL_{signal.upper()}_EXPORTER"
-    for each in (environ.get(named) or "otlp").split(","):
+    for each in (os.environ.get(named) or "otlp").split(","):
         variable, name = named, each.strip()
         if name in {"", "none"}:
             continue
         installed_as, cure = name, ""
         if name == "otlp":
             variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL"
-            if not environ.get(variable):
+            if not os.environ.get(variable):
                 variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
-            name = environ.get(variable) or "http/protobuf"
+            name = os.environ.get(variable) or "http/protobuf"
             if name not in _PROTOCOLS:
                 msg = f"{variable} = {name}: no exporter speaks it; use {' or '.join(_PROTOCOLS)}"
                 raise ConfigError(msg)

@@ -11,15 +11,12 @@ import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.session import collection, garbage, run_config, selection
+from pytest_ultrapar.session import garbage, run_config, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import register_reports
-from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.session.worker_messages import Outbox
-from pytest_ultrapar.store.cases_file import write_cases, write_generated, write_shared
-from pytest_ultrapar.store.replayed import read_replayed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,16 +63,9 @@ class WorkerSession:
             msg = f"{pool.path} changed while the run was starting; start it again"
             raise ConfigError(msg)
         directory = Path(given["directory"])
-        replayed = read_replayed(directory)
-        collected = collection.collect(config, items, replayed)
-        if collected.faults:
-            raise ConfigError(collection.faults_message(collected.faults))
+        collected = selection.collect_run(config, items, directory)
         if not collected.case_ids:
             return
-        write_cases(directory, collected.cases)
-        write_tables(directory, collected.tables)
-        write_shared(directory, selection.shared(config))
-        write_generated(directory, selection.generated(config))
         collected.cases.clear()
         garbage.spare_items(config)
         worker = given["worker"]
@@ -96,7 +86,6 @@ class WorkerSession:
             base_urls=given["base_urls"],
             connect=connect,
             alone=given["alone"],
-            replayed=replayed,
         )
         register_reports(config, self._prefetcher)
         interactor = _interactor(config)
@@ -178,11 +167,5 @@ class PrefetchQueue:
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
     # By what it has: xdist's class is made in the module `__channelexec__` (the end of
     # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
-    for plugin in config.pluginmanager.get_plugins():
-        if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
-            return plugin
-    msg = (
-        "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
-        "known to work: pytest-xdist 3.8"
-    )
-    raise ConfigError(msg)
+    plugins = config.pluginmanager.get_plugins()
+    return next(one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command"))

@@ -279,8 +279,11 @@ def test_pattern_that_matches_no_model_of_this_pool_leaves_its_tests_out(project
     project.suite(
         """
 @pytest.mark.ultrapar(models="gpt*")
-@pytest.mark.parametrize("prompt", ["say a"])
-def test_of_a_family(answer): pass
+class TestFamily:
+    # The inner mark does not hide what the outer one says.
+    @pytest.mark.ultrapar(summary=["prompt"])
+    @pytest.mark.parametrize("prompt", ["say a"])
+    def test_it(self, answer): pass
 
 @pytest.mark.parametrize("prompt", ["say b"])
 def test_of_all(answer): pass

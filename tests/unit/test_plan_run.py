@@ -50,8 +50,10 @@ def run(n, model="m", tokens=(1000, 100), basis="case", services=(0.25, 0.25)):
 def ways(pool, expected, *, processes=()):
     cases = [Case(k, one.case_id, "", "s", one.model, 0, {}, 0) for k, one in enumerate(expected)]
     return [
-        Way("serial", "none", one_at_a_time(pool.lanes, cases, lanes_per_model=1)),
-        Way("rotate", "none", one_at_a_time(pool.lanes, cases, lanes_per_model=None)),
+        Way(
+            "serial", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=False),))
+        ),
+        Way("rotate", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=True),))),
         Way("phase", "", None, "nobody says what its phases are"),
         Way("ultra", "even", Assignment(), processes=processes),
     ]

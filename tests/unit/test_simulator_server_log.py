@@ -148,8 +148,8 @@ def test_log_that_ends_in_the_middle_of_a_line_is_read_up_to_there(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "not the header"),
-        (b"hello\n", "not the header"),
+        (b"", "not a server"),
+        (b"hello\n", "not a server"),
         (b'{"format":2,"version":"9","pid":1,"t":0,"limits":[]}\n', "reads format 1"),
         (encode_header([], 0.0) + b'{"t":1}\n', "not a server's log"),
         (encode_header([], 0.0) + b'{"t":1.0,"event":"bang","id":1}\n', "not a server's log"),

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.pool.model import Lane
-from pytest_ultrapar.report.text import counted, duration, visible
+from pytest_ultrapar.report.text import counted, duration, named, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -120,7 +120,6 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
 
 
 _WIDEST = 60
-_SHOWN = 4
 
 
 def first_line(pool: Pool, question: Question) -> str:
@@ -205,9 +204,3 @@ def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]
     if not alive:
         return []
     return [model for model in pool.models if model not in alive and pool.lanes_of(model)]
-
-
-def named(names: Sequence[str]) -> str:
-    """A few of the names, and how many more there are."""
-    n_more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {n_more:,} more" if n_more > 0 else "")

@@ -21,6 +21,7 @@ from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
+from pytest_ultrapar.report.text import named
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 MESSAGES = [{"role": "user", "content": "Reply with OK."}]
 _ENDED_EARLY = "model output limit was reached"
 """OpenAI's reasoning models answer so (400) where they had no room for a word."""
-_SHOWN = 5
 
 
 def smallest(api: Api) -> dict[str, Any]:
@@ -107,9 +107,7 @@ class ModelList:
             return Failure("malformed", "the answer is not a list of models")
         if not endpoint.api.lists_endpoints or endpoint.api_name in models:
             return None
-        more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
-        listed = ", ".join(models[:_SHOWN]) or "nothing"
-        return Failure("not_found", f"the server lists {listed}{more}")
+        return Failure("not_found", f"the server lists {named(models) or 'nothing'}")
 
 
 Question = SmallestChat | ModelList

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -22,20 +21,18 @@ from pytest_ultrapar.coordinator.check.answers import (
 from pytest_ultrapar.coordinator.check.asking import Asking, ModelList, SmallestChat
 from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.report.browse.screen import write_line
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import counted, named
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.session.settings import selected_models
-from pytest_ultrapar.simulator.address import running_simulator
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
 
 
 _QUIET_S = 5.0
-_SHOWN = 3
 
 
 def lane_answers(
@@ -93,9 +89,8 @@ def lane_answers(
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:
-                more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
-                shown = f" ({', '.join(waiting[:_SHOWN])}{more})"
-                line.say(counted(len(waiting), "lane"), shown, time.monotonic() - began_s)
+                waited_s = time.monotonic() - began_s
+                line.say(counted(len(waiting), "lane"), f" ({named(waiting)})", waited_s)
                 continue
             line.end()
             lane = seen.lane
@@ -147,82 +142,57 @@ def check_pool(arguments: argparse.Namespace) -> bool:
     check_routes(pool, os.environ)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
     ctrl_c.install()
-    try:
-        return _check_alone(pool, arguments, WaitingLine(_Stdout()))
-    except BaseException:
-        ctrl_c.note_ending()
-        raise
-    finally:
-        ctrl_c.remove()
+    with tempfile.TemporaryDirectory() as directory:
+        services = Services(pool, Path(directory))
+        try:
+            services.start_simulator(arguments.simulator, option="--simulator")
+            base_urls = services.base_urls
+            return _check_alone(pool, base_urls, arguments, WaitingLine(_Stdout()))
+        except BaseException:
+            ctrl_c.note_ending()
+            raise
+        finally:
+            services.stop()
+            ctrl_c.remove()
 
 
-def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -> bool:
+def _check_alone(
+    pool: Pool, base_urls: Mapping[str, str], arguments: argparse.Namespace, line: WaitingLine
+) -> bool:
     """Check while no other run of the host has one of the keys."""
     clock = MonotonicClock()
     question = ModelList() if arguments.ask == "models" else SmallestChat()
     timeout_s = math.inf if arguments.timeout is None else arguments.timeout
     found: list[LaneAnswer] = []
-    with _simulated(pool, arguments.simulator) as base_urls:
-        keys = keep_keys(
-            locked_keys(pool, pool.lanes, os.environ, arguments.simulator),
-            None,
-            arguments.key_lock,
-            line,
-            clock=clock,
-            option="--key-lock",
-        )
-        try:
-            counting = () if question.is_free else pool.lanes
-            days = run_days(pool, counting, os.environ, arguments.simulator)
-            left = days_left(pool, days, clock, claim=True)
-            write_line(f"ultrapar check: {first_line(pool, question)}")
-            for text in (*sent_lines(pool, pool.lanes), *day_lines(left)):
-                write_line(f"ultrapar check: {text}")
-            asked = lane_answers(pool, base_urls, question, line, days, timeout_s=timeout_s)
-            with closing(asked) as answers:
-                for answer in answers:
-                    found.append(answer)
-                    write_line(lane_line(answer, pool.lanes))
-        except KeyboardInterrupt:
-            line.end()
-            # The terminal has written ^C.
-            known = "" if found else "; nothing is known about any lane"
-            write_line(f"\nultrapar check: interrupted{known}")
-            raise
-        finally:
-            keys.give_back(clock)
-            for text in summary_lines(pool, found) if found else ():
-                write_line(text)
+    keys = keep_keys(
+        locked_keys(pool, pool.lanes, os.environ, arguments.simulator),
+        None,
+        arguments.key_lock,
+        line,
+        clock=clock,
+        option="--key-lock",
+    )
+    try:
+        counting = () if question.is_free else pool.lanes
+        days = run_days(pool, counting, os.environ, arguments.simulator)
+        left = days_left(pool, days, clock, claim=True)
+        write_line(f"ultrapar check: {first_line(pool, question)}")
+        for text in (*sent_lines(pool, pool.lanes), *day_lines(left)):
+            write_line(f"ultrapar check: {text}")
+        asked = lane_answers(pool, base_urls, question, line, days, timeout_s=timeout_s)
+        with closing(asked) as answers:
+            for answer in answers:
+                found.append(answer)
+                write_line(lane_line(answer, pool.lanes))
+    except KeyboardInterrupt:
+        line.end()
+        # The terminal has written ^C.
+        known = "" if found else "; nothing is known about any lane"
+        write_line(f"\nultrapar check: interrupted{known}")
+        raise
+    finally:
+        keys.give_back(clock)
+        for text in summary_lines(pool, found) if found else ():
+            write_line(text)
     words = {one.word for one in found}
     return "ok" in words and "failed" not in words
-
-
-@contextlib.contextmanager
-def _simulated(pool: Pool, running_at: str | None) -> Generator[Mapping[str, str]]:
-    """Base URLs of the pool's simulated providers, served while the block lasts.
-
-    Args:
-        pool: May have such providers.
-        running_at: URL of a simulated provider that already runs; None starts one.
-
-    Raises:
-        ConfigError: The URL cannot be used, or the pool has no such provider.
-    """
-    of_lanes = {lane.provider for lane in pool.lanes}
-    names = [one.name for one in pool.providers if one.is_simulated and one.name in of_lanes]
-    if running_at is not None:
-        if not names:
-            msg = (
-                f'--simulator is given, but {pool.path} has no provider with api = "simulated" '
-                "for the selected models"
-            )
-            raise ConfigError(msg)
-        yield running_simulator(running_at, names, "--simulator")
-        return
-    if not names:
-        yield {}
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        log_path = Path(directory) / "server.log"
-        with SimulatorProcess.start(pool, log_path=log_path) as simulator:
-            yield {name: simulator.base_url(name) for name in names}

@@ -6,12 +6,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lane_table import free_s
-from pytest_ultrapar.coordinator.check.answers import counts, failures, named
+from pytest_ultrapar.coordinator.check.answers import counts, failures
 from pytest_ultrapar.coordinator.check.asking import SmallestChat
 from pytest_ultrapar.coordinator.check.pool_check import lane_answers
 from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import counted, named
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
