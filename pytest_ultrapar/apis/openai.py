@@ -151,9 +151,9 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
     if not completion.choices:
         return malformed("the answer has no choices")
     choice = completion.choices[0]
-    if choice.message is None:
+    if choice.said is None:
         return malformed("the answer's choice has no message")
-    if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
+    if choice.said.is_blank and not _may_be_blank(choice, completion.counted):
         return malformed("the answer's message has no content, not even an empty one")
     return reply_of(completion.choices, completion, lane, latency_s)
 
@@ -196,7 +196,7 @@ def reply_of(
     details, of_prompt = usage.details, usage.prompt_details
     found: list[Reply] = []
     for choice in reversed(choices):
-        message = choice.message or WireMessage()
+        message = choice.said or WireMessage()
         is_first = choice is choices[0]
         found.append(
             Reply(
@@ -307,7 +307,7 @@ class ChatStream(EventStream):
             return
         own = self._choices.setdefault(index, _Pieces())
         own.finish_reason = choice.finish_reason or own.finish_reason
-        delta = choice.delta or choice.message
+        delta = choice.said
         if delta is None:
             return
         reasoning = delta.reasoning_content or delta.reasoning
@@ -406,12 +406,22 @@ class WireMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers; there are several where a suite asks for them (`n`)."""
+    """One of the answers; there are several where a suite asks for them (`n`).
+
+    Of `/completions`, which SDKs may ask, it has a `text` in the place of a message.
+    """
 
     index: int | None = None
     message: WireMessage | None = None
     delta: WireMessage | None = None
     finish_reason: str | None = None
+    text: str | None = None
+
+    @property
+    def said(self) -> WireMessage | None:
+        """The message, or what a piece of a stream adds to it."""
+        own = self.delta or self.message
+        return WireMessage(content=self.text) if own is None and self.text is not None else own
 
 
 class TokenDetails(msgspec.Struct):
