@@ -11,15 +11,15 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after, read_error
 from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
     NOTHING,
+    Answer,
+    EventStream,
     count,
     decoded,
-    failure_in_answer,
     is_nothing,
     json_text,
     malformed,
@@ -308,14 +308,14 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
     return content.reply(lane, latency_s)
 
 
-class ContentStream(EventStream):
+class ContentStream(EventStream["_Response"]):
     """The events of one answer so far: each is an answer with some of the parts.
 
     Source: ai.google.dev, "Generating content", GenerateContentResponse.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_response_decoder, "answer of generateContent")
         self._last = _Response()
         self._parts: list[_Part] = []
         self._turn: list[dict[str, Any]] = []
@@ -323,10 +323,7 @@ class ContentStream(EventStream):
         self._stop_reason: str | None = None
         self._has_answer = False
 
-    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or why there is none: an error, or an end before its end."""
-        if self._failure is not None:
-            return self._failure
+    def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
         if feedback.block_reason or self._stop_reason in _FILTERED:
             why = feedback.block_reason or self._stop_reason
@@ -379,22 +376,11 @@ class ContentStream(EventStream):
             native=None if is_plain else {"api": NAME, "turn": turn},
         )
 
-    def take(self, data: bytes, now_s: float) -> None:
-        """Take an event, or a whole answer, which came at `now_s`."""
-        self._take(data, now_s)
-
-    def _take(self, data: bytes, now_s: float) -> None:
-        response = decoded(data, _response_decoder, "answer of generateContent")
-        if isinstance(response, Failure):
-            self._fail(response)
-            return
-        if not is_nothing(response.error):
-            self._fail(failure_in_answer(bytes(response.error)))
-            return
-        for name, field in msgspec.structs.asdict(response).items():
-            if name != "candidates" and not is_nothing(field):
+    def _take(self, event: _Response, now_s: float) -> None:
+        for name, field in msgspec.structs.asdict(event).items():
+            if isinstance(field, msgspec.Raw) and not is_nothing(field):
                 setattr(self._last, name, field)
-        for candidate in response.candidates or ():
+        for candidate in event.candidates or ():
             if not candidate.index:
                 self._take_candidate(candidate, now_s)
 
@@ -460,11 +446,10 @@ class _Candidate(msgspec.Struct, rename="camel"):
     finish_reason: str | None = None
 
 
-class _Response(msgspec.Struct, rename="camel"):
+class _Response(Answer, rename="camel"):
     """A whole answer, or an event of a stream."""
 
     candidates: list[_Candidate] | None = None
-    error: msgspec.Raw = NOTHING
     prompt_feedback: msgspec.Raw = NOTHING
     usage_metadata: msgspec.Raw = NOTHING
     response_id: msgspec.Raw = NOTHING
