@@ -88,20 +88,12 @@ class Anthropic(OpenAi):
 _translate = Translator(
     NAME,
     {
-        "n": 1,
         "seed": None,
-        "logit_bias": None,
         "logprobs": False,
         "top_logprobs": 0,
         "presence_penalty": 0,
         "frequency_penalty": 0,
-        "functions": None,
-        "function_call": None,
-        "modalities": ["text"],
-        "audio": None,
-        "prediction": None,
         "store": False,
-        "web_search_options": None,
         "verbosity": None,
         "reasoning_effort": None,
         "prompt_cache_key": None,
@@ -190,34 +182,23 @@ def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, 
     """What stands at the head as the system's, and the turns of the conversation."""
     system: list[Mapping[str, Any]] = []
     turns: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] | None = None
-    for number, message in enumerate(messages):
-        place = f"messages[{number}]"
-        match message.get("role"):
-            case "tool":
-                # Results in a row are answers to one turn of the model, and one turn themselves.
-                if results is None:
-                    results = []
-                    turns.append({"role": "user", "content": results})
-                results.append(_result(message, place))
-                continue
-            case "system" | "developer":
-                _translate.only(message, place)
-                parts = _blocks(message, place)
-                if turns:
-                    # Newer models take one in the midst; where a model does not, the API says so.
-                    turns.append({"role": "system", "content": parts})
-                else:
-                    system += parts
-            case "user":
-                _translate.only(message, place)
-                turns.append({"role": "user", "content": _content(message, place)})
-            case "assistant":
-                _translate.only(message, place, "tool_calls", "refusal")
-                turns.append({"role": "assistant", "content": _said(message, place)})
-            case role:
-                _translate.refuse(f"{place}.role {role!r}")
-        results = None
+    before = ""
+    for role, message, place in _translate.turns(messages):
+        if role == "tool":
+            # Results in a row are answers to one turn of the model, and one turn themselves.
+            if before != "tool":
+                turns.append({"role": "user", "content": []})
+            turns[-1]["content"].append(_result(message, place))
+        elif role == "user":
+            turns.append({"role": "user", "content": _content(message, place)})
+        elif role == "assistant":
+            turns.append({"role": "assistant", "content": _said(message, place)})
+        elif turns:
+            # Newer models take one in the midst; where a model does not, the API says so.
+            turns.append({"role": "system", "content": _blocks(message, place)})
+        else:
+            system += _blocks(message, place)
+        before = role
     return system, turns
 
 
@@ -227,10 +208,7 @@ def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
 
 
 def _blocks(message: Message, place: str) -> list[Mapping[str, Any]]:
-    return [
-        _block(part, f"{place}.content[{number}]")
-        for number, part in enumerate(_translate.parts(message.get("content"), place))
-    ]
+    return [_block(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _block(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -249,10 +227,8 @@ def _block(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _result(message: Message, place: str) -> dict[str, Any]:
-    # The call has said which function it was.
-    _translate.only(message, place, "tool_call_id", "name")
-    call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
-    return {"type": "tool_result", "tool_use_id": call_id, "content": _content(message, place)}
+    call_id, content = _translate.called(message, place), _content(message, place)
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
 
 
 def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:

@@ -106,20 +106,12 @@ class Gemini(OpenAi):
 _translate = Translator(
     NAME,
     {
-        "n": 1,
-        "logit_bias": None,
         "logprobs": False,
         "top_logprobs": 0,
         "parallel_tool_calls": True,
-        "functions": None,
-        "function_call": None,
-        "modalities": ["text"],
-        "audio": None,
-        "prediction": None,
         "store": False,
         "user": None,
         "metadata": None,
-        "web_search_options": None,
         "verbosity": None,
         "reasoning_effort": None,
         "service_tier": "auto",
@@ -197,37 +189,27 @@ def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, 
     system: list[Mapping[str, Any]] = []
     turns: list[dict[str, Any]] = []
     called: dict[str, str] = {}
-    results: list[dict[str, Any]] | None = None
-    for number, message in enumerate(messages):
-        place = f"messages[{number}]"
-        role = message.get("role")
+    before = ""
+    for role, message, place in _translate.turns(messages):
         if role == "tool":
             # Results in a row are answers to one turn of the model, and one turn themselves.
-            if results is None:
-                results = []
-                turns.append({"role": "user", "parts": results})
-            results.append(_result(message, place, called))
-            continue
-        results = None
-        if role in {"system", "developer"} and not turns:
-            _translate.only(message, place)
-            system += _parts(message, place)
+            if before != "tool":
+                turns.append({"role": "user", "parts": []})
+            turns[-1]["parts"].append(_result(message, place, called))
         elif role == "user":
-            _translate.only(message, place)
             turns.append({"role": "user", "parts": _parts(message, place)})
         elif role == "assistant":
-            _translate.only(message, place, "tool_calls", "refusal")
             turns.append({"role": "model", "parts": _said(message, place, called)})
+        elif turns:
+            _translate.refuse(f"{place}.role {role!r} after the first turn")
         else:
-            _translate.refuse(f"{place}.role {role!r}" + (" after the first turn" if turns else ""))
+            system += _parts(message, place)
+        before = role
     return system, turns
 
 
 def _parts(message: Message, place: str) -> list[Mapping[str, Any]]:
-    return [
-        _part(part, f"{place}.content[{number}]")
-        for number, part in enumerate(_translate.parts(message.get("content"), place))
-    ]
+    return [_part(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -247,11 +229,10 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _result(message: Message, place: str, called: Mapping[str, str]) -> dict[str, Any]:
-    _translate.only(message, place, "tool_call_id", "name")
-    call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
+    call_id = _translate.called(message, place)
     if call_id not in called:
         _translate.refuse(f"{place}.tool_call_id {call_id!r} of no call before it")
-    parts = _translate.parts(message.get("content"), place)
+    parts = [part for part, _ in _translate.parts(message, place)]
     if any(part.get("type") != "text" for part in parts):
         _translate.refuse(f"{place}.content with another part than text")
     output = {"output": "".join(str(part.get("text")) for part in parts)}

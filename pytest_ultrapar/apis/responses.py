@@ -61,18 +61,10 @@ class Responses(OpenAi):
 _translate = Translator(
     NAME,
     {
-        "n": 1,
         "seed": None,
         "stop": None,
-        "logit_bias": None,
         "presence_penalty": 0,
         "frequency_penalty": 0,
-        "functions": None,
-        "function_call": None,
-        "modalities": ["text"],
-        "audio": None,
-        "prediction": None,
-        "web_search_options": None,
     },
 )
 _OF_THE_PROVIDER = ("previous_response_id", "conversation", "background")
@@ -90,11 +82,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
                 " waits for its answer; what the provider keeps or does later is for its own client"
             )
             raise TypeError(msg)
-    items = [
-        item
-        for number, message in enumerate(messages)
-        for item in _items(message, f"messages[{number}]")
-    ]
+    items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}
     if (most := _translate.bound(parameters)) is not None:
         body["max_output_tokens"] = most
@@ -142,31 +130,21 @@ def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     return said | {"strict": bool(tool.strict)}
 
 
-def _items(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
-    role = message.get("role")
+def _items(role: str, message: Message, place: str) -> Sequence[Mapping[str, Any]]:
     if role == "assistant":
-        _translate.only(message, place, "tool_calls", "refusal")
         return _said(message, place)
+    content = _content(message, place)
     if role == "tool":
-        # The call has said which function it was.
-        _translate.only(message, place, "tool_call_id", "name")
-        call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
-        output = _content(message, place)
-        return [{"type": "function_call_output", "call_id": call_id, "output": output}]
-    if role not in {"system", "developer", "user"}:
-        _translate.refuse(f"{place}.role {role!r}")
-    _translate.only(message, place)
-    return [{"role": role, "content": _content(message, place)}]
+        call_id = _translate.called(message, place)
+        return [{"type": "function_call_output", "call_id": call_id, "output": content}]
+    return [{"role": role, "content": content}]
 
 
 def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    return [
-        _part(part, f"{place}.content[{number}]")
-        for number, part in enumerate(_translate.parts(content, place))
-    ]
+    return [_part(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
