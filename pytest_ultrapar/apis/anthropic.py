@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
@@ -20,9 +19,11 @@ from pytest_ultrapar.apis.reading import (
     CALL_WITHOUT_ID,
     MOST_TOOL_CALLS,
     NOTHING,
+    Answer,
+    EventStream,
+    answered,
     count,
     decoded,
-    failure_in_answer,
     is_nothing,
     json_text,
     malformed,
@@ -87,20 +88,12 @@ class Anthropic(OpenAi):
 _translate = Translator(
     NAME,
     {
-        "n": 1,
         "seed": None,
-        "logit_bias": None,
         "logprobs": False,
         "top_logprobs": 0,
         "presence_penalty": 0,
         "frequency_penalty": 0,
-        "functions": None,
-        "function_call": None,
-        "modalities": ["text"],
-        "audio": None,
-        "prediction": None,
         "store": False,
-        "web_search_options": None,
         "verbosity": None,
         "reasoning_effort": None,
         "prompt_cache_key": None,
@@ -189,34 +182,23 @@ def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, 
     """What stands at the head as the system's, and the turns of the conversation."""
     system: list[Mapping[str, Any]] = []
     turns: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] | None = None
-    for number, message in enumerate(messages):
-        place = f"messages[{number}]"
-        match message.get("role"):
-            case "tool":
-                # Results in a row are answers to one turn of the model, and one turn themselves.
-                if results is None:
-                    results = []
-                    turns.append({"role": "user", "content": results})
-                results.append(_result(message, place))
-                continue
-            case "system" | "developer":
-                _translate.only(message, place)
-                parts = _blocks(message, place)
-                if turns:
-                    # Newer models take one in the midst; where a model does not, the API says so.
-                    turns.append({"role": "system", "content": parts})
-                else:
-                    system += parts
-            case "user":
-                _translate.only(message, place)
-                turns.append({"role": "user", "content": _content(message, place)})
-            case "assistant":
-                _translate.only(message, place, "tool_calls", "refusal")
-                turns.append({"role": "assistant", "content": _said(message, place)})
-            case role:
-                _translate.refuse(f"{place}.role {role!r}")
-        results = None
+    before = ""
+    for role, message, place in _translate.turns(messages):
+        if role == "tool":
+            # Results in a row are answers to one turn of the model, and one turn themselves.
+            if before != "tool":
+                turns.append({"role": "user", "content": []})
+            turns[-1]["content"].append(_result(message, place))
+        elif role == "user":
+            turns.append({"role": "user", "content": _content(message, place)})
+        elif role == "assistant":
+            turns.append({"role": "assistant", "content": _said(message, place)})
+        elif turns:
+            # Newer models take one in the midst; where a model does not, the API says so.
+            turns.append({"role": "system", "content": _blocks(message, place)})
+        else:
+            system += _blocks(message, place)
+        before = role
     return system, turns
 
 
@@ -226,10 +208,7 @@ def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
 
 
 def _blocks(message: Message, place: str) -> list[Mapping[str, Any]]:
-    return [
-        _block(part, f"{place}.content[{number}]")
-        for number, part in enumerate(_translate.parts(message.get("content"), place))
-    ]
+    return [_block(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _block(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -248,10 +227,8 @@ def _block(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _result(message: Message, place: str) -> dict[str, Any]:
-    # The call has said which function it was.
-    _translate.only(message, place, "tool_call_id", "name")
-    call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
-    return {"type": "tool_result", "tool_use_id": call_id, "content": _content(message, place)}
+    call_id, content = _translate.called(message, place), _content(message, place)
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
 
 
 def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
@@ -294,11 +271,9 @@ _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 
 def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
     """The reply in a 200 response, or what is wrong with it."""
-    message = decoded(body, _message_decoder, "message")
+    message = answered(body, _message_decoder, "message")
     if isinstance(message, Failure):
         return message
-    if message.type == "error" or not is_nothing(message.error):
-        return failure_in_answer(body if is_nothing(message.error) else bytes(message.error))
     if is_nothing(message.content):
         return malformed("the answer's message has no content, not even an empty one")
     blocks = decoded(bytes(message.content), _blocks_decoder, "message")
@@ -357,7 +332,7 @@ def _reply(
     )
 
 
-class MessageStream(EventStream):
+class MessageStream(EventStream["_Event"]):
     """The events of one answer so far.
 
     Source: docs.claude.com, "Streaming messages": a block begins, grows by deltas and ends; the
@@ -365,19 +340,15 @@ class MessageStream(EventStream):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_event_decoder, "event of a message")
         self._message = _Message()
         self._usage = _Usage()
         self._growing: dict[int, _Growing] = {}
         self._said_stop = False
 
-    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or why there is none: an error in the stream, or an end before its end."""
-        if self._failure is not None:
-            return self._failure
+    def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         if not (self._said_stop or self._message.stop_reason):
-            came = "before its end" if self._growing else "without an answer"
-            return malformed(f"the stream ended {came}")
+            return self._cut_off()
         grown = [one for _, one in sorted(self._growing.items())]
         blocks = [one.block() for one in grown]
         reply = _reply(self._message, blocks, self._usage, lane, latency_s)
@@ -385,16 +356,8 @@ class MessageStream(EventStream):
             return reply
         return _with_turn(reply, [one.whole() for one in grown])
 
-    def _take(self, data: bytes, now_s: float) -> None:
-        event = decoded(data, _event_decoder, "event of a message")
-        if isinstance(event, Failure):
-            self._fail(event)
-            return
-        if event.type == "error" or not is_nothing(event.error):
-            error = data if is_nothing(event.error) else bytes(event.error)
-            self._fail(failure_in_answer(error))
-            return
-        match event.type:
+    def _take(self, event: _Event, now_s: float) -> None:
+        match event.kind:
             case "message_start" if event.message is not None:
                 self._message = event.message
                 self._take_usage(event.message.usage)
@@ -485,11 +448,9 @@ class _Block(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Message(msgspec.Struct):
+class _Message(Answer):
     """A whole answer, or the beginning of a stream."""
 
-    type: str | None = None
-    error: msgspec.Raw = NOTHING
     content: msgspec.Raw = NOTHING
     id: msgspec.Raw = NOTHING
     model: msgspec.Raw = NOTHING
@@ -509,14 +470,12 @@ class _Delta(msgspec.Struct):
     stop_details: msgspec.Raw = NOTHING
 
 
-class _Event(msgspec.Struct):
-    type: str | None = None
+class _Event(Answer):
     index: int = 0
     message: _Message | None = None
     content_block: msgspec.Raw = NOTHING
     delta: _Delta | None = None
     usage: msgspec.Raw = NOTHING
-    error: msgspec.Raw = NOTHING
 
 
 class _StopDetails(msgspec.Struct):

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import ChatStream, Usage
-from pytest_ultrapar.apis.reading import (
-    NOTHING,
-    count,
-    failure_in_answer,
-    malformed,
-    part_of,
-)
+from pytest_ultrapar.apis.reading import NOTHING, Answer, answered, count, malformed, part_of
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.apis.sanitise import UNREADABLE
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.apis.failure import Failure
 
 
 class Embeddings:
@@ -26,12 +15,9 @@ class Embeddings:
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
         """A reply without words. The vectors stay unread: there may be 2,000 of 3,072 numbers."""
-        try:
-            found = _decoder.decode(body)
-        except UNREADABLE as error:
-            return malformed(f"the answer is no list of embeddings: {error}")
-        if bytes(found.error) != b"null":
-            return failure_in_answer(bytes(found.error))
+        found = answered(body, _decoder, "list of embeddings")
+        if isinstance(found, Failure):
+            return found
         if not bytes(found.data).startswith(b"["):
             return malformed("the answer has no list of embeddings")
         usage = part_of(found.usage, Usage) or Usage()
@@ -44,10 +30,9 @@ class Embeddings:
         return ChatStream()
 
 
-class _Embeddings(msgspec.Struct):
+class _Embeddings(Answer):
     data: msgspec.Raw = NOTHING
     usage: msgspec.Raw = NOTHING
-    error: msgspec.Raw = NOTHING
 
 
 _decoder = msgspec.json.Decoder(_Embeddings)

@@ -10,8 +10,6 @@ from pytest_ultrapar.exchanges import n_first
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ultrapar.apis.failure import Failure
-
 _BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
 """Of `CRLF CRLF` the third byte ends the event, as with `EventReader`."""
 _SAME = rb"id|item_id|model|object|role|service_tier|system_fingerprint|type"
@@ -205,48 +203,3 @@ class MaskedEvents:
 def _without_half(text: bytes) -> bytes:
     half = _HALF_ESCAPE.search(text, max(0, len(text) - _HALF_BYTES))
     return text if half is None else text[: half.start()]
-
-
-class EventStream:
-    """The events of one answer so far; see `registry.Stream`. An API says what is in an event.
-
-    Attributes:
-        done: Nothing that comes now matters: the server said that this was all, or it cannot be
-            read.
-        t_first_token_s: When the first content, reasoning or tool call came, by the clock of
-            whoever feeds; None before.
-    """
-
-    def __init__(self) -> None:
-        self.done = False
-        self.t_first_token_s: float | None = None
-        self._events = EventReader()
-        self._failure: Failure | None = None
-
-    def feed(self, piece: bytes, now_s: float) -> None:
-        """Take the next bytes of the body, which came at `now_s`."""
-        self._take_all(self._events.feed(piece), now_s)
-
-    def end(self, now_s: float) -> None:
-        """Take note that the body came to its end as HTTP has it."""
-        self._take_all(self._events.end(), now_s)
-        self.done = True
-
-    def _take_all(self, events: list[bytes], now_s: float) -> None:
-        for event in events:
-            if self.done:
-                return
-            if data := event.strip():
-                self._take(data, now_s)
-
-    def _take(self, data: bytes, now_s: float) -> None:
-        """What an event says; `data` is not empty and has no blanks around it."""
-        raise NotImplementedError
-
-    def _note_token(self, now_s: float) -> None:
-        if self.t_first_token_s is None:
-            self.t_first_token_s = now_s
-
-    def _fail(self, failure: Failure | None) -> None:
-        self._failure = failure
-        self.done = True

@@ -222,12 +222,6 @@ _LEFT: tuple[tuple[Exceeded, tuple[str, ...]], ...] = (
     ),
     ("rate", ("x-ratelimit-remaining-requests", "anthropic-ratelimit-requests-remaining")),
 )
-_COMES_BACK = re.compile(
-    r"(?:try again|retry|come back|reset)s? (?:in|after) "
-    r"((?:\d{1,7}(?:\.\d{1,9})? ?(?:ms|milliseconds?|hours?|h|minutes?|m|seconds?|s) ?)+)"
-)
-_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|mil|h|m|s)")
-_UNIT_S = {"ms": 0.001, "mil": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def read_excess(body: bytes, headers: Mapping[str, str]) -> Excess | None:
@@ -253,17 +247,6 @@ def read_excess(body: bytes, headers: Mapping[str, str]) -> Excess | None:
         if any(headers.get(name, "").strip() == "0" for name in names):
             return exceeded
     return None
-
-
-def comes_back_in_s(body: bytes) -> float | None:
-    """Seconds until what was used up is there again, as the error's message says it; else None.
-
-    It is for people to read: what is waited for is what the headers say.
-    """
-    match = _COMES_BACK.search(read_error(body).message)
-    if match is None:
-        return None
-    return sum(float(n) * _UNIT_S[unit] for n, unit in _PART.findall(match.group(1))) or None
 
 
 LONGEST_S = 7 * 86_400.0
@@ -459,8 +442,7 @@ def _sort_out(failure: Failure, body: bytes, headers: Mapping[str, str]) -> Fail
         case None:
             return failure
         case "quota" | "daily_quota" as outcome:
-            back_s = failure.retry_after_s or comes_back_in_s(body)
-            return replace(failure, outcome=outcome, retry_after_s=back_s)
+            return replace(failure, outcome=outcome)
         case exceeded:
             return replace(failure, exceeded=exceeded)
 

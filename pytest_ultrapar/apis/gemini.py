@@ -11,15 +11,15 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after, read_error
 from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
     NOTHING,
+    Answer,
+    EventStream,
     count,
     decoded,
-    failure_in_answer,
     is_nothing,
     json_text,
     malformed,
@@ -106,20 +106,12 @@ class Gemini(OpenAi):
 _translate = Translator(
     NAME,
     {
-        "n": 1,
-        "logit_bias": None,
         "logprobs": False,
         "top_logprobs": 0,
         "parallel_tool_calls": True,
-        "functions": None,
-        "function_call": None,
-        "modalities": ["text"],
-        "audio": None,
-        "prediction": None,
         "store": False,
         "user": None,
         "metadata": None,
-        "web_search_options": None,
         "verbosity": None,
         "reasoning_effort": None,
         "service_tier": "auto",
@@ -197,37 +189,27 @@ def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, 
     system: list[Mapping[str, Any]] = []
     turns: list[dict[str, Any]] = []
     called: dict[str, str] = {}
-    results: list[dict[str, Any]] | None = None
-    for number, message in enumerate(messages):
-        place = f"messages[{number}]"
-        role = message.get("role")
+    before = ""
+    for role, message, place in _translate.turns(messages):
         if role == "tool":
             # Results in a row are answers to one turn of the model, and one turn themselves.
-            if results is None:
-                results = []
-                turns.append({"role": "user", "parts": results})
-            results.append(_result(message, place, called))
-            continue
-        results = None
-        if role in {"system", "developer"} and not turns:
-            _translate.only(message, place)
-            system += _parts(message, place)
+            if before != "tool":
+                turns.append({"role": "user", "parts": []})
+            turns[-1]["parts"].append(_result(message, place, called))
         elif role == "user":
-            _translate.only(message, place)
             turns.append({"role": "user", "parts": _parts(message, place)})
         elif role == "assistant":
-            _translate.only(message, place, "tool_calls", "refusal")
             turns.append({"role": "model", "parts": _said(message, place, called)})
+        elif turns:
+            _translate.refuse(f"{place}.role {role!r} after the first turn")
         else:
-            _translate.refuse(f"{place}.role {role!r}" + (" after the first turn" if turns else ""))
+            system += _parts(message, place)
+        before = role
     return system, turns
 
 
 def _parts(message: Message, place: str) -> list[Mapping[str, Any]]:
-    return [
-        _part(part, f"{place}.content[{number}]")
-        for number, part in enumerate(_translate.parts(message.get("content"), place))
-    ]
+    return [_part(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -247,11 +229,10 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _result(message: Message, place: str, called: Mapping[str, str]) -> dict[str, Any]:
-    _translate.only(message, place, "tool_call_id", "name")
-    call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
+    call_id = _translate.called(message, place)
     if call_id not in called:
         _translate.refuse(f"{place}.tool_call_id {call_id!r} of no call before it")
-    parts = _translate.parts(message.get("content"), place)
+    parts = [part for part, _ in _translate.parts(message, place)]
     if any(part.get("type") != "text" for part in parts):
         _translate.refuse(f"{place}.content with another part than text")
     output = {"output": "".join(str(part.get("text")) for part in parts)}
@@ -308,14 +289,14 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
     return content.reply(lane, latency_s)
 
 
-class ContentStream(EventStream):
+class ContentStream(EventStream["_Response"]):
     """The events of one answer so far: each is an answer with some of the parts.
 
     Source: ai.google.dev, "Generating content", GenerateContentResponse.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_response_decoder, "answer of generateContent")
         self._last = _Response()
         self._parts: list[_Part] = []
         self._turn: list[dict[str, Any]] = []
@@ -323,10 +304,7 @@ class ContentStream(EventStream):
         self._stop_reason: str | None = None
         self._has_answer = False
 
-    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or why there is none: an error, or an end before its end."""
-        if self._failure is not None:
-            return self._failure
+    def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
         if feedback.block_reason or self._stop_reason in _FILTERED:
             why = feedback.block_reason or self._stop_reason
@@ -379,22 +357,11 @@ class ContentStream(EventStream):
             native=None if is_plain else {"api": NAME, "turn": turn},
         )
 
-    def take(self, data: bytes, now_s: float) -> None:
-        """Take an event, or a whole answer, which came at `now_s`."""
-        self._take(data, now_s)
-
-    def _take(self, data: bytes, now_s: float) -> None:
-        response = decoded(data, _response_decoder, "answer of generateContent")
-        if isinstance(response, Failure):
-            self._fail(response)
-            return
-        if not is_nothing(response.error):
-            self._fail(failure_in_answer(bytes(response.error)))
-            return
-        for name, field in msgspec.structs.asdict(response).items():
-            if name != "candidates" and not is_nothing(field):
+    def _take(self, event: _Response, now_s: float) -> None:
+        for name, field in msgspec.structs.asdict(event).items():
+            if isinstance(field, msgspec.Raw) and not is_nothing(field):
                 setattr(self._last, name, field)
-        for candidate in response.candidates or ():
+        for candidate in event.candidates or ():
             if not candidate.index:
                 self._take_candidate(candidate, now_s)
 
@@ -460,11 +427,10 @@ class _Candidate(msgspec.Struct, rename="camel"):
     finish_reason: str | None = None
 
 
-class _Response(msgspec.Struct, rename="camel"):
+class _Response(Answer, rename="camel"):
     """A whole answer, or an event of a stream."""
 
     candidates: list[_Candidate] | None = None
-    error: msgspec.Raw = NOTHING
     prompt_feedback: msgspec.Raw = NOTHING
     usage_metadata: msgspec.Raw = NOTHING
     response_id: msgspec.Raw = NOTHING

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after
 from pytest_ultrapar.apis.rate_headers import parse_allowance
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
     NOTHING,
+    Answer,
+    EventStream,
+    answered,
     count,
-    decoded,
-    failure_in_answer,
-    is_nothing,
     malformed,
     part_of,
 )
@@ -143,17 +142,15 @@ def _without_native(messages: Messages) -> list[Message]:
 
 def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
     """The reply in a 200 response, or what is wrong with it."""
-    completion = decoded(body, _decoder, "chat completion")
+    completion = answered(body, _decoder, "chat completion")
     if isinstance(completion, Failure):
         return completion
-    if (failure := error_of(completion, body)) is not None:
-        return failure
     if not completion.choices:
         return malformed("the answer has no choices")
     choice = completion.choices[0]
-    if choice.message is None:
+    if choice.said is None:
         return malformed("the answer's choice has no message")
-    if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
+    if choice.said.is_blank and not _may_be_blank(choice, completion.counted):
         return malformed("the answer's message has no content, not even an empty one")
     return reply_of(completion.choices, completion, lane, latency_s)
 
@@ -168,13 +165,6 @@ def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
     return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
         details is not None and details.reasoning_tokens
     )
-
-
-def error_of(completion: Completion, content: bytes) -> Failure | None:
-    """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
-    if not is_nothing(completion.error):
-        return failure_in_answer(bytes(completion.error))
-    return failure_in_answer(content) if completion.object == "error" else None
 
 
 def reply_of(
@@ -196,7 +186,7 @@ def reply_of(
     details, of_prompt = usage.details, usage.prompt_details
     found: list[Reply] = []
     for choice in reversed(choices):
-        message = choice.message or WireMessage()
+        message = choice.said or WireMessage()
         is_first = choice is choices[0]
         found.append(
             Reply(
@@ -220,7 +210,6 @@ def reply_of(
     return found[-1]
 
 
-_LAST = b"[DONE]"
 MOST_CHOICES = 1_000
 """OpenAI gives 128; a bound as that of tool calls."""
 
@@ -257,47 +246,31 @@ class _Pieces:
         return Choice(message=message, finish_reason=self.finish_reason)
 
 
-class ChatStream(EventStream):
+class ChatStream(EventStream["Completion"]):
     """The pieces of one answer so far."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_decoder, "chat completion")
         self._choices: dict[int, _Pieces] = {}
-        self._whole = Completion()
-        self._said_done = False
+        self._named = Completion()
 
-    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or why there is none: an error in the stream, or an end before its end."""
-        if self._failure is not None:
-            return self._failure
+    def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         first = self._choices.get(0)
         # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off.
         if first is None or not (self._said_done or first.finish_reason):
-            came = "before its end" if first is not None else "without an answer"
-            return Failure("malformed", f"the stream ended {came}", maybe_billed=True)
+            return self._cut_off()
         choices = [pieces.whole() for _, pieces in sorted(self._choices.items())]
-        return reply_of(choices, self._whole, lane, latency_s)
+        return reply_of(choices, self._named, lane, latency_s)
 
-    def _take(self, data: bytes, now_s: float) -> None:
-        if data == _LAST:
-            self._said_done = self.done = True
-            return
-        completion = decoded(data, _decoder, "chat completion")
-        failure = completion if isinstance(completion, Failure) else error_of(completion, data)
-        if failure is not None or isinstance(completion, Failure):
-            self._fail(failure)
-            return
-        self._take_completion(completion, now_s)
-
-    def _take_completion(self, completion: Completion, now_s: float) -> None:
-        whole = self._whole
-        if completion.id is not NOTHING:
-            whole.id = completion.id
-        if completion.model is not NOTHING:
-            whole.model = completion.model
-        if completion.counted is not None:
-            whole.usage = completion.usage
-        for choice in completion.choices or ():
+    def _take(self, event: Completion, now_s: float) -> None:
+        named = self._named
+        if event.id is not NOTHING:
+            named.id = event.id
+        if event.model is not NOTHING:
+            named.model = event.model
+        if event.counted is not None:
+            named.usage = event.usage
+        for choice in event.choices or ():
             self._take_choice(choice, now_s)
 
     def _take_choice(self, choice: Choice, now_s: float) -> None:
@@ -307,7 +280,7 @@ class ChatStream(EventStream):
             return
         own = self._choices.setdefault(index, _Pieces())
         own.finish_reason = choice.finish_reason or own.finish_reason
-        delta = choice.delta or choice.message
+        delta = choice.said
         if delta is None:
             return
         reasoning = delta.reasoning_content or delta.reasoning
@@ -340,7 +313,7 @@ class ChatStream(EventStream):
             call.arguments.append(arguments)
 
     def _refuse(self, what: str) -> None:
-        self._fail(Failure("malformed", f"the stream has {what}", maybe_billed=True))
+        self._fail(malformed(f"the stream has {what}"))
 
 
 class Function(msgspec.Struct):
@@ -406,12 +379,22 @@ class WireMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers; there are several where a suite asks for them (`n`)."""
+    """One of the answers; there are several where a suite asks for them (`n`).
+
+    Of `/completions`, which SDKs may ask, it has a `text` in the place of a message.
+    """
 
     index: int | None = None
     message: WireMessage | None = None
     delta: WireMessage | None = None
     finish_reason: str | None = None
+    text: str | None = None
+
+    @property
+    def said(self) -> WireMessage | None:
+        """The message, or what a piece of a stream adds to it."""
+        own = self.delta or self.message
+        return WireMessage(content=self.text) if own is None and self.text is not None else own
 
 
 class TokenDetails(msgspec.Struct):
@@ -444,13 +427,12 @@ _NO_USAGE = Usage()
 _ENDS_WITHOUT_CONTENT = frozenset({"length", "content_filter", "function_call"})
 
 
-class Completion(msgspec.Struct):
+class Completion(Answer):
     """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
 
+    kind: str | None = msgspec.field(default=None, name="object")
     choices: list[Choice] | None = None
     usage: msgspec.Raw = NOTHING
-    error: msgspec.Raw = NOTHING
-    object: str | None = None
     # Unread: a server that counts its answers has answered all the same.
     id: msgspec.Raw = NOTHING
     model: msgspec.Raw = NOTHING

@@ -8,16 +8,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure, classify_status
 from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, UNREADABLE, has_too_many_objects, sanitised
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from pytest_ultrapar.apis.reply import Reply
+
 NOTHING = msgspec.Raw(b"null")
 """What a field holds that is not there."""
+
+
+class Answer(msgspec.Struct):
+    """The shape of an answer or of an event, in the place of which an error may come.
+
+    Attributes:
+        error: The error, where it is a field.
+        kind: "error" where all of it is one; `type`, unless an API has another name for it.
+    """
+
+    error: msgspec.Raw = NOTHING
+    kind: str | None = msgspec.field(default=None, name="type")
+
+
+T = TypeVar("T")
+A = TypeVar("A", bound=Answer)
 MOST_TOKENS = 10**9
 """Larger counts of one answer are not believed: a thousand times the longest context there is, and
 sums of 10^9 such counts still fit in 64 bits."""
@@ -47,6 +66,16 @@ def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | 
         if whole is not None:
             return decoded(whole, decoder, noun)
         return malformed(f"the answer is no {noun}: {error}")
+
+
+def answered(content: bytes, decoder: msgspec.json.Decoder[A], noun: str) -> A | Failure:
+    """As `decoded`, and the failure for which an error stands that came instead."""
+    found = decoded(content, decoder, noun)
+    if isinstance(found, Failure):
+        return found
+    if not is_nothing(found.error):
+        return failure_in_answer(bytes(found.error))
+    return failure_in_answer(content) if found.kind == "error" else found
 
 
 def part_of(text: msgspec.Raw, kind: type[T]) -> T | None:
@@ -168,3 +197,77 @@ def _status(error: bytes) -> int:
         if word.startswith(_IMAGE_WORDS):
             return HTTPStatus.BAD_REQUEST
     return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+_LAST = b"[DONE]"
+"""Chat completions end so; gateways may add it to streams of other APIs."""
+
+
+class EventStream(Generic[A]):
+    """The events of one answer so far; see `registry.Stream`. An API says what follows from each.
+
+    Attributes:
+        done: Nothing that comes now matters: the server said that this was all, or it cannot be
+            read.
+        t_first_token_s: When the first content, reasoning or tool call came, by the clock of
+            whoever feeds; None before.
+    """
+
+    def __init__(self, decoder: msgspec.json.Decoder[A], noun: str) -> None:
+        """Wait for events, which are read as by `answered`."""
+        self.done = False
+        self.t_first_token_s: float | None = None
+        self._decoder = decoder
+        self._noun = noun
+        self._events = EventReader()
+        self._failure: Failure | None = None
+        self._said_done = False
+
+    def feed(self, piece: bytes, now_s: float) -> None:
+        """Take the next bytes of the body, which came at `now_s`."""
+        for event in self._events.feed(piece):
+            self.take(event, now_s)
+
+    def end(self, now_s: float) -> None:
+        """Take note that the body came to its end as HTTP has it."""
+        for event in self._events.end():
+            self.take(event, now_s)
+        self.done = True
+
+    def take(self, data: bytes, now_s: float) -> None:
+        """Take the data of an event."""
+        data = data.strip()
+        if not data or self.done:
+            return
+        if data == _LAST:
+            self._said_done = self.done = True
+            return
+        event = answered(data, self._decoder, self._noun)
+        if isinstance(event, Failure):
+            self._fail(event)
+        else:
+            self._take(event, now_s)
+
+    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply, or why there is none: an error in the stream, or an end before its end."""
+        return self._failure or self._whole(lane, latency_s)
+
+    def _take(self, event: A, now_s: float) -> None:
+        """What an event says."""
+        raise NotImplementedError
+
+    def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply in all events, none of which was an error."""
+        raise NotImplementedError
+
+    def _note_token(self, now_s: float) -> None:
+        if self.t_first_token_s is None:
+            self.t_first_token_s = now_s
+
+    def _fail(self, failure: Failure) -> None:
+        self._failure = failure
+        self.done = True
+
+    def _cut_off(self) -> Failure:
+        came = "without an answer" if self.t_first_token_s is None else "before its end"
+        return malformed(f"the stream ended {came}")

@@ -35,7 +35,7 @@ MODULES = {
 """The module of each API, by the word in `pool.toml`. Imported when a pool asks for it: reading
 answers takes 5 ms to load, and a run that has no use for an API should not pay for it."""
 READERS = {
-    "completions": "pytest_ultrapar.apis.completions",
+    "completions": "pytest_ultrapar.apis.openai",
     "embeddings": "pytest_ultrapar.apis.embeddings",
 }
 """The module of what reads the answers of resources that only SDKs ask."""

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
 from pytest_ultrapar.apis.reading import (
     CALL_WITHOUT_ID,
     NOTHING,
+    Answer,
+    EventStream,
+    answered,
     count,
     decoded,
-    failure_in_answer,
     is_nothing,
     malformed,
     part_of,
@@ -60,18 +61,10 @@ class Responses(OpenAi):
 _translate = Translator(
     NAME,
     {
-        "n": 1,
         "seed": None,
         "stop": None,
-        "logit_bias": None,
         "presence_penalty": 0,
         "frequency_penalty": 0,
-        "functions": None,
-        "function_call": None,
-        "modalities": ["text"],
-        "audio": None,
-        "prediction": None,
-        "web_search_options": None,
     },
 )
 _OF_THE_PROVIDER = ("previous_response_id", "conversation", "background")
@@ -89,11 +82,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
                 " waits for its answer; what the provider keeps or does later is for its own client"
             )
             raise TypeError(msg)
-    items = [
-        item
-        for number, message in enumerate(messages)
-        for item in _items(message, f"messages[{number}]")
-    ]
+    items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}
     if (most := _translate.bound(parameters)) is not None:
         body["max_output_tokens"] = most
@@ -141,31 +130,21 @@ def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     return said | {"strict": bool(tool.strict)}
 
 
-def _items(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
-    role = message.get("role")
+def _items(role: str, message: Message, place: str) -> Sequence[Mapping[str, Any]]:
     if role == "assistant":
-        _translate.only(message, place, "tool_calls", "refusal")
         return _said(message, place)
+    content = _content(message, place)
     if role == "tool":
-        # The call has said which function it was.
-        _translate.only(message, place, "tool_call_id", "name")
-        call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
-        output = _content(message, place)
-        return [{"type": "function_call_output", "call_id": call_id, "output": output}]
-    if role not in {"system", "developer", "user"}:
-        _translate.refuse(f"{place}.role {role!r}")
-    _translate.only(message, place)
-    return [{"role": role, "content": _content(message, place)}]
+        call_id = _translate.called(message, place)
+        return [{"type": "function_call_output", "call_id": call_id, "output": content}]
+    return [{"role": role, "content": content}]
 
 
 def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    return [
-        _part(part, f"{place}.content[{number}]")
-        for number, part in enumerate(_translate.parts(content, place))
-    ]
+    return [_part(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -214,11 +193,9 @@ def _of(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
     """The reply in a 200 response, or what is wrong with it."""
-    response = decoded(body, _response_decoder, "response")
+    response = answered(body, _response_decoder, "response")
     if isinstance(response, Failure):
         return response
-    if not is_nothing(response.error):
-        return failure_in_answer(bytes(response.error))
     if response.status not in {None, "completed", "incomplete"}:
         return malformed(f"the response is not complete: its status is {response.status[:40]!r}")
     if is_nothing(response.output):
@@ -310,46 +287,30 @@ def _reasoning(items: Sequence[_Item]) -> str | None:
     return "\n".join(said) or None
 
 
-class ResponseStream(EventStream):
+class ResponseStream(EventStream["_Event"]):
     """The events of one answer so far: the last has all of it, the others say when what came.
 
     Source: developers.openai.com, "Streaming events" of Responses.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_event_decoder, "event of a response")
         self._response = b""
 
-    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or why there is none: an error in the stream, or an end before its end."""
-        if self._failure is not None:
-            return self._failure
+    def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         if not self._response:
-            came = "without an answer" if self.t_first_token_s is None else "before its end"
-            return malformed(f"the stream ended {came}")
+            return self._cut_off()
         return decode_response(self._response, lane, latency_s)
 
-    def _take(self, data: bytes, now_s: float) -> None:
-        if data == _DONE:
-            self.done = True
-            return
-        event = decoded(data, _event_decoder, "event of a response")
-        if isinstance(event, Failure):
-            self._fail(event)
-            return
-        kind = event.type or ""
-        if kind == "error" or not is_nothing(event.error):
-            error = data if is_nothing(event.error) else bytes(event.error)
-            self._fail(failure_in_answer(error))
-        elif kind.endswith(".delta"):
+    def _take(self, event: _Event, now_s: float) -> None:
+        kind = event.kind or ""
+        if kind.endswith(".delta"):
             self._note_token(now_s)
         elif kind in _ENDS:
             self._response = bytes(event.response)
             self.done = True
 
 
-_DONE = b"[DONE]"
-"""Not said by OpenAI; gateways that also speak chat completions may."""
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -381,11 +342,10 @@ class _Item(msgspec.Struct):
         return self.type == "function_call" or (self.type == "message" and self.phase is None)
 
 
-class _Response(msgspec.Struct):
+class _Response(Answer):
     """A whole answer."""
 
     status: str | None = None
-    error: msgspec.Raw = NOTHING
     incomplete_details: msgspec.Raw = NOTHING
     output: msgspec.Raw = NOTHING
     id: msgspec.Raw = NOTHING
@@ -393,10 +353,8 @@ class _Response(msgspec.Struct):
     usage: msgspec.Raw = NOTHING
 
 
-class _Event(msgspec.Struct):
-    type: str | None = None
+class _Event(Answer):
     response: msgspec.Raw = NOTHING
-    error: msgspec.Raw = NOTHING
 
 
 class _Incomplete(msgspec.Struct):

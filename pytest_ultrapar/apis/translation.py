@@ -13,8 +13,28 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from pytest_ultrapar.apis.reply import NATIVE, Message
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages
 from pytest_ultrapar.apis.sanitise import UNREADABLE
+
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "system": (),
+    "developer": (),
+    "user": (),
+    "assistant": ("tool_calls", "refusal"),
+    # The name is not sent: the call has said which function it was.
+    "tool": ("tool_call_id", "name"),
+}
+"""By role, what a message may hold beside it and its content."""
+_NO_COUNTERPART: Mapping[str, Any] = {
+    "n": 1,
+    "logit_bias": None,
+    "functions": None,
+    "function_call": None,
+    "modalities": ["text"],
+    "audio": None,
+    "prediction": None,
+    "web_search_options": None,
+}
 
 
 class Translator(NamedTuple):
@@ -22,8 +42,9 @@ class Translator(NamedTuple):
 
     Attributes:
         api: As `pool.toml` has it.
-        no_counterpart: The parameters of chat completions that it has nothing for, each with the
-            value that asks for nothing: with that, or None, it is left out.
+        no_counterpart: The parameters of chat completions that it has nothing for beside those that
+            no API has, each with the value that asks for nothing: with that, or None, it is left
+            out.
     """
 
     api: str
@@ -45,7 +66,7 @@ class Translator(NamedTuple):
             TypeError: One of them has no counterpart.
         """
         asked = {name: value for name, value in given.items() if value is not None}
-        for name, nothing in self.no_counterpart.items():
+        for name, nothing in {**_NO_COUNTERPART, **self.no_counterpart}.items():
             if name in asked and asked.pop(name) != nothing:
                 self.refuse(
                     f"{name!r} (parameters = {{ {name} = false }} in pool.toml leaves it out)"
@@ -61,20 +82,41 @@ class Translator(NamedTuple):
             raise TypeError(msg)
         return older if newer is None else newer
 
-    def parts(self, content: object, place: str) -> list[Mapping[str, Any]]:
-        """A content as parts: a text is one, no content is none.
+    def turns(self, messages: Messages) -> Iterator[tuple[str, Message, str]]:
+        """Each message with its role before and its place behind it.
+
+        Raises:
+            TypeError: A role is unknown, or a message holds more than the role and the content and
+                what is read of messages of that role.
+        """
+        for number, message in enumerate(messages):
+            role: Any = message.get("role")
+            place = f"messages[{number}]"
+            if role not in _FIELDS:
+                self.refuse(f"{place}.role {role!r}")
+            known = {"role", "content", NATIVE, *_FIELDS[role]}
+            for name, value in message.items():
+                if name not in known and value is not None:
+                    self.refuse(f"{place}.{name}")
+            yield role, message, place
+
+    def parts(self, message: Message, place: str) -> list[tuple[Mapping[str, Any], str]]:
+        """The content as parts, each with its place: a text is one, no content is none.
 
         Raises:
             TypeError: It is neither a text nor a list of parts.
         """
+        content = message.get("content")
         if content is None:
             return []
         if isinstance(content, str):
-            return [{"type": "text", "text": content}]
-        if isinstance(content, list | tuple) and all(isinstance(one, Mapping) for one in content):
-            return list(content)
-        msg = f"llm.chat() got {place}.content, which must be a text or a list of parts"
-        raise TypeError(msg)
+            content = [{"type": "text", "text": content}]
+        if not isinstance(content, list | tuple) or not all(
+            isinstance(one, Mapping) for one in content
+        ):
+            msg = f"llm.chat() got {place}.content, which must be a text or a list of parts"
+            raise TypeError(msg)
+        return [(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
 
     def said(self, message: Message, place: str) -> str:
         """What the model said in a message of its own: its text, or its refusal.
@@ -83,7 +125,7 @@ class Translator(NamedTuple):
             TypeError: It has parts of another kind.
         """
         texts: list[str] = []
-        for number, part in enumerate(self.parts(message.get("content"), place)):
+        for part, where in self.parts(message, place):
             match part:
                 case {"type": "text", "text": str(text)} | {
                     "type": "refusal",
@@ -91,20 +133,9 @@ class Translator(NamedTuple):
                 }:
                     texts.append(text)
                 case _:
-                    self.refuse(f"{place}.content[{number}] of type {part.get('type')!r}")
+                    self.refuse(f"{where} of type {part.get('type')!r}")
         refusal = message.get("refusal")
         return "".join(texts) or (refusal if isinstance(refusal, str) else "")
-
-    def only(self, message: Message, place: str, *fields: str) -> None:
-        """Pass a message only if it holds no more than these fields, the role and the content.
-
-        Raises:
-            TypeError: It does.
-        """
-        known = {"role", "content", NATIVE, *fields}
-        for name, value in message.items():
-            if name not in known and value is not None:
-                self.refuse(f"{place}.{name}")
 
     def calls(self, message: Message, place: str) -> Iterator[tuple[str, str, str]]:
         """Id, function and arguments of each tool call in a message.
@@ -130,6 +161,14 @@ class Translator(NamedTuple):
             msg = f'llm.chat() needs {place} for api = "{self.api}": a text that is not empty'
             raise TypeError(msg)
         return given
+
+    def called(self, message: Message, place: str) -> str:
+        """The id of the call of which a message has the result.
+
+        Raises:
+            TypeError: There is none.
+        """
+        return self.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
 
     def image(self, part: Mapping[str, Any], place: str) -> Image:
         """The image of a part of type `image_url`.

@@ -246,34 +246,27 @@ def feedback_from(
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
     if is_read and isinstance(answer, Answer):
         allowance = endpoint.api.allowance(answer.headers)
-    if isinstance(result, Reply):
-        tokens = None
-        # Half of it is no count: what is not said is not nothing.
-        if result.tokens_in is not None and result.tokens_out is not None:
-            tokens = result.tokens_in + result.tokens_out
+    if isinstance(result, Failure):
+        status = answer.status if isinstance(answer, Answer) else None
         return Feedback(
-            tokens=tokens or None,
+            result.retry_after_s,
+            result.exceeded,
             allowance=allowance,
-            tokens_out=result.tokens_out,
+            is_wordless=result.is_wordless,
             late_s=late_s,
-            cache_write_tokens=result.cache_write_tokens or 0,
+            is_too_many=status == HTTPStatus.TOO_MANY_REQUESTS,
+            maybe_billed=result.maybe_billed,
         )
     if result is None:
         return Feedback(allowance=allowance, late_s=late_s)
-    if result.is_wordless:
-        return Feedback(
-            exceeded=result.exceeded,
-            allowance=allowance,
-            is_wordless=True,
-            late_s=late_s,
-            maybe_billed=result.maybe_billed,
-        )
-    is_too_many = isinstance(answer, Answer) and answer.status == HTTPStatus.TOO_MANY_REQUESTS
+    tokens = None
+    # Half of it is no count: what is not said is not nothing.
+    if result.tokens_in is not None and result.tokens_out is not None:
+        tokens = result.tokens_in + result.tokens_out
     return Feedback(
-        result.retry_after_s,
-        result.exceeded,
+        tokens=tokens or None,
         allowance=allowance,
+        tokens_out=result.tokens_out,
         late_s=late_s,
-        is_too_many=is_too_many,
-        maybe_billed=result.maybe_billed,
+        cache_write_tokens=result.cache_write_tokens or 0,
     )

@@ -72,31 +72,29 @@ server that closes one idle connection closes all of that age, and by then we wi
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Address:
-    """Where a lane's requests go, in aiohttp's words."""
+    """Where a lane's requests go, and `how`, in aiohttp's words."""
 
     endpoint: Endpoint
     place: str
-    headers: dict[str, str]
-    timeout: aiohttp.ClientTimeout
-    tls: ssl.SSLContext
-    proxy: str | None
-    proxy_headers: dict[str, str] | None
+    connect_s: float
+    how: dict[str, Any]
 
     @classmethod
     def of(cls, endpoint: Endpoint, tls: ssl.SSLContext) -> _Address:
         """The address of an endpoint, whose server must satisfy `tls`."""
         proxy = endpoint.route.proxy
+        connect_s = min(CONNECT_SHARE * endpoint.timeout_s, LONGEST_CONNECT_S)
         # A proxy that compresses a stream keeps tokens back until it has enough of them.
         coding = {"accept-encoding": "identity" if endpoint.stream else _ACCEPTED}
-        return cls(
-            endpoint=endpoint,
-            place=urlsplit(endpoint.url).netloc,
-            headers={**_HEADERS, **endpoint.headers, **coding, **endpoint.authentication},
-            timeout=_timeout(CONNECT_SHARE * endpoint.timeout_s),
-            tls=tls,
-            proxy=None if proxy is None else proxy.url,
-            proxy_headers=(proxy.headers or None) if proxy is not None else None,
-        )
+        how = {
+            "headers": {**_HEADERS, **endpoint.headers, **coding, **endpoint.authentication},
+            "allow_redirects": False,
+            "timeout": _timeout(connect_s),
+            "ssl": tls,
+            "proxy": None if proxy is None else proxy.url,
+            "proxy_headers": (proxy.headers or None) if proxy is not None else None,
+        }
+        return cls(endpoint, urlsplit(endpoint.url).netloc, connect_s, how)
 
 
 class HttpClient:
@@ -207,12 +205,7 @@ class HttpClient:
                 address.endpoint.url,
                 # In pieces where it is large, so that the loop can do other things.
                 data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
-                headers=address.headers,
-                allow_redirects=False,
-                timeout=address.timeout,
-                ssl=address.tls,
-                proxy=address.proxy,
-                proxy_headers=address.proxy_headers,
+                **address.how,
             )
         finally:
             _MAY_SEND.reset(asked)
@@ -393,8 +386,7 @@ async def _connect_once(
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
     # `connect` is about a proxy's answer, too; `sock_connect` alone about its socket.
-    longest_s = min(connect_s, LONGEST_CONNECT_S)
-    return aiohttp.ClientTimeout(total=None, connect=longest_s, sock_connect=longest_s)
+    return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s)
 
 
 # -- what went wrong -------------------------------------------------------------------------------
@@ -408,10 +400,9 @@ def _failure(error: Exception, address: _Address) -> Failure:
     said = beginning(str(error))
     match error:
         case aiohttp.ConnectionTimeoutError():
-            within_s = address.timeout.connect
             return _not_connected(
-                f"no connection to {address.place} within {within_s:.3g} s (the smaller of 30 s "
-                "and 90 % of timeout_s)"
+                f"no connection to {address.place} within {address.connect_s:.3g} s (the smaller of"
+                " 30 s and 90 % of timeout_s)"
             )
         case aiohttp.ClientConnectorCertificateError():
             # It has no `os_error` before aiohttp 3.13.

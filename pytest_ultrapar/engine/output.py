@@ -17,50 +17,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class _Kept:
-    """A text that grows until there is too much of it."""
-
-    __slots__ = ("_is_full", "text")
-
-    def __init__(self) -> None:
-        self.text = ""
-        self._is_full = False
-
-    def add(self, text: str) -> None:
-        if self._is_full:
-            return
-        self.text += text[: LARGEST_TEXT + 1]
-        if len(self.text) > LARGEST_TEXT:
-            self.text = beginning(self.text)
-            self._is_full = True
-
-
 class EpisodeOutput:
     """Prints and log text of one episode, of each what `beginning` keeps."""
 
     __slots__ = ("_log", "_stdout")
 
     def __init__(self) -> None:
-        self._stdout = _Kept()
-        self._log = _Kept()
+        self._stdout = ""
+        self._log = ""
 
     @property
     def stdout(self) -> str:
         """What was printed."""
-        return self._stdout.text
+        return beginning(self._stdout)
 
     @property
     def log(self) -> str:
         """What was logged, as text."""
-        return self._log.text
+        return beginning(self._log)
 
     def add_print(self, text: str) -> None:
         """Keep a printed text, up to the bound."""
-        self._stdout.add(text)
+        if len(self._stdout) <= LARGEST_TEXT:
+            self._stdout += text[: LARGEST_TEXT + 1]
 
     def add_log(self, text: str) -> None:
         """Keep a formatted log record, up to the bound."""
-        self._log.add(f"{text}\n")
+        if len(self._log) <= LARGEST_TEXT:
+            self._log += f"{text[: LARGEST_TEXT + 1]}\n"
 
 
 current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", default=None)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.errors import (
@@ -33,12 +32,12 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.apis.reply import Reply
     from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
     from pytest_ultrapar.broker.wire import ClientMessage
     from pytest_ultrapar.engine.answers import Request
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.records import Replayed
 
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
 """Outcomes of requests whose answer says something of the request."""
@@ -328,29 +327,23 @@ class EpisodeReplay:
             stream.end(now_s)
         answer = Answer(stored.status, headers, stored.came, now_s, stream)
         result = read_answer(answer, there, then.t_end_s - then.t_send_s)
-        reply = result if isinstance(result, Reply) else None
-        replayed: Replayed = "ambiguous" if match.is_ambiguous else "match"
         note.attempts.append(
-            Attempt(
+            msgspec.structs.replace(
+                then,
                 turn=turn,
                 attempt=0,
-                provider=then.provider,
-                instance=then.instance,
-                key=then.key,
                 t_ready_s=now_s,
                 t_lease_s=now_s,
                 t_send_s=now_s,
                 t_first_byte_s=now_s,
+                t_first_token_s=None,
                 t_end_s=now_s,
-                status=stored.status,
-                outcome=then.outcome,
-                tokens_in=reply.tokens_in if reply else None,
-                tokens_out=reply.tokens_out if reply else None,
-                cached_tokens=reply.cached_tokens if reply else None,
+                retry_after_s=None,
                 in_flight_at_send=0,
-                cache_write_tokens=reply.cache_write_tokens if reply else None,
-                replayed=replayed,
-                role=then.role,
+                maybe_billed=False,
+                seat_wait_s=0.0,
+                rate_wait_s=0.0,
+                replayed="ambiguous" if match.is_ambiguous else "match",
             )
         )
         note.tried(turn, there, body, answer, result)

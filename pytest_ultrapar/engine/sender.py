@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol, TypeGuard
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -36,6 +36,7 @@ from pytest_ultrapar.engine.answers import (
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.gateway import Gateway
+from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -59,26 +60,6 @@ _CLOSE_S = 1.0
 """A send that is cancelled ends at once; should one ever not, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
 """The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
-
-
-class HttpPort(Protocol):
-    """Sends one request; `http.HttpClient` in a run."""
-
-    async def exchange(
-        self,
-        endpoint: Endpoint,
-        body: bytes,
-        *,
-        timeout_s: float,
-        pieces: Pieces | None = None,
-        may_send: Callable[[], bool] | None = None,
-    ) -> Answer | Failure:
-        """The whole answer, or what went wrong; ends within `timeout_s` seconds.
-
-        Raises:
-            TooLateError: `may_send`, which is asked right before the request is written, said no.
-        """
-        ...
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +94,7 @@ class EngineParts(ClientSettings, frozen=True, kw_only=True):
     """These and what the engine has made; what the clients of all its episodes share."""
 
     port: BrokerPort
-    exchange: HttpPort
+    exchange: HttpClient
     next_request_id: Callable[[], int]
 
 
@@ -211,7 +192,6 @@ class Sender:
             )
         self._made: dict[str, LaneId] = {}
         self._case = case
-        self._roles: dict[str, Sender] = {}
         self._first = first
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
@@ -223,7 +203,7 @@ class Sender:
             )
 
     def in_role(self, role: str) -> Sender:
-        """What sends the episode's requests to the model in a role; one for each role.
+        """What sends the episode's requests to the model in a role; called once for each role.
 
         They are the same case's, with one count of turns. But they begin without a lease, choose
         among all lanes of their model whatever group the case is in, and have a lane and back-offs
@@ -232,29 +212,23 @@ class Sender:
         Raises:
             ConfigError: The pool has no such role.
         """
-        if self._case is not None:
-            return self._case.in_role(role)
-        if role not in self._roles:
-            models = self.parts.roles
-            if role not in models:
-                has = (
-                    f"it has {', '.join(models)}" if models else "it has none; write [role.<name>]"
-                )
-                meant = did_you_mean(role, models)
-                msg = f"llm.role({role!r}): the pool has no such role; {has}{meant}"
-                raise ConfigError(msg)
-            self._roles[role] = Sender(
-                self.parts,
-                model=models[role],
-                group="",
-                case_id=self.case_id,
-                seed=self._seed,
-                first=None,
-                until_s=self._until_s,
-                role=role,
-                case=self,
-            )
-        return self._roles[role]
+        models = self.parts.roles
+        if role not in models:
+            has = f"it has {', '.join(models)}" if models else "it has none; write [role.<name>]"
+            meant = did_you_mean(role, models)
+            msg = f"llm.role({role!r}): the pool has no such role; {has}{meant}"
+            raise ConfigError(msg)
+        return Sender(
+            self.parts,
+            model=models[role],
+            group="",
+            case_id=self.case_id,
+            seed=self._seed,
+            first=None,
+            until_s=self._until_s,
+            role=role,
+            case=self,
+        )
 
     def next_turn(self, messages: Messages) -> int:
         """Number a request of the episode, from 0, and note what it says.
@@ -349,8 +323,7 @@ class Sender:
             try:
                 result, answer = await self._send(
                     turn,
-                    len(failed),
-                    n_crowded=failed.count("congestion"),
+                    failed,
                     lease=lease,
                     endpoint=endpoint,
                     body=body,
@@ -479,9 +452,8 @@ class Sender:
     async def _send(
         self,
         turn: int,
-        attempt: int,
+        failed: Sequence[LeaseOutcome],
         *,
-        n_crowded: int,
         lease: Lease,
         endpoint: Endpoint,
         body: bytes,
@@ -489,7 +461,7 @@ class Sender:
         t_ready_s: float,
         is_patient: bool,
     ) -> tuple[Reply | Failure, Answer | Failure]:
-        """One attempt.
+        """One attempt, after those of this turn that failed.
 
         Raises:
             TooLateError: The lease had grown too old to send on. A patient request goes as soon as
@@ -504,7 +476,7 @@ class Sender:
                 "request sent",
                 case=self.case_id,
                 turn=turn,
-                attempt=attempt,
+                attempt=len(failed),
                 lease=lease.lease_id,
                 lane=lease.lane,
             )
@@ -528,10 +500,8 @@ class Sender:
                 endpoint, body, timeout_s=endpoint.timeout_s, pieces=pieces, may_send=is_in_time
             )
             result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
-            if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
-                result = replace(result, outcome="congestion")
-            if _lacks_resource(result) and endpoint.url != parts.endpoints[lease.lane].url:
-                result = replace(result, outcome="bad_request")
+            is_chat = endpoint.url == parts.endpoints[lease.lane].url
+            result = _as_counted(result, lease, failed, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
         except TooLateError:
@@ -556,7 +526,7 @@ class Sender:
                 stream = answer.stream if isinstance(answer, Answer) else None
                 record = Attempt(
                     turn=turn,
-                    attempt=attempt,
+                    attempt=len(failed),
                     provider=endpoint.provider,
                     instance=endpoint.instance,
                     key=endpoint.key,
@@ -644,16 +614,18 @@ class Sender:
         return first
 
 
-def _lacks_resource(result: Reply | Failure) -> TypeGuard[Failure]:
-    """Whether a server does not know what it was asked for.
-
-    Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
-    """
-    return isinstance(result, Failure) and result.outcome == "not_found"
-
-
-def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:
-    return isinstance(result, Failure) and result.is_wordless
+def _as_counted(
+    result: Reply | Failure, lease: Lease, failed: Sequence[LeaseOutcome], *, is_chat: bool
+) -> Reply | Failure:
+    """A failure as what it says of its lane, after those of its turn that failed."""
+    if not isinstance(result, Failure):
+        return result
+    if result.is_wordless and lease.is_answering and failed.count("congestion") < MOST_CROWDED:
+        return replace(result, outcome="congestion")
+    # Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
+    if result.outcome == "not_found" and not is_chat:
+        return replace(result, outcome="bad_request")
+    return result
 
 
 def _tell_attempt(case_id: str, attempt: Attempt, lane: LaneId) -> None:

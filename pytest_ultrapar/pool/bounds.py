@@ -6,7 +6,6 @@ Every pytest run imports this module, for the ranges of options: it must stay as
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -19,14 +18,12 @@ class Bounds(NamedTuple):
     """The interval a number must lie in; finite at its upper end, so that infinity never passes.
 
     Attributes:
+        at_least: Smallest allowed value.
         at_most: Largest allowed value.
-        at_least: Smallest allowed value, if there is one.
-        above: Every value must be larger than this, if given.
     """
 
+    at_least: float
     at_most: float
-    at_least: float | None = None
-    above: float | None = None
 
     def check(self, location: Location, value: _N) -> _N:
         """The value itself.
@@ -36,26 +33,22 @@ class Bounds(NamedTuple):
         """
         from pytest_ultrapar.pool.fields import shown  # noqa: PLC0415 - see above
 
-        if isinstance(value, float) and math.isnan(value):
-            location.refuse("must be a number (got nan)")
-        if self.above is not None and not value > self.above:
-            location.refuse(f"must be > {self.above:g} (got {shown(value)})")
-        if self.at_least is not None and value < self.at_least:
+        # No comparison holds for NaN.
+        if not value >= self.at_least:
             location.refuse(f"must be >= {self.at_least:g} (got {shown(value)})")
         if value > self.at_most:
             location.refuse(f"must be <= {_plain(self.at_most)} (got {shown(value)})")
         return value
 
     def __str__(self) -> str:
-        low = f"> {self.above:g}" if self.above is not None else f">= {_plain(self.at_least or 0)}"
-        return f"{low} and <= {_plain(self.at_most)}"
+        return f">= {_plain(self.at_least)} and <= {_plain(self.at_most)}"
 
 
 WORKERS = Bounds(at_least=1, at_most=100_000)
 # Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
 RATE = Bounds(at_least=1e-6, at_most=1_000_000)
 COUNT = Bounds(at_least=1, at_most=10_000_000_000)
-MONEY = Bounds(above=0, at_most=1_000_000)
+MONEY = Bounds(at_least=1e-6, at_most=1_000_000)
 PORT = Bounds(at_least=1, at_most=65_535)
 SEED = Bounds(at_least=0, at_most=2**63 - 1)
 REPEATS = Bounds(at_least=1, at_most=100_000)

@@ -28,7 +28,7 @@ from pytest_ultrapar.pool.limits import (
     read_amounts,
 )
 from pytest_ultrapar.pool.model import PRICES, Lane, Limit, Model, Pool, Provider
-from pytest_ultrapar.pool.money import GENAI_PRICES, USD, ModelPrice
+from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.roles import build_roles, models_without_cases
 from pytest_ultrapar.pool.secret import check_secrets
@@ -66,8 +66,6 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
     whole = file.pool or WholePoolTable()
     modes = _rate_modes(location, whole, file.provider, sources)
-    if whole.record is not None:
-        check_word(location.at("pool").at("record"), whole.record, Options.record.choices or ())
     currency, price_book = _money(location.at("pool"), whole)
     prompt_types = check_prompt_types(location, file)
     sources.note("prompt_types", prompt_types)
@@ -110,12 +108,10 @@ def _money(location: Location, whole: WholePoolTable) -> tuple[str, str | None]:
         location.at("currency").refuse(
             f'must be the three letters of a currency, such as "{USD}" (got {shown(currency)})'
         )
-    if book is not None:
-        check_word(location.at("prices"), book, (GENAI_PRICES,))
-        if currency != USD:
-            location.at("currency").refuse(
-                f'= "{currency}" cannot be mixed with prices = "{book}", which are in {USD}'
-            )
+    if book is not None and currency != USD:
+        location.at("currency").refuse(
+            f'= "{currency}" cannot be mixed with prices = "{book}", which are in {USD}'
+        )
     return currency, book
 
 
@@ -170,21 +166,14 @@ def _rate_modes(
 ) -> list[RateMode]:
     """Each provider's rate mode: its own, unless command line or environment say one for all."""
     where = location.at("pool").at("rate_mode")
-    if whole.rate_mode is not None:
-        check_word(where, whole.rate_mode, RATE_MODES)
     found, origin, place = sources.resolve(Options.rate_mode, whole.rate_mode, where)
     word = check_word(place, str(found or RATE_MODES[0]), RATE_MODES)
     sources.note("rate_mode", word, str(origin))
     is_for_all = bool(origin.name)
-    modes = [word] * len(tables)
-    for index, table in enumerate(tables):
-        if table.rate_mode is None:
-            continue
-        of_table = location.at("provider").item(index).at("rate_mode")
-        own = check_word(of_table, table.rate_mode, RATE_MODES)
+    modes = [word if is_for_all else table.rate_mode or word for table in tables]
+    for table in tables:
         if not is_for_all:
-            sources.note(f"{table.name} rate_mode", own)
-            modes[index] = own
+            sources.note(f"{table.name} rate_mode", table.rate_mode)
     return modes
 
 

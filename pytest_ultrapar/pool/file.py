@@ -9,6 +9,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Literal,
     NoReturn,
     TypeVar,
     get_args,
@@ -23,6 +24,7 @@ from pytest_ultrapar.apis.registry import MODULES
 from pytest_ultrapar.pool.bounds import MONEY, REPEATS, SEED, WORKERS, Bounds
 from pytest_ultrapar.pool.fields import (
     Location,
+    check_word,
     did_you_mean,
     kind_of,
     looks_like_secret,
@@ -30,7 +32,8 @@ from pytest_ultrapar.pool.fields import (
     shown,
     shown_text,
 )
-from pytest_ultrapar.pool.model import LIMIT_KINDS, LimitKind
+from pytest_ultrapar.pool.model import LIMIT_KINDS, LatencyKind, LimitKind, PersonaName
+from pytest_ultrapar.pool.settings import RateMode, Recording  # noqa: TC001 - types of fields
 from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
@@ -90,8 +93,6 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
 
 def within(bounds: Bounds) -> Meta:
     """What msgspec checks of a number in this range."""
-    if bounds.above is not None:
-        return Meta(gt=bounds.above, le=bounds.at_most)
     return Meta(ge=bounds.at_least, le=bounds.at_most)
 
 
@@ -143,7 +144,7 @@ class LimitTable(_Amounts, kw_only=True):
 class LatencyTable(FileTable, kw_only=True):
     """How long the simulated provider takes for one answer."""
 
-    kind: str
+    kind: LatencyKind
     median_s: Annotated[float, Meta(ge=0, le=3_600)]
     sigma: Annotated[float, Meta(ge=0, le=5)] | None = None
     knee: Workers | None = None
@@ -185,8 +186,8 @@ class ModelTable(FileTable, kw_only=True):
     multiply_by_prompt_types: bool = False
     stream: bool | None = None
     max_tokens: MaxTokens | None = None
-    parameters: dict[str, object] | None = None
-    persona: str | None = None
+    parameters: dict[str, str | bool] | None = None
+    persona: PersonaName | None = None
     skill: Annotated[float, Meta(ge=0, le=1)] | None = None
     latency: LatencyTable | None = None
     subject: bool | None = None
@@ -200,10 +201,10 @@ class ProviderTable(LimitTable, kw_only=True):
     base_url: str | None = None
     api_version: str | None = None
     timeout_s: Seconds | None = None
-    rate_mode: str | None = None
+    rate_mode: RateMode | None = None
     stream: bool | None = None
     max_tokens: MaxTokens | None = None
-    parameters: dict[str, object] | None = None
+    parameters: dict[str, str | bool] | None = None
     metrics_url: str | None = None
     ca_file: str | None = None
     client_cert: str | None = None
@@ -222,12 +223,12 @@ class ProviderTable(LimitTable, kw_only=True):
 class WholePoolTable(LimitTable, kw_only=True):
     """`[pool]`."""
 
-    rate_mode: str | None = None
-    record: str | None = None
+    rate_mode: RateMode | None = None
+    record: Recording | None = None
     repeats: Annotated[int, within(REPEATS)] | None = None
     prompt_types: Annotated[int, Meta(ge=1, le=1_000)] | None = None
     currency: str | None = None
-    prices: str | None = None
+    prices: Literal["genai-prices"] | None = None
 
 
 class RoleTable(FileTable, kw_only=True):
@@ -373,6 +374,8 @@ def _explain(message: str, table: type[FileTable], found: object, location: Loca
     if missing := re.search(r"missing required field `(.*?)`", what):
         hint = _HINTS.get(missing[1])
         place.at(missing[1]).refuse("is missing" + (f"; {hint}" if hint else ""))
+    if what.startswith("Invalid enum value"):
+        check_word(place, str(found), _words_in(hint))
     if wanted := re.fullmatch(r"Expected `(?:int|float)` ([<>]=? .*?)(?:\.0)?", what):
         place.refuse(f"must be {wanted[1]} (got {_got(found)})")
     if kinds := re.match(r"Expected `(.*?)`", what):
@@ -388,6 +391,13 @@ def _table_in(hint: object) -> type[FileTable] | None:
     if isinstance(hint, type) and issubclass(hint, FileTable):
         return hint
     return next((one for each in get_args(hint) if (one := _table_in(each))), None)
+
+
+def _words_in(hint: object) -> tuple[str, ...]:
+    """The words that a field of this type may hold."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return tuple(word for each in get_args(hint) for word in _words_in(each))
 
 
 def _misfit(found: dict[str, object], hint: object) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
 from pytest_ultrapar.errors import ConfigError
@@ -17,9 +15,7 @@ from pytest_ultrapar.pool.fields import (
     check_different,
     check_name,
     check_word,
-    kind_of,
     one_of,
-    shown,
 )
 from pytest_ultrapar.pool.file import (
     InstanceTable,
@@ -35,9 +31,7 @@ from pytest_ultrapar.pool.model import (
     Instance,
     Key,
     Latency,
-    LatencyKind,
     Model,
-    PersonaName,
     Provider,
     Simulation,
 )
@@ -54,9 +48,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.environment import Sources
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _OURS = ("model", "messages", "stream")
-_STREAM_OPTIONS = "stream_options"
+_SENT_BY_US = (*_OURS, "stream_options")
 
 
 def build_parameters(
@@ -68,48 +61,20 @@ def build_parameters(
     says that it is sent under its own name after all.
 
     Raises:
-        ConfigError: A name is none or the client's own, or a value is neither a name nor true or
-            false.
+        ConfigError: A name is the client's own, or cannot be one of a parameter.
     """
-    given = _read(provider_place.at("parameters"), provider.parameters or {})
-    given |= _read(location.at("parameters"), table.parameters or {})
+    given: dict[str, str | bool] = {}
+    for place, own in ((provider_place, provider.parameters), (location, table.parameters)):
+        for name, word in (own or {}).items():
+            where = place.at("parameters").at(name)
+            if name in _OURS or word in _SENT_BY_US:
+                where.refuse(f"is about {one_of(_SENT_BY_US)}, which the client sends")
+            given[name] = check_name(where, word) if isinstance(word, str) else word
     return {
         name: None if word is False else str(word)
         for name, word in given.items()
         if word is not True
     }
-
-
-def _read(location: Location, table: dict[str, object]) -> dict[str, str | bool]:
-    found: dict[str, str | bool] = {}
-    for name, word in table.items():
-        if not _NAME.fullmatch(name):
-            location.refuse(f"must have names of parameters (got {shown(name)})")
-        where = location.at(name)
-        if name in _OURS:
-            where.refuse("cannot be changed: it is the client's own")
-        if not isinstance(word, str | bool):
-            where.refuse(
-                "must be the name to send it as, false (not sent) or true (as it is)"
-                f" (got {shown(word) if isinstance(word, int | float) else kind_of(word)})"
-            )
-        if isinstance(word, str):
-            _check_target(where, name, word)
-        found[name] = word
-    return found
-
-
-def _check_target(location: Location, name: str, word: str) -> None:
-    if not _NAME.fullmatch(word):
-        location.refuse(f"must be the name of a parameter (got {shown(word)})")
-    if word in {*_OURS, _STREAM_OPTIONS}:
-        location.refuse(f"cannot be sent as {shown(word)}, which is the client's own")
-    if name == _STREAM_OPTIONS:
-        location.refuse("cannot be renamed, only be false (not sent)")
-
-
-PERSONAS: tuple[PersonaName, ...] = get_args(PersonaName)
-_LATENCIES: tuple[LatencyKind, ...] = get_args(LatencyKind)
 
 
 def build_simulation(
@@ -118,28 +83,24 @@ def build_simulation(
     """How a model of the simulated provider acts; the provider's latency holds where it has none.
 
     Raises:
-        ConfigError: An unknown persona or kind of latency, or a number out of its bounds.
+        ConfigError: A latency lacks a number, or has one of another kind.
     """
     standard = Simulation()
-    persona, skill, latency = standard.persona, standard.skill, standard.latency
+    latency = standard.latency
     for place, said in ((provider_place, provider.latency), (location, table.latency)):
         if said is not None:
             latency = build_latency(place.at("latency"), said)
-    if table.persona is not None:
-        persona = check_word(location.at("persona"), table.persona, PERSONAS)
-    if table.skill is not None:
-        skill = table.skill
-    return Simulation(persona, skill, latency)
+    skill = standard.skill if table.skill is None else table.skill
+    return Simulation(table.persona or standard.persona, skill, latency)
 
 
 def build_latency(location: Location, table: LatencyTable) -> Latency:
     """The latency model of a table.
 
     Raises:
-        ConfigError: An unknown kind, a number out of its bounds, or a `sigma` or `knee` missing or
-            too many.
+        ConfigError: A `sigma` or `knee` is missing or too many.
     """
-    kind = check_word(location.at("kind"), table.kind, _LATENCIES)
+    kind = table.kind
     for field, needing, kinds in (
         ("sigma", "log-normal", ("log-normal", "knee")),
         ("knee", "knee", ("knee",)),
@@ -171,38 +132,7 @@ def refuse_simulation(location: Location, table: ModelTable | ProviderTable, api
             location.at(field).refuse(f'is for api = "simulated" only (got api = "{api}")')
 
 
-def with_metrics(
-    location: Location,
-    table: ModelTable,
-    provider_place: Location,
-    provider: ProviderTable,
-    instances: tuple[Instance, ...],
-) -> tuple[Instance, ...]:
-    """A model's instances, each with its own `metrics_url` or the provider's.
-
-    The provider's is that of its `base_url`: an instance with a `base_url` of its own does not get
-    it, and one per port gets it with that port.
-
-    Raises:
-        ConfigError: A URL is not allowed, or the provider is simulated.
-    """
-    general = _checked(provider_place, provider.metrics_url, provider.api)
-    entries = table.instances or []
-    found = []
-    for index, instance in enumerate(instances):
-        entry = entries[index] if entries else None
-        url = general
-        if isinstance(entry, InstanceTable):
-            where = location.at("instances").item(index)
-            own = _checked(where, entry.metrics_url, provider.api)
-            url = own or (general if entry.base_url is None else None)
-        elif url is not None and not entries and instance.name != table.name:
-            url = with_port(url, urlsplit(instance.base_url).port or 0)
-        found.append(replace(instance, metrics_url=url))
-    return tuple(found)
-
-
-def _checked(location: Location, url: str | None, api: str) -> str | None:
+def _metrics_url(location: Location, url: str | None, api: str) -> str | None:
     if url is None:
         return None
     where = location.at("metrics_url")
@@ -211,48 +141,74 @@ def _checked(location: Location, url: str | None, api: str) -> str | None:
     return check_base_url(where, url)
 
 
-def build_instances(location: Location, table: ModelTable, base_url: str) -> tuple[Instance, ...]:
-    """The instances of a model that gives no ports.
+def build_instances(
+    location: Location,
+    table: ModelTable,
+    provider: ProviderTable,
+    server: Instance,
+    ports: tuple[int, ...] | None,
+) -> tuple[Instance, ...]:
+    """The instances of a model: one per port, named `<model>:<port>`, or as it lists them.
 
     Args:
         location: The model's place.
         table: The model's table.
-        base_url: The provider's checked URL; empty for the simulated provider.
+        provider: The provider's table.
+        server: Where requests of the provider go, and where it tells its metrics. An instance with
+            a `base_url` of its own does not get these metrics, and one per port gets both with that
+            port.
+        ports: The model's ports; None: it gives none.
 
     Raises:
-        ConfigError: A name or URL is not allowed, or the list is there but empty.
+        ConfigError: A name or URL is not allowed, the list is there but empty, or ports are there
+            beside it or for a provider without a URL.
     """
+    api_name = table.name
+    if table.api_name is not None:
+        api_name = check_api_name(location.at("api_name"), table.api_name)
+    where = location.at("instances")
+    if ports is not None:
+        if table.instances is not None:
+            where.refuse("stands beside ports or ports_env; give only one")
+        if not server.base_url:
+            field = "ports" if table.ports is not None else "ports_env"
+            location.at(field).refuse("needs a base_url, which a simulated provider has not")
+        return tuple(_at_port(server, table.name, api_name, port) for port in ports)
     if table.instances is None:
-        return (Instance(table.name, _api_name(location, table), base_url),)
+        return (replace(server, name=table.name, api_name=api_name),)
     if table.api_name is not None:
         location.at("api_name").refuse(
             "stands beside instances: name it in their entries, { name = ..., api_name = ... }"
         )
-    where = location.at("instances")
     if not table.instances:
         where.refuse("must name at least one instance (got none)")
     return tuple(
-        _instance(where.item(i), entry, base_url) for i, entry in enumerate(table.instances)
+        _instance(where.item(i), entry, provider.api, server)
+        for i, entry in enumerate(table.instances)
     )
 
 
-def build_port_instances(
-    location: Location, table: ModelTable, base_url: str, ports: tuple[int, ...]
-) -> tuple[Instance, ...]:
-    """One instance per port on the host of `base_url`, named `<model>:<port>`.
+def _at_port(server: Instance, model: str, api_name: str, port: int) -> Instance:
+    metrics_url = server.metrics_url and with_port(server.metrics_url, port)
+    return Instance(f"{model}:{port}", api_name, with_port(server.base_url, port), metrics_url)
 
-    Raises:
-        ConfigError: `instances` is there too, or the provider has no URL.
-    """
-    if table.instances is not None:
-        location.at("instances").refuse("stands beside ports or ports_env; give only one")
-    if not base_url:
-        field = "ports" if table.ports is not None else "ports_env"
-        location.at(field).refuse("needs a base_url, which a simulated provider has not")
-    api_name = _api_name(location, table)
-    return tuple(
-        Instance(f"{table.name}:{port}", api_name, with_port(base_url, port)) for port in ports
-    )
+
+def _instance(
+    location: Location, entry: str | InstanceTable, api: str, server: Instance
+) -> Instance:
+    if isinstance(entry, str):
+        return replace(server, name=check_name(location, entry), api_name=entry)
+    name = check_name(location.at("name"), entry.name)
+    api_name = name if entry.api_name is None else entry.api_name
+    check_api_name(location.at("api_name"), api_name)
+    base_url, metrics_url = server.base_url, server.metrics_url
+    if entry.base_url is not None:
+        where = location.at("base_url")
+        if api == SIMULATED:
+            where.refuse("is not used by a simulated provider; leave it out")
+        base_url, metrics_url = check_base_url(where, entry.base_url), None
+    own = _metrics_url(location, entry.metrics_url, api)
+    return Instance(name, api_name, base_url, own or metrics_url)
 
 
 def ports_in_force(
@@ -296,25 +252,6 @@ def ports_in_force(
     return listed
 
 
-def _instance(location: Location, entry: str | InstanceTable, base_url: str) -> Instance:
-    if isinstance(entry, str):
-        return Instance(check_name(location, entry), entry, base_url)
-    name = check_name(location.at("name"), entry.name)
-    api_name = entry.api_name if entry.api_name is not None else name
-    check_api_name(location.at("api_name"), api_name)
-    if entry.base_url is None:
-        return Instance(name, api_name, base_url)
-    if not base_url:
-        location.at("base_url").refuse("is not used by a simulated provider; leave it out")
-    return Instance(name, api_name, check_base_url(location.at("base_url"), entry.base_url))
-
-
-def _api_name(location: Location, table: ModelTable) -> str:
-    if table.api_name is None:
-        return table.name
-    return check_api_name(location.at("api_name"), table.api_name)
-
-
 def build_model(
     provider_place: Location, index: int, provider: ProviderTable, base_url: str, sources: Sources
 ) -> Model:
@@ -336,11 +273,9 @@ def build_model(
     check_name(location.at("name"), table.name)
     label = f"{provider.name}/{table.name}"
     ports = ports_in_force(location, table, sources, label)
-    if ports is None:
-        instances = build_instances(location, table, base_url)
-    else:
-        instances = build_port_instances(location, table, base_url, ports)
-    instances = with_metrics(location, table, provider_place, provider, instances)
+    metrics_url = _metrics_url(provider_place, provider.metrics_url, provider.api)
+    server = Instance(provider.name, "", base_url, metrics_url)
+    instances = build_instances(location, table, provider, server, ports)
     if base_url:
         # Ports of one host stand for one server, however many there are.
         urls = (base_url,) if ports is not None else (one.base_url for one in instances)

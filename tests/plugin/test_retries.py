@@ -133,7 +133,7 @@ def test_it(answer): ...
         (
             "Rate limit reached on requests per day (RPD): Limit 200. Please try again in 2h0m0s.",
             "daily_quota",
-            "key p/key1 has used up its quota of the day for m (it asks to come back in 7,200 s)",
+            "key p/key1 has used up its quota of the day for m",
         ),
         (
             "You exceeded your current quota, please check your plan and billing details.",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.failure import classify_status, comes_back_in_s, read_excess
+from pytest_ultrapar.apis.failure import classify_status, read_excess
 
 
 def error(message: str = "", **fields: object) -> bytes:
@@ -83,28 +83,12 @@ def test_excess_in_the_body_goes_before_the_headers():
     assert read_excess(error("tokens per min"), headers) == "tokens"
 
 
-@pytest.mark.parametrize(
-    ("message", "seconds"),
-    [
-        ("Please try again in 7m12s.", 432.0),
-        ("Please try again in 1h0m3.5s.", 3603.5),
-        ("Please try again in 20ms.", 0.02),
-        ("Please retry after 6 seconds.", 6.0),
-        ("Please retry in 2 hours 5 minutes", 7500.0),
-        ("try again tomorrow", None),
-        ("try again in a while", None),
-    ],
-)
-def test_time_of_return_is_read_from_the_message(message, seconds):
-    assert comes_back_in_s(error(message)) == seconds
-
-
 def test_each_excess_has_its_own_cure():
     too_fast = classify_status(429, error("requests per min"), 2.0)
     assert (too_fast.outcome, too_fast.exceeded, too_fast.retry_after_s) == ("rate", "rate", 2.0)
     at_once = classify_status(429, error("too many concurrent requests"), None)
     assert (at_once.outcome, at_once.exceeded) == ("rate", "in_flight")
-    day = classify_status(429, error("requests per day. Please try again in 2h0m0s."), None)
+    day = classify_status(429, error("requests per day"), 7200.0)
     assert (day.outcome, day.exceeded, day.retry_after_s) == ("daily_quota", None, 7200.0)
     gone = classify_status(429, error(code="insufficient_quota"), None)
     assert (gone.outcome, gone.exceeded) == ("quota", None)
