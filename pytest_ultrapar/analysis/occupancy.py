@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_ultrapar.analysis.plan.load import Resource
     from pytest_ultrapar.analysis.requests import RequestColumns, RequestLog
     from pytest_ultrapar.pool.model import Lane
-    from pytest_ultrapar.store.bound import Resource
 
     Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.store.bound import resources
+from pytest_ultrapar.analysis.plan.load import resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
