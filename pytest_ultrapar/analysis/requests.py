@@ -66,6 +66,12 @@ class RequestColumns(NamedTuple):
         columns: tuple[Any, ...] = self
         return RequestColumns(*(column[chosen] for column in columns))
 
+    def on(self, lanes: Sequence[int]) -> RequestColumns:
+        """Those on some lanes, by their index."""
+        import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
+
+        return self.of(np.isin(self.lane, lanes))
+
 
 class RequestLog:
     """Collects the requests of episodes, at 73 bytes each.
@@ -100,7 +106,7 @@ class RequestLog:
 
     def columns(self) -> RequestColumns:
         """All requests."""
-        import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
+        import numpy as np  # noqa: PLC0415 - as above
 
         marks = np.array(self._marks)
         before_s, asked_s, granted_s, sent_s, ended_s, rate_share = map(np.array, self._times)

@@ -152,7 +152,8 @@ def _refined(own: Numbers, meets: Numbers, others: Numbers) -> Numbers:
 
 
 def _one_hot(classes: Numbers) -> Numbers:
-    return np.eye(classes.max() + 1, dtype=np.int64)[classes]
+    found: Numbers = np.eye(classes.max() + 1, dtype=np.int64)[classes]
+    return found
 
 
 def _numbered(rows: NDArray[np.generic]) -> Numbers:
@@ -246,7 +247,7 @@ class _Program:
 class _Model:
     """The requests of one model, from short to long, and the limits on the paths of its lanes."""
 
-    def __init__(self, paths: Floats, service_s: Floats, n: Floats) -> None:
+    def __init__(self, paths: Numbers, service_s: Floats, n: Floats) -> None:
         self._paths = paths
         self._service_s = service_s
         self._n = n
