@@ -158,7 +158,8 @@ def _one_hot(classes: Numbers) -> Numbers:
 
 def _numbered(rows: NDArray[np.generic]) -> Numbers:
     """A number for each row, the same for equal ones."""
-    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+    found: Numbers = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+    return found
 
 
 _ENOUGH = 1e-8
