@@ -264,7 +264,7 @@ class Ends:
             if not found.had_episode:
                 if len(self.never_ran) < MOST_NOTES:
                     self.never_ran.append(case.nodeid)
-            elif found.is_finished:
+            elif found.finished:
                 self.n_ungraded += 1
             else:
                 self.n_interrupted += 1

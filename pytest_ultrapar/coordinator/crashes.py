@@ -7,6 +7,7 @@ Here is decided which cases run again, and whether alone. Who gets them, says `d
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,11 +77,8 @@ class Crashes:
             if case_id in wanted
         }
         # Their episodes are over and paid for; whoever gets these items finds the answers here.
-        recovered = RecoveredIndex(self._directory)
-        try:
-            recovered.add_all(finished)
-        finally:
-            recovered.close()
+        with closing(RecoveredIndex(self._directory)) as recovered:
+            recovered.add(finished)
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )

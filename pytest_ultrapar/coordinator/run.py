@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -89,15 +89,12 @@ def finished_sample(directory: Path) -> tuple[str, ...]:
     """
     if not (directory / FILE_NAME).exists():
         return ()
-    recovered = RecoveredIndex(directory)
-    try:
+    with closing(RecoveredIndex(directory)) as recovered:
         return tuple(
             case_id
             for case_id in read_manifest(directory).serial_sample
             if recovered.lookup(case_id) is not None
         )
-    finally:
-        recovered.close()
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
