@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.store.bound import resources
+from pytest_ultrapar.analysis.plan.load import resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.analysis.occupancy import Occupancy
+    from pytest_ultrapar.analysis.plan.load import Resource
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.store.bound import Bound, Price, Resource
+    from pytest_ultrapar.store.bound import Bound, Price
 
 
 _Name = tuple[str, str]

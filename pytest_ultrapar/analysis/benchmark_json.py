@@ -178,8 +178,9 @@ def _entries(
 
 def _repetitions(measures: Measures) -> dict[str, Any]:
     """`repetitions`, by figure; nothing where cells have none."""
-    n = n_repetitions(measures.repeated())
-    found = [cell_figure("", figure, measures) for figure in figures_of_cells(n)]
+    rows = [*measures.repeated()]
+    n = n_repetitions(rows)
+    found = [cell_figure("", figure, rows) for figure in figures_of_cells(n)]
     shown = ("value", "interval", "n", "n_left_out")
     figures = {one.figure: {name: getattr(one, name) for name in shown} for one in found}
     return {"repetitions": {"n": n, **figures}} if n > 1 else {}

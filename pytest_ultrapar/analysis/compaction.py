@@ -40,7 +40,7 @@ from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME, SUMMARY_FILE
-from pytest_ultrapar.store.table_set import write_histories
+from pytest_ultrapar.store.table_set import TableFiles, write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
 from pytest_ultrapar.system.files import (
     TEMPORARY_SUFFIX,
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.requests import RequestLog
-    from pytest_ultrapar.store.table_set import TableFiles
 
 
 MOST_AT_ONCE = 50_000
@@ -91,7 +90,7 @@ def compact(
         manifest = read_manifest(run_dir)
         history, tables, n_cases = taken.history, taken.tables, taken.n_cases
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
-        files = tables.opened(run_dir, score_columns(taken.score_names()))
+        files = TableFiles(run_dir, manifest, tables.params, score_columns(taken.score_names()))
         try:
             through = _go_through(taken, files, beside, written)
             measures, ends = through.measures, through.ends

@@ -182,8 +182,11 @@ class Measures:
     def extend(self, measures: Iterable[CaseMeasure]) -> None:
         """Take measures."""
         first = len(self.rows)
-        added = (self._row(number, one) for number, one in enumerate(measures, start=first))
-        self.rows = np.concatenate([self.rows, np.fromiter(added, _ROW)])
+        numbered = enumerate(measures, start=first)
+        added = np.fromiter((self._row(number, one) for number, one in numbered), _ROW)
+        # In place: a million rows come in slices, and copies of all for each take seconds.
+        self.rows.resize(first + len(added), refcheck=False)
+        self.rows[first:] = added
 
     def _row(self, number: int, one: CaseMeasure) -> tuple[float, ...]:
         kind = Kind(
@@ -285,7 +288,6 @@ class Measures:
 
     def repeated(self) -> Iterator[Repeated]:
         """Each as figures of cells take it."""
-        kinds = self.kinds
-        for number, of_kind in zip(self.rows["number"], self.rows["kind"], strict=True):
-            kind = kinds[of_kind]
+        for number, at in self.rows[["number", "kind"]].tolist():
+            kind = self.kinds[at]
             yield Repeated(str(number), kind.outcome, kind.cell, kind.cluster)

@@ -6,19 +6,18 @@ Only a compaction needs it, which has numpy; who prints a run's summary has not.
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from pytest_ultrapar.analysis.plan.load import Resource
     from pytest_ultrapar.analysis.requests import RequestColumns, RequestLog
     from pytest_ultrapar.pool.model import Lane
-    from pytest_ultrapar.store.bound import Resource
 
     Floats = NDArray[np.float64]
 
@@ -40,8 +39,20 @@ class Reasons(NamedTuple):
     tail_s: float = 0.0
 
 
-_Flow = tuple["Floats", "Floats"]
-"""By slice, seconds in flight and held on the lanes of a limit."""
+class _OnLimit(NamedTuple):
+    """What the measured requests on the lanes of a limit did.
+
+    Attributes:
+        models: Of these lanes, where they were asked anything.
+        services_s: Seconds of each request that was served.
+        busy: By slice, seconds in flight.
+        held: By slice, seconds from a lease to its sending.
+    """
+
+    models: tuple[str, ...]
+    services_s: Floats
+    busy: Floats
+    held: Floats
 
 
 class Occupancy:
@@ -56,58 +67,82 @@ class Occupancy:
 
     def __init__(self, log: RequestLog, *, start_s: float, end_s: float, restricted: bool) -> None:
         self.makespan_s = end_s - start_s
-        self._start_s = start_s
-        self._restricted = restricted
-        self._log = log
-        columns = log.columns()
-        self._services_s: list[list[float]] = []
-        busy = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
-        held = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
-        models: dict[str, _ModelBins] = {}
-        for at, lane in enumerate(log.lanes):
-            here = columns.measured & (columns.lane == at)
-            own = columns.of(here)
-            self._services_s.append((own.ended_s - own.sent_s)[own.served].tolist())
-            busy[at].add(own.sent_s, own.ended_s)
-            held[at].add(own.granted_s, own.sent_s)
-            if len(own.lane):
-                if lane.model not in models:
-                    models[lane.model] = _ModelBins(start_s, end_s)
-                models[lane.model].add(own, start_s)
         self._width_s = self.makespan_s / _SLICES
-        self._busy = [one.seconds() for one in busy]
-        self._held = [one.seconds() for one in held]
-        self._models = models
-        self._lanes_of: dict[str, list[int]] = defaultdict(list)
+        self._start_s = start_s
+        self._end_s = end_s
+        self._restricted = restricted
+        self._lanes = log.lanes
+        self._columns = log.columns()
+        measured = self._columns.of(self._columns.measured)
+        self._served_on = frozenset(measured.lane[measured.served].tolist())
+        lanes_of: dict[str, list[int]] = defaultdict(list)
+        lanes_for: dict[str, list[int]] = defaultdict(list)
         for at, lane in enumerate(log.lanes):
+            lanes_for[lane.model].append(at)
             for name in lane.limits:
-                self._lanes_of[name].append(at)
-        self._flows: dict[str, _Flow] = {}
+                lanes_of[name].append(at)
+        asked = ((model, measured.on(lanes)) for model, lanes in lanes_for.items())
+        self._models = {model: self._states(own) for model, own in asked if len(own.lane)}
+        self._limits = {name: self._on_limit(measured, lanes) for name, lanes in lanes_of.items()}
+
+    def _on_limit(self, measured: RequestColumns, lanes: Sequence[int]) -> _OnLimit:
+        own = measured.on(lanes)
+        return _OnLimit(
+            tuple(sorted({self._lanes[at].model for at in lanes} & self._models.keys())),
+            (own.ended_s - own.sent_s)[own.served],
+            self._by_slice(own.sent_s, own.ended_s),
+            self._by_slice(own.granted_s, own.sent_s),
+        )
+
+    def _states(self, own: RequestColumns) -> Floats:
+        """What requests and episodes of a model did while they were not in flight.
+
+        Seconds by slice, in the order of `_Slices` from `rate` on.
+        """
+        again, between = ~own.first & own.again, ~own.first & ~own.again
+        return np.array(
+            [
+                self._by_slice(own.asked_s, own.granted_s, own.rate_share),
+                self._by_slice(own.asked_s, own.granted_s, 1.0 - own.rate_share),
+                self._by_slice(own.before_s[again], own.asked_s[again]),
+                self._by_slice(own.before_s[between], own.asked_s[between]),
+                self._by_slice(self._start_s, own.asked_s[own.first]),
+            ]
+        )
+
+    def _by_slice(
+        self, from_s: float | Floats, until_s: Floats, weight: float | Floats = 1.0
+    ) -> Floats:
+        return seconds_by_slice(
+            from_s, until_s, weight, start_s=self._start_s, end_s=self._end_s, n=_SLICES
+        )
 
     def n_requests(self, part: Resource) -> int:
         """Measured requests that were served on the lanes of a limit."""
-        return sum(len(self._services_s[at]) for at in self._on(part))
+        own = self._limits.get(part.limit)
+        return 0 if own is None else len(own.services_s)
 
     def used_s(self, part: Resource) -> float:
         """Seconds that the limit was needed at full use, as the bound counts them, >= 0."""
-        services_s = [each for at in self._on(part) for each in self._services_s[at]]
+        services_s = self._limits[part.limit].services_s
         if not part.is_rate:
-            return sum(services_s) / part.per_s
-        shortest_s = min(services_s, default=0.0)
+            return float(services_s.sum()) / part.per_s
+        shortest_s = float(services_s.min()) if len(services_s) else 0.0
         return max(0.0, (len(services_s) - part.burst) / part.per_s + shortest_s)
 
     def busy_lanes(self) -> Iterator[Lane]:
         """The lanes on which a measured request was served."""
-        for lane, services_s in zip(self._log.lanes, self._services_s, strict=True):
-            if services_s:
-                yield lane
+        return (lane for at, lane in enumerate(self._lanes) if at in self._served_on)
 
     def reasons(self, part: Resource, parts: Iterable[Resource]) -> Reasons:
         """Why what a limit offers was not used, in seconds of the whole limit."""
+        own = self._limits[part.limit]
         seats = self._seats(part)
-        slices = self._slices(part)
+        states = sum((self._models[name] for name in own.models), np.zeros((_N_STATES, _SLICES)))
+        slices = _Slices(*np.vstack([own.busy, own.held, states]) / self._width_s)
         starting = np.arange(_SLICES) < _first_full(slices, seats)
-        full = self._full_elsewhere(part, parts)
+        beside = {name for lane in self._lanes if part.limit in lane.limits for name in lane.limits}
+        full = self._full(one for one in parts if one != part and one.limit in beside)
         reasons = self._split(slices, seats, starting=starting, full_elsewhere=full)
         return Reasons(*(float(each.sum()) * self._width_s / seats for each in reasons))
 
@@ -142,30 +177,24 @@ class Occupancy:
         It stood behind those of its model that waited then; where none did, and none of its limits
         was full, nobody kept the client from asking: workers were still starting.
         """
-        lane, asked_s = self._log.lanes[last.lane[0]], float(last.asked_s[0])
-        full = self._full([part for part in parts if part.limit in lane.limits])
-        rate, seat, *_ = (each.tolist() for each in self._models[lane.model].seconds)
-        rate_s = seat_s = client_s = startup_s = 0.0
-        for at, is_full in enumerate(full):
-            now_s = min(self._width_s, asked_s - self._start_s - at * self._width_s)
-            if now_s <= 0:
-                break
-            waiting = rate[at] + seat[at]
-            for_rate_s = now_s * rate[at] / waiting if waiting > 0 else 0.0
-            rate_s += for_rate_s
-            if is_full:
-                seat_s += now_s - for_rate_s
-            elif waiting > 0:
-                client_s += now_s - for_rate_s
-            else:
-                startup_s += now_s
+        lane = self._lanes[last.lane[0]]
+        full = self._full(part for part in parts if part.limit in lane.limits)
+        rate, seat, *_ = self._models[lane.model]
+        since_s = last.asked_s[0] - self._start_s - np.arange(_SLICES) * self._width_s
+        now_s = np.clip(since_s, 0.0, self._width_s)
+        waiting = rate + seat
+        for_rate_s = now_s * _share(rate, waiting)
+        rest_s = now_s - for_rate_s
         return Reasons(
-            rate_wait_s=rate_s, seat_wait_s=seat_s, client_s=client_s, startup_s=startup_s
+            rate_wait_s=float(for_rate_s.sum()),
+            seat_wait_s=float(rest_s[full].sum()),
+            client_s=float(rest_s[~full & (waiting > 0)].sum()),
+            startup_s=float(rest_s[~full & (waiting <= 0)].sum()),
         )
 
     def _last_requests(self) -> RequestColumns | None:
         """Those of the measured episode that ended last."""
-        columns = self._log.columns()
+        columns = self._columns
         if not columns.measured.any():
             return None
         ended_s = np.where(columns.measured, columns.ended_s, -np.inf)
@@ -174,51 +203,21 @@ class Occupancy:
         at = len(ended_s) - 1 - int(ended_s[::-1].argmax())
         return columns.of(columns.measured & (episode == episode[at]))
 
-    def _on(self, part: Resource) -> list[int]:
-        """Indexes of the lanes of a limit."""
-        return self._lanes_of[part.limit]
-
-    def _flow(self, part: Resource) -> _Flow:
-        """By slice, seconds in flight and held on all lanes of a limit; added up once per limit.
-
-        Without that 100 deployments on 3 keys, where each asks for those beside it, took 2.8 s at
-        the end of a run.
-        """
-        flow = self._flows.get(part.limit)
-        if flow is None:
-            on = self._on(part)
-            flow = self._flows[part.limit] = (
-                _sum(self._busy[at] for at in on),
-                _sum(self._held[at] for at in on),
-            )
-        return flow
-
     def _seats(self, part: Resource) -> float:
         """Requests in flight that the limit allows; for a rate by Little's law."""
         if not part.is_rate:
             return part.per_s
-        services_s = [each for at in self._on(part) for each in self._services_s[at]]
-        mean_s = sum(services_s) / len(services_s) if services_s else 0.0
+        services_s = self._limits[part.limit].services_s
+        mean_s = float(services_s.mean()) if len(services_s) else 0.0
         return part.per_s * max(mean_s, 1e-6)
-
-    def _slices(self, part: Resource) -> _Slices:
-        models = {self._log.lanes[at].model for at in self._on(part)} & self._models.keys()
-        seconds = [self._models[name].seconds for name in sorted(models)]
-        others = (_sum(each[state] for each in seconds) for state in range(_N_STATES))
-        return _Slices(*(amount / self._width_s for amount in (*self._flow(part), *others)))
-
-    def _full_elsewhere(self, part: Resource, parts: Iterable[Resource]) -> NDArray[np.bool_]:
-        """By slice, whether another limit on the path of the same lanes had no seat left."""
-        own = {name for at in self._on(part) for name in self._log.lanes[at].limits}
-        return self._full([one for one in parts if one != part and one.limit in own])
 
     def _full(self, parts: Iterable[Resource]) -> NDArray[np.bool_]:
         """By slice, whether one of some limits had no seat left."""
         found = np.zeros(_SLICES, dtype=bool)
         for other in parts:
             if not other.is_rate:
-                busy, held = self._flow(other)
-                found |= busy + held >= _FULL * other.per_s * self._width_s
+                own = self._limits[other.limit]
+                found |= own.busy + own.held >= _FULL * other.per_s * self._width_s
         return found
 
     def _split(
@@ -233,22 +232,17 @@ class Occupancy:
 
         In the order of `Reasons`.
         """
-        idle = np.maximum(0.0, seats - now.busy)
-        held = np.minimum(idle, now.held)
-        idle = idle - held
         waiting = now.rate + now.seat
-        waits = waiting > 0
         # Episodes that are not opened yet stand behind those that wait.
-        served = np.minimum(idle, waiting + np.where(waits, now.unopened, 0.0))
-        rate = np.where(waits, served * now.rate / np.where(waits, waiting, 1.0), 0.0)
+        in_line = np.where(waiting > 0, waiting + now.unopened, 0.0)
+        idle = np.maximum(0.0, seats - now.busy)
+        dealt = []
+        for wanted in (now.held, in_line, now.backoff, now.between, now.unopened):
+            dealt.append(np.minimum(idle, wanted))
+            idle = idle - dealt[-1]
+        held, served, backoff, between, fed = dealt
+        rate = served * _share(now.rate, waiting)
         seat = served - rate
-        idle = idle - served
-        backoff = np.minimum(idle, now.backoff)
-        idle = idle - backoff
-        between = np.minimum(idle, now.between)
-        idle = idle - between
-        fed = np.minimum(idle, now.unopened)
-        tail = idle - fed
         client = held + between
         rules = startup = np.zeros(_SLICES)
         # A seat of this very limit that is free and waited for is changing hands.
@@ -260,7 +254,7 @@ class Occupancy:
         else:
             startup = np.where(starting, fed, 0.0)
             client = client + np.where(starting, 0.0, fed) + ours
-        return rate, seat - ours, backoff, rules, client, startup, tail
+        return rate, seat - ours, backoff, rules, client, startup, idle
 
 
 class _Slices(NamedTuple):
@@ -279,33 +273,9 @@ _N_STATES = len(_Slices._fields) - 2
 """Those of a model: all but `busy` and `held`, which are of a lane."""
 
 
-class _ModelBins:
-    """What the requests and episodes of a model did while they were not in flight."""
-
-    def __init__(self, start_s: float, end_s: float) -> None:
-        self.rate, self.seat, self.backoff, self.between, self.unopened = (
-            Bins(start_s, end_s, _SLICES) for _ in range(5)
-        )
-
-    def add(self, requests: RequestColumns, start_s: float) -> None:
-        """Count what came before each request was sent."""
-        first, again = requests.first, requests.again
-        self.unopened.add(start_s, requests.asked_s[first])
-        for bins, which in ((self.backoff, ~first & again), (self.between, ~first & ~again)):
-            bins.add(requests.before_s[which], requests.asked_s[which])
-        asked_s, granted_s, share = requests.asked_s, requests.granted_s, requests.rate_share
-        self.rate.add(asked_s, granted_s, share)
-        self.seat.add(asked_s, granted_s, 1.0 - share)
-
-    @cached_property
-    def seconds(self) -> tuple[Floats, ...]:
-        """By slice, in the order of `_Slices` from `rate` on."""
-        bins = (self.rate, self.seat, self.backoff, self.between, self.unopened)
-        return tuple(one.seconds() for one in bins)
-
-
-def _sum(columns: Iterable[Floats]) -> Floats:
-    return sum(columns, np.zeros(_SLICES))
+def _share(part: Floats, whole: Floats) -> Floats:
+    """Part by whole; 0 where there is nothing."""
+    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 def _first_full(slices: _Slices, seats: float) -> int:
@@ -314,48 +284,34 @@ def _first_full(slices: _Slices, seats: float) -> int:
     return int(full.argmax() if full.any() else slices.busy.argmax())
 
 
-class Bins:
-    """Adds up stretches of time by slices of equal length, each in constant time.
+def seconds_by_slice(
+    from_s: float | Floats,
+    until_s: float | Floats,
+    weight: float | Floats = 1.0,
+    *,
+    start_s: float,
+    end_s: float,
+    n: int,
+) -> Floats:
+    """By slice, seconds times weight of some stretches of time; each takes constant time.
 
     Args:
-        start_s: Where the first slice begins.
+        from_s: Where each begins.
+        until_s: Where each ends; one that ends before it begins does not count.
+        weight: Of each.
+        start_s: Where the first slice begins; what lies outside of all slices is cut off.
         end_s: Where the last slice ends, > start_s.
-        n: How many slices, >= 1.
-
-    Attributes:
-        width_s: Of one slice.
+        n: How many slices of equal length, >= 1.
     """
-
-    __slots__ = ("_from_here", "_in_slice", "_n", "_start_s", "width_s")
-
-    def __init__(self, start_s: float, end_s: float, n: int) -> None:
-        self._start_s = start_s
-        self._n = n
-        self.width_s = (end_s - start_s) / n
-        # What begins in a slice counts there in part, and in whole in all that follow.
-        self._in_slice = np.zeros(n + 1)
-        self._from_here = np.zeros(n + 2)
-
-    def add(
-        self, from_s: float | Floats, until_s: float | Floats, weight: float | Floats = 1.0
-    ) -> None:
-        """Count stretches; what lies outside of all slices is cut off."""
-        begins, ends, weights = np.broadcast_arrays(from_s, until_s, weight)
-        counts = ends > begins
-        self._step(begins[counts], weights[counts])
-        self._step(ends[counts], -weights[counts])
-
-    def seconds(self) -> Floats:
-        """By slice, seconds times weight of all that was added."""
-        steps = self._from_here.cumsum()[: self._n]
-        seconds: Floats = self._in_slice[: self._n] + steps * self.width_s
-        return seconds
-
-    def _step(self, at_s: Floats, weights: Floats) -> None:
-        place = (at_s - self._start_s) / self.width_s
-        inside = (place > 0) & (place < self._n)
-        at = place[inside].astype(np.int64)
-        parts = weights[inside] * (at + 1 - place[inside]) * self.width_s
-        self._in_slice += np.bincount(at, parts, self._n + 1)
-        self._from_here += np.bincount(at + 1, weights[inside], self._n + 2)
-        self._from_here[0] += weights[place <= 0].sum()
+    width_s = (end_s - start_s) / n
+    begins, ends, weights = np.broadcast_arrays(from_s, until_s, weight)
+    counts = ends > begins
+    places = (np.concatenate([begins[counts], ends[counts]]) - start_s) / width_s
+    steps = np.concatenate([weights[counts], -weights[counts]])
+    place = np.clip(places, 0, n)
+    at = place.astype(np.int64)
+    # What begins in a slice counts there in part, and in whole in all that follow.
+    here = np.bincount(at, steps * (at + 1 - place), n + 1)
+    later = np.bincount(at + 1, steps, n + 2).cumsum()
+    seconds: Floats = (here[:n] + later[:n]) * width_s
+    return seconds

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pytest_ultrapar.analysis.plan.lower_bound import RequestClass
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
     from pytest_ultrapar.records import EngineSpent
-    from pytest_ultrapar.store.bound import Bound, RequestClass
+    from pytest_ultrapar.store.bound import Bound
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from array import array
 from collections import Counter
 from datetime import datetime
@@ -66,9 +67,20 @@ class RequestColumns(NamedTuple):
         columns: tuple[Any, ...] = self
         return RequestColumns(*(column[chosen] for column in columns))
 
+    def on(self, lanes: Sequence[int]) -> RequestColumns:
+        """Those on some lanes, by their index."""
+        import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
+
+        return self.of(np.isin(self.lane, lanes))
+
+
+_ROW = struct.Struct("=i4?6dqd")
+_TYPES = ("i4", *["?"] * 4, *["f8"] * 6, "i8", "f8")
+"""What a row holds, in the order of the fields of `RequestColumns`; for numpy."""
+
 
 class RequestLog:
-    """Collects the requests of episodes, at 73 bytes each.
+    """Collects the requests of episodes, at 72 bytes each.
 
     Args:
         lanes: All that the run could use; what was sent elsewhere, by a session that had another
@@ -88,37 +100,22 @@ class RequestLog:
         self._index = {
             (lane.provider, lane.instance, lane.key): at for at, lane in enumerate(self.lanes)
         }
-        self._lane = array("l")
-        self._marks = array("b")
-        self._tokens = array("q")
-        self._times = tuple(array("d") for _ in range(6))
-        self._sent_at_s = array("d")
+        self._rows = bytearray()
         self.first_token_s = array("d")
 
     def __len__(self) -> int:
-        return len(self._lane)
+        return len(self._rows) // _ROW.size
+
+    def _table(self) -> NDArray[np.void]:
+        import numpy as np  # noqa: PLC0415 - as above
+
+        types = np.dtype([*zip(RequestColumns._fields, _TYPES, strict=True)])
+        return np.frombuffer(self._rows, types)
 
     def columns(self) -> RequestColumns:
         """All requests."""
-        import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
-
-        marks = np.array(self._marks)
-        before_s, asked_s, granted_s, sent_s, ended_s, rate_share = map(np.array, self._times)
-        return RequestColumns(
-            lane=np.array(self._lane),
-            measured=(marks & _MEASURED) > 0,
-            first=(marks & _FIRST) > 0,
-            served=(marks & _SERVED) > 0,
-            again=(marks & _AGAIN) > 0,
-            before_s=before_s,
-            asked_s=asked_s,
-            granted_s=granted_s,
-            sent_s=sent_s,
-            ended_s=ended_s,
-            rate_share=rate_share,
-            tokens=np.array(self._tokens),
-            sent_at_s=np.array(self._sent_at_s),
-        )
+        table: Any = self._table()
+        return RequestColumns(*(table[name].copy() for name in RequestColumns._fields))
 
     def arranged(self, parts: Sequence[range], measured: Sequence[int]) -> RequestLog:
         """The same requests in another order.
@@ -132,24 +129,18 @@ class RequestLog:
         log = RequestLog(self.lanes, from_us=self.from_us)
         sizes = [len(part) for part in parts]
         place = np.fromiter(chain.from_iterable(parts), dtype=np.int64, count=sum(sizes))
-        for own, other in zip(log._arrays, self._arrays, strict=True):
-            own.frombytes(np.array(other)[place].tobytes())
-        counts = np.zeros(len(parts), dtype=np.int8)
-        counts[list(measured)] = _MEASURED
-        marks = np.frombuffer(log._marks, dtype=np.int8)
-        marks |= np.repeat(counts, sizes)
+        table = self._table()[place]
+        counts = np.zeros(len(parts), dtype=bool)
+        counts[list(measured)] = True
+        table["measured"] |= np.repeat(counts, sizes)
+        log._rows += table.tobytes()
         log.first_token_s = self.first_token_s
         return log
 
     def extend(self, other: RequestLog) -> None:
         """Take all requests of another log of the same lanes."""
-        for own, its in zip(self._arrays, other._arrays, strict=True):
-            own.extend(its)
+        self._rows += other._rows
         self.first_token_s.extend(other.first_token_s)
-
-    @property
-    def _arrays(self) -> tuple[array[Any], ...]:
-        return (self._lane, self._marks, self._tokens, *self._times, self._sent_at_s)
 
     def add(self, episode: EpisodeEnded, *, measured: bool) -> range:
         """Take the requests of one episode; returns where they are.
@@ -168,34 +159,28 @@ class RequestLog:
             lane = self._index.get((one.provider, one.instance, one.key))
             if lane is None:
                 continue
-            marks = _MEASURED if measured else 0
-            marks |= _FIRST if before is None else 0
-            marks |= 0 if one.outcome in NO_SERVICE else _SERVED
-            marks |= _AGAIN if before is not None and before.turn == one.turn else 0
             waited_s = one.seat_wait_s + one.rate_wait_s
             asked_s = one.t_lease_s - waited_s
-            times = (
+            sent_s = max(one.t_send_s, one.t_lease_s)
+            self._rows += _ROW.pack(
+                lane,
+                measured,
+                before is None,
+                one.outcome not in NO_SERVICE,
+                before is not None and before.turn == one.turn,
                 min(before.t_end_s, asked_s) if before is not None else asked_s,
                 asked_s,
                 one.t_lease_s,
-                max(one.t_send_s, one.t_lease_s),
+                sent_s,
                 one.t_end_s,
                 one.rate_wait_s / waited_s if waited_s > 0 else 0.0,
+                (one.tokens_in or 0) + (one.tokens_out or 0),
+                episode.started_at_us / 1e6 + sent_s - first_s,
             )
-            self._lane.append(lane)
-            self._marks.append(marks)
-            self._tokens.append((one.tokens_in or 0) + (one.tokens_out or 0))
-            for column, value in zip(self._times, times, strict=True):
-                column.append(value)
-            since_s = times[3] - first_s
-            self._sent_at_s.append(episode.started_at_us / 1e6 + since_s)
             if one.t_first_token_s is not None:
                 self.first_token_s.append(one.t_first_token_s - one.t_send_s)
             before = one
         return range(begin, len(self))
-
-
-_MEASURED, _SERVED, _AGAIN, _FIRST = 1, 2, 4, 8
 
 
 def _sent_at(attempt: Attempt) -> float:
@@ -276,24 +261,9 @@ def audit(
         error_s: By how much two times may be wrong beside each other; what it may explain passed
             nothing.
     """
-    import numpy as np  # noqa: PLC0415 - as above
-
     columns = log.columns()
-    found = []
-    for limit, on in _bound_lanes(log, limits):
-        here = np.isin(columns.lane, on)
-        sent_s, ended_s = columns.sent_s[here], columns.ended_s[here]
-        if len(sent_s):
-            tokens = columns.tokens[here].tolist()
-            pairs: list[tuple[float, int]] = []
-            if any(kind.counts == "tokens" for kind, _ in limit.rows):
-                pairs = sorted(zip(sent_s.tolist(), tokens, strict=True))
-            dated: list[tuple[float, int]] = []
-            if limit.day is not None:
-                dated = list(zip(columns.sent_at_s[here].tolist(), tokens, strict=True))
-            sends, ends = np.sort(sent_s), np.sort(ended_s)
-            found.append(_audited(limit, sends, ends, pairs, dated, error_s=error_s))
-    return tuple(found)
+    found = ((limit, columns.on(on)) for limit, on in _bound_lanes(log, limits))
+    return tuple(_audited(limit, own, error_s) for limit, own in found if len(own.lane))
 
 
 def _bound_lanes(log: RequestLog, limits: Iterable[Limit]) -> Iterator[tuple[Limit, list[int]]]:
@@ -317,65 +287,43 @@ def peak_in_flight(log: RequestLog) -> int:
     return _most_in_flight(np.sort(columns.sent_s), np.sort(columns.ended_s))
 
 
-def _audited(
-    limit: Limit,
-    sends: Floats,
-    ends: Floats,
-    with_tokens: Sequence[tuple[float, int]],
-    dated: Sequence[tuple[float, int]],
-    *,
-    error_s: float,
-) -> LimitAudit:
+def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
+    import numpy as np  # noqa: PLC0415 - as above
+
+    order = np.argsort(own.sent_s)
+    sends, tokens, ends = own.sent_s[order], own.tokens[order], np.sort(own.ended_s)
+
+    def most(kind: LimitKind, by_s: float) -> int:
+        """The most that fell on the limit for sure where times may be wrong by so much."""
+        if kind.counts == "in flight":
+            return _most_in_flight(sends, ends - by_s)
+        amounts = tokens if kind.counts == "tokens" else np.ones_like(tokens)
+        if kind.is_daily and limit.day is not None:
+            return _most_on_a_day(own.sent_at_s[order], amounts, limit.day)
+        return _most_within(sends, amounts, kind.window_s - by_s)
+
     allowed = {kind.word: amount for kind, amount in limit.rows}
     columns: dict[str, Any] = dict(allowed)
     passed = []
     for word, kind in LIMIT_KINDS.items():
-        if kind.is_daily and word not in allowed:
+        if word not in allowed and (kind.is_daily or kind.counts == "tokens"):
             continue
-        if kind.is_daily and limit.day is not None:
-            peak = sure = _most_on_a_day(dated, limit.day, tokens=kind.counts == "tokens")
-        elif kind.counts == "in flight":
-            peak, sure = (_most_in_flight(sends, ends - by_s) for by_s in (0.0, error_s))
-        elif kind.counts == "requests":
-            peak, sure = (_most_within(sends, kind.window_s - by_s) for by_s in (0.0, error_s))
-        elif word in allowed:
-            peak, sure = (
-                _most_tokens(with_tokens, kind.window_s - by_s) for by_s in (0.0, error_s)
-            )
-        else:
-            continue
+        peak = most(kind, 0.0)
         columns[_COLUMNS[word]] = peak if peak or kind.counts != "tokens" else None
         # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
-        if word in allowed and sure > math.ceil(allowed[word]):
+        if word in allowed and most(kind, error_s) > math.ceil(allowed[word]):
             passed.append(word)
     return LimitAudit(limit=limit.name, n=len(sends), passed=tuple(passed), **columns)
 
 
-def _most_tokens(sends: Sequence[tuple[float, int]], window_s: float) -> int:
-    """The most tokens of these sends, in order of time, in any window of this length.
-
-    None if it is negative: clocks that differ by more than a window say nothing of it.
-    """
-    if window_s < 0:
-        return 0
-    most = now = first = 0
-    for sent_s, tokens in sends:
-        now += tokens
-        while sent_s - sends[first][0] > window_s:
-            now -= sends[first][1]
-            first += 1
-        most = max(most, now)
-    return most
-
-
-def _most_on_a_day(dated: Iterable[tuple[float, int]], zone_name: str, *, tokens: bool) -> int:
-    """The most sends, or tokens of sends, on any calendar day of a zone."""
+def _most_on_a_day(sent_at_s: Floats, amounts: NDArray[np.int64], zone_name: str) -> int:
+    """The most of what was sent at these moments on any calendar day of a zone."""
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count calendar days
 
     zone = ZoneInfo(zone_name)
     days: Counter[int] = Counter()
-    for at_s, n in dated:
-        days[datetime.fromtimestamp(at_s, zone).toordinal()] += n if tokens else 1
+    for at_s, n in zip(sent_at_s.tolist(), amounts.tolist(), strict=True):
+        days[datetime.fromtimestamp(at_s, zone).toordinal()] += n
     return max(days.values())
 
 
@@ -386,17 +334,20 @@ def _most_in_flight(sends: Floats, ends: Floats) -> int:
     return int(under_way.max(initial=0))
 
 
-def _most_within(sends: Floats, window_s: float) -> int:
-    """The most of these moments, sorted, in any window of this length; none if it is negative."""
+def _most_within(sends: Floats, amounts: NDArray[np.int64], window_s: float) -> int:
+    """The most of what was sent at these moments, sorted, in any window of this length.
+
+    Nothing if it is negative: clocks that differ by more than a window say nothing of it.
+    """
     import numpy as np  # noqa: PLC0415 - as above
 
     if window_s < 0:
         return 0
-    number = np.arange(len(sends))
     first = np.searchsorted(sends, sends - window_s)
     # What the subtraction has rounded away decides about both ends of a window.
     while (wrong := sends - sends[first] > window_s).any():
         first += wrong
     while (wrong := (first > 0) & (sends - sends[first - 1] <= window_s)).any():
         first -= wrong
-    return int((number + 1 - first).max(initial=0))
+    so_far = np.cumsum(amounts)
+    return int((so_far - so_far[first] + amounts[first]).max(initial=0))

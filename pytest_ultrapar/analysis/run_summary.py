@@ -31,10 +31,11 @@ from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.system.files import read_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.measures import Measures
+    from pytest_ultrapar.analysis.repetitions import Repetition
     from pytest_ultrapar.records import Case
 
 
@@ -199,26 +200,31 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
 
     What all models' cells show has no interval: cells of different models may share tasks.
     """
-    figures = figures_of_cells(n_repetitions(measures.repeated()))
-    by_model = sorted(measures.grouped(lambda kind: kind.model).items())
+    rows = [*measures.repeated()]
+    figures = figures_of_cells(n_repetitions(rows))
+    if not figures:
+        return ()
+    by_model = {
+        model: [*own.repeated()]
+        for model, own in sorted(measures.grouped(lambda kind: kind.model).items())
+    }
     found = []
     for figure in figures:
-        found += [cell_figure(model, figure, own) for model, own in by_model]
+        found += [cell_figure(model, figure, own) for model, own in by_model.items()]
         if len(by_model) > 1:
-            everything = cell_figure("", figure, measures)
+            everything = cell_figure("", figure, rows)
             found.append(msgspec.structs.replace(everything, interval=None))
     return tuple(found)
 
 
-def cell_figure(model: str, figure: str, measures: Measures) -> CellFigure:
+def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigure:
     """A figure of some cells.
 
     Args:
         model: How to call whose cells they are.
         figure: As of `cell_share`.
-        measures: All repetitions of the cells that have a final grade.
+        rows: All repetitions of the cells that have a final grade.
     """
-    rows = [*measures.repeated()]
     share = cell_share(figure, rows)
     if share is None:
         return CellFigure(model, figure, 0, len({each.cell for each in rows}), None)
@@ -258,7 +264,7 @@ class Ends:
             if not found.had_episode:
                 if len(self.never_ran) < MOST_NOTES:
                     self.never_ran.append(case.nodeid)
-            elif found.is_finished:
+            elif found.finished:
                 self.n_ungraded += 1
             else:
                 self.n_interrupted += 1

@@ -7,7 +7,6 @@ functions that need them.
 from __future__ import annotations
 
 import math
-import statistics
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -71,12 +70,19 @@ class Part(NamedTuple):
     fast_s: float
 
 
-def speedup(parts: Sequence[Part]) -> float | None:
+def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
     """Cases per second of the fast run over those of the slow one; None where there are none."""
-    whole = _sum(parts)
-    if not (whole.n_slow and whole.slow_s > 0 and whole.n_fast and whole.fast_s > 0):
+    whole = _rows(parts).sum(axis=0)
+    if not (whole > 0).all():
         return None
-    return (whole.n_fast / whole.fast_s) / (whole.n_slow / whole.slow_s)
+    n_slow, slow_s, n_fast, fast_s = map(float, whole)
+    return (n_fast / fast_s) / (n_slow / slow_s)
+
+
+def _rows(parts: Sequence[Part] | NDArray[np.float64]) -> NDArray[np.float64]:
+    import numpy as np  # noqa: PLC0415
+
+    return np.asarray(parts, dtype=float).reshape(-1, len(Part._fields))
 
 
 def speedup_interval(
@@ -111,12 +117,12 @@ def speedup_interval(
     """
     import numpy as np  # noqa: PLC0415
 
-    columns = [np.asarray(parts, dtype=float).reshape(-1, len(Part._fields)) for parts in strata]
+    columns = [_rows(parts) for parts in strata]
     least = min((int(rows.any(axis=1).sum()) for rows in columns), default=0)
     if least < LEAST_CASES:
         return None
     if least < _LEAST_DRAWN:
-        return _interval_of_few([[Part(*row) for row in rows.tolist()] for rows in columns], least)
+        return _interval_of_few(columns, least)
     draw = np.random.default_rng(_SEED)
     sums = np.zeros((_DRAWS, len(Part._fields)))
     for rows in columns:
@@ -195,27 +201,20 @@ def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.column_stack([begins_s[is_first], until_s[is_last]])
 
 
-def _sum(parts: Sequence[Part]) -> Part:
-    columns = [sum(column) for column in zip(*parts, strict=True)]
-    return Part(*columns) if columns else Part(0, 0.0, 0, 0.0)
+def _interval_of_few(
+    strata: Sequence[NDArray[np.float64]], least: int
+) -> tuple[float, float] | None:
+    import numpy as np  # noqa: PLC0415
 
-
-def _interval_of_few(strata: Sequence[Sequence[Part]], least: int) -> tuple[float, float] | None:
-    whole = _sum([part for parts in strata for part in parts])
-    factor = speedup([whole])
+    every = np.concatenate(strata)
+    factor = speedup(every)
     if factor is None:
         return None
     variance = 0.0
-    for parts in strata:
+    for rows in strata:
         # What each case moves the logarithm by.
-        moved = [
-            part.n_fast / whole.n_fast
-            - part.fast_s / whole.fast_s
-            - part.n_slow / whole.n_slow
-            + part.slow_s / whole.slow_s
-            for part in parts
-        ]
-        variance += len(parts) * statistics.variance(moved)
+        moved = rows / every.sum(axis=0) @ (-1, 1, 1, -1)
+        variance += len(rows) * float(moved.var(ddof=1))
     error = max(math.sqrt(variance), _FEW_LEAST_SPREAD / math.sqrt(least))
     reach = math.exp(critical_t(least, _FEW_CONFIDENCE) * error)
     return factor / reach, factor * reach
@@ -304,9 +303,9 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 
     ran = run.of(run.ran)
     is_chosen = ran.told(chosen)
-    of_models = set(ran.of(is_chosen).grouped(lambda kind: kind.model))
-    pays = ran.told(lambda kind: kind.model in of_models)
-    measures = ran.of(pays & is_chosen)
+    models = {ran.kinds[at].model for at in np.unique(ran["kind"][is_chosen])}
+    pays = ran.told(lambda kind: kind.model in models)
+    measures = ran.of(is_chosen)
     if not measures.timed.any():
         return None
     all_s = makespan_shares(ran.spans[pays], ran.spans[~pays])
@@ -484,9 +483,12 @@ def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] 
 
 def count_outcomes(measures: Measures) -> dict[str, int]:
     """How many cases have each outcome; all six are there."""
+    import numpy as np  # noqa: PLC0415
+
     counts = dict.fromkeys(("solved", "partial", "unsolved", "infra", "error", "skipped"), 0)
-    for outcome, own in measures.grouped(lambda kind: kind.outcome).items():
-        counts[outcome] = len(own)
+    numbers = np.bincount(measures["kind"], minlength=len(measures.kinds))
+    for kind, n in zip(measures.kinds, numbers.tolist(), strict=True):
+        counts[kind.outcome] += n
     return counts
 
 
@@ -551,12 +553,6 @@ def latency_of(durations: Iterable[float]) -> Latency | None:
     ordered = sorted(durations)
     if not ordered:
         return None
-    return Latency(
-        n=len(ordered),
-        mean_s=math.fsum(ordered) / len(ordered),
-        p50_s=quantile(ordered, 0.50),
-        p90_s=quantile(ordered, 0.90),
-        p95_s=quantile(ordered, 0.95),
-        p99_s=quantile(ordered, 0.99),
-        max_s=ordered[-1],
-    )
+    mean_s = math.fsum(ordered) / len(ordered)
+    marks = (quantile(ordered, share) for share in (0.50, 0.90, 0.95, 0.99, 1.0))
+    return Latency(len(ordered), mean_s, *marks)

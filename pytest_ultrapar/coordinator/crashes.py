@@ -76,7 +76,7 @@ class Crashes:
         }
         # Their episodes are over and paid for; whoever gets these items finds the answers here.
         with closing(RecoveredIndex(self._directory)) as recovered:
-            recovered.add_all(finished)
+            recovered.add(finished)
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )

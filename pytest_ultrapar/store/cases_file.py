@@ -196,7 +196,7 @@ def read_cases(directory: Path) -> list[Case]:
     Raises:
         ResultsError: There is no such file, or it holds something else.
     """
-    return claimed_of(directory, read_plan(directory))
+    return [*iter_claimed(directory)]
 
 
 def claimed_of(directory: Path, cases: list[Case]) -> list[Case]:
@@ -241,18 +241,7 @@ def read_plan(directory: Path) -> list[Case]:
     Raises:
         ResultsError: There is no such file, or it holds something else.
     """
-    path = directory / CASES_NAME
-    coming = directory / COMING_NAME
-    if not path.exists() and coming.exists():
-        path = coming
-    with _planned_cases(path):
-        content = read_file(path)
-        if path is coming:
-            # A last line that is torn is of a process that died, before any record of that case.
-            whole, feed, _ = content.rpartition(b"\n")
-            return _come(coming, whole + feed)
-        _refuse_another(directory, hashlib.sha256(content).hexdigest())
-        return msgspec.json.decode(content, type=list[Case])
+    return [*iter_plan(directory)]
 
 
 @contextmanager
@@ -338,8 +327,12 @@ def iter_plan(directory: Path) -> Iterator[Case]:
         ResultsError: There is no such file, or it holds something else.
     """
     path = directory / CASES_NAME
-    if not path.exists():
-        yield from read_plan(directory)
+    coming = directory / COMING_NAME
+    if not path.exists() and coming.exists():
+        with _planned_cases(coming):
+            # A last line that is torn is of a process that died, before any record of that case.
+            whole, feed, _ = read_file(coming).rpartition(b"\n")
+            yield from _come(coming, whole + feed)
         return
     decode = msgspec.json.Decoder(list[Case]).decode
     digest = hashlib.sha256()

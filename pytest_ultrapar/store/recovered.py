@@ -13,6 +13,7 @@ import os
 import threading
 from bisect import insort
 from collections import defaultdict
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -87,7 +88,8 @@ class CaseHistory(msgspec.Struct):
 
     Attributes:
         grade: The one that stands; None while the case was never graded.
-        episodes: All ended ones, those that were interrupted or run again among them.
+        episodes: All ended ones in the order of their ends, those that were interrupted or run
+            again among them.
         has_started: Whether any episode began.
     """
 
@@ -105,9 +107,9 @@ class CaseHistory(msgspec.Struct):
         return graded or self.has_started or bool(self.episodes)
 
     @property
-    def is_finished(self) -> bool:
-        """Whether an episode ended so that it needs no further request."""
-        return any(entry.ending in FINISHED_ENDINGS for entry in self.episodes)
+    def finished(self) -> list[EpisodeEntry]:
+        """Its episodes that ended so that they need no further request, the last one last."""
+        return [entry for entry in self.episodes if entry.ending in FINISHED_ENDINGS]
 
     def add_grade(self, grade: Grade) -> None:
         """The last grade stands, but a measurement is never replaced by `infra`."""
@@ -121,10 +123,10 @@ class CaseHistory(msgspec.Struct):
             insort(self.episodes, entry, key=_ended_at)
         return earlier
 
-    def last_episode(self) -> EpisodeEntry | None:
-        """The last episode that came to its end; None where each was interrupted."""
+    def kept_episode(self) -> EpisodeEntry | None:
+        """The final episode, else the last one that came to its end; None where none did."""
         whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
-        return max(whole, key=_ended_at, default=None)
+        return self.final_episode() or (whole[-1] if whole else None)
 
     def final_episode(self) -> EpisodeEntry | None:
         """The episode that the standing grade is about: the last one that had ended by then.
@@ -138,7 +140,8 @@ class CaseHistory(msgspec.Struct):
             whole = [entry for entry in whole if entry.ending != "infra"]
         before = [entry for entry in whole if entry.ended_at_us <= self.grade.at_us]
         # None before it: the wall clock was set back between the two.
-        return max(before or whole, key=_ended_at, default=None)
+        found = before or whole
+        return found[-1] if found else None
 
 
 class JournalHistory:
@@ -280,15 +283,12 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
         ResultsError: The journal cannot be listed, or the index cannot be written.
     """
     history = read_history(directory / "journal")
-    reader = JournalReader(directory / "journal")
-    try:
+    with closing(JournalReader(directory / "journal")) as reader:
         finished = {
             case_id: position
             for case_id, case in history.cases.items()
             if (position := _last_readable(reader, case)) is not None
         }
-    finally:
-        reader.close()
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory))
     write_whole(directory / FILE_NAME, _lines(finished))
@@ -296,14 +296,10 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
 
 
 def _last_readable(reader: JournalReader, case: CaseHistory) -> Position | None:
-    for entry in reversed(case.episodes):
-        if entry.ending not in FINISHED_ENDINGS:
-            continue
-        try:
+    for entry in reversed(case.finished):
+        with suppress(ResultsError):
             reader.read(entry.position)
-        except ResultsError:
-            continue
-        return entry.position
+            return entry.position
     return None
 
 
@@ -327,15 +323,11 @@ def find_finished(directory: Path) -> dict[str, Position]:
     Returns:
         By case id, the episode that ended as one of `FINISHED_ENDINGS`; of several the latest.
     """
-    found: dict[str, tuple[int, Position]] = {}
-    for path in segments(directory):
-        for position, head in scan_segment(path, decode_head):
-            if not isinstance(head, EpisodeHead) or head.ending not in FINISHED_ENDINGS:
-                continue
-            before = found.get(head.case_id)
-            if before is None or before[0] <= head.ended_at_us:
-                found[head.case_id] = (head.ended_at_us, position)
-    return {case_id: position for case_id, (_, position) in found.items()}
+    return {
+        case_id: case.finished[-1].position
+        for case_id, case in read_history(directory).cases.items()
+        if case.finished
+    }
 
 
 def find_started_not_ended(directory: Path, worker: str, pid: int | None = None) -> set[str]:
@@ -388,12 +380,8 @@ class RecoveredIndex:
         self._positions: dict[str, Position] = {}
         self._lock = threading.Lock()
 
-    def add(self, case_id: str, position: Position) -> None:
-        """Say that the episode of `case_id` stands at `position` of the journal."""
-        self.add_all({case_id: position})
-
-    def add_all(self, positions: Mapping[str, Position]) -> None:
-        """Say so for many cases, in one write.
+    def add(self, positions: Mapping[str, Position]) -> None:
+        """Say where in the journal the episodes of these cases stand, in one write.
 
         Raises:
             ResultsError: It cannot be written; those cases would only run again.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -66,14 +67,11 @@ def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list
                 shutil.copy(run / name, directory / name)
     found: dict[str, Position] = {}
     for case_id, case in history.cases.items():
-        final = case.final_episode() or case.last_episode()
-        if final is not None:
-            found[case_id] = moved[final.position]
-    index = RecoveredIndex(directory)
-    try:
-        index.add_all(found)
-    finally:
-        index.close()
+        kept = case.kept_episode()
+        if kept is not None:
+            found[case_id] = moved[kept.position]
+    with closing(RecoveredIndex(directory)) as index:
+        index.add(found)
     return found, history.damage
 
 

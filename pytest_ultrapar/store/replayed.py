@@ -78,7 +78,7 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
     origins = []
     for case in read_cases(run):
         found = history.cases.get(case.case_id)
-        entry = None if found is None else found.final_episode() or found.last_episode()
+        entry = None if found is None else found.kept_episode()
         origins.append(Origin(case, None if entry is None else entry.position))
     kept = ReplayedRun(str(run.resolve()), manifest.run_id, origins)
     write_whole(directory / FILE_NAME, msgspec.json.encode(kept))

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.cost import Prices
 
 
+_Sums = tuple[int, int | None, int | None, int | None]
+"""Requests, tokens in and out, and units (`pool.money`)."""
+
+
 class RoleUse(msgspec.Struct, frozen=True):
     """Requests sent to one role, those of episodes that do not count among them.
 
@@ -36,31 +40,23 @@ class RoleUses:
     """Counts the requests of a run by their role."""
 
     def __init__(self) -> None:
-        self._n: dict[str, int] = {}
-        self._tokens: dict[str, tuple[int | None, int | None]] = {}
-        self._units: dict[str, int] = {}
+        self._sums: dict[str, _Sums] = {}
 
     def add(self, attempts: Iterable[Attempt], prices: Prices) -> None:
         """Count requests that were sent; those to cases' own models are passed over."""
         for one in attempts:
-            if not one.role:
-                continue
-            self._n[one.role] = self._n.get(one.role, 0) + 1
-            known_in, known_out = self._tokens.get(one.role, (None, None))
-            self._tokens[one.role] = (
-                total_tokens((known_in, one.tokens_in)),
-                total_tokens((known_out, one.tokens_out)),
-            )
-            if (units := prices.of(one)) is not None:
-                self._units[one.role] = self._units.get(one.role, 0) + units
+            if one.role:
+                n, tokens_in, tokens_out, units = self._sums.get(one.role, (0, None, None, None))
+                self._sums[one.role] = (
+                    n + 1,
+                    total_tokens((tokens_in, one.tokens_in)),
+                    total_tokens((tokens_out, one.tokens_out)),
+                    total_tokens((units, prices.of(one))),
+                )
 
     def found(self) -> dict[str, RoleUse]:
         """What was counted, sorted by role; empty where no role was asked."""
         return {
-            role: RoleUse(
-                n,
-                *self._tokens[role],
-                amount_of(self._units[role]) if role in self._units else None,
-            )
-            for role, n in sorted(self._n.items())
+            role: RoleUse(n, tokens_in, tokens_out, None if units is None else amount_of(units))
+            for role, (n, tokens_in, tokens_out, units) in sorted(self._sums.items())
         }

@@ -93,6 +93,7 @@ class TableSet:
         messages: What was said in an episode.
 
     Attributes:
+        params: As given.
         n_maybe_billed: Requests so far that brought no answer and may have been billed.
         prices: What its requests cost so far.
         replayed: How often answers of an earlier run were given so far, by `Attempt.replayed`.
@@ -107,7 +108,7 @@ class TableSet:
     ) -> None:
         self._manifest = manifest
         self._messages = messages
-        self._params = params
+        self.params = params
         self._n_attempts = 0
         self.prices = Prices(manifest)
         self.roles = RoleUses()
@@ -118,7 +119,7 @@ class TableSet:
     def clear(self) -> None:
         """Let go of all rows; what is known of them in sum stays."""
         pa.default_memory_pool().release_unused()
-        self._results = self._rows(results_columns(self._params, ()))
+        self._results = self._rows(results_columns(self.params, ()))
         self._attempts = self._rows(ATTEMPTS_COLUMNS)
         self._transcripts = self._rows(TRANSCRIPTS_COLUMNS)
         self._grades: list[Grade] = []
@@ -172,21 +173,12 @@ class TableSet:
             grade,
             episode,
             had_episode=had_episode,
-            params=self._params,
+            params=self.params,
             prices=self.prices,
         )
         self._results.add(row)
         self._grades.append(grade)
         return self._results.n - 1
-
-    def opened(self, run_dir: Path, scores: Sequence[Column]) -> TableFiles:
-        """The tables as files that are begun.
-
-        Args:
-            run_dir: Where they are to stand.
-            scores: From `score_columns`, of all grades that stand.
-        """
-        return TableFiles(run_dir, self._manifest, self._params, scores)
 
     def rows_of(
         self,

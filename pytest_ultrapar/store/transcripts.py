@@ -1,7 +1,8 @@
 """The messages in exchanges: what was new in each request, and each answer beside it.
 
-Requests are read by the fields in which APIs have what is said; answers in the shape of chat
-completions as they are, so that no field of a message gets lost, and all others by their own API.
+Requests are read by the fields in which APIs have what is said. Whole answers in the shape of chat
+completions are taken as they are, so that no field of a message gets lost; all others, and all
+streams, are read by their own API.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def _other(message: Fields) -> str | None:
 
 def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
     """A message per choice of an answer that can be read."""
-    body = next(_ends(one.came), None) if one.is_stream else _read(one.came)
+    body = _end(one.came) if one.is_stream else _read(one.came)
     choices = body.get("choices") if isinstance(body, dict) else None
     facts: Fields = {"parameters": _parameters(request)}
     if isinstance(body, dict):
@@ -258,10 +259,14 @@ def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
         )
 
 
-def _ends(came: bytes) -> Iterator[Any]:
-    """What the last event of a stream says that counts the tokens, or any."""
+def _end(came: bytes) -> Fields | None:
+    """What the last event of a stream says that counts the tokens, or else the last one."""
     reader = EventReader()
-    events = [_read(event) for event in (*reader.feed(came), *reader.end())]
-    found = [event for event in reversed(events) if isinstance(event, dict)]
-    yield from (event for event in found if event.get("usage"))
-    yield from found
+    last = None
+    for event in reversed([*reader.feed(came), *reader.end()]):
+        said = _read(event)
+        if isinstance(said, dict):
+            if said.get("usage"):
+                return said
+            last = last or said
+    return last

@@ -180,13 +180,14 @@ def warned(said, prefix):
 @pytest.mark.slow
 def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     project.suite(SUITE_OF_20)
-    pool_with(project, workers=2, model=TWO_S)
-    in_plan = warned(planned("-n0", "--ultrapar-max-workers=10"), "WARNING: ")
+    pool_with(project, workers=50, model=TWO_S)
+    in_plan = warned(planned("-n0"), "WARNING: ")
     assert in_plan == [
-        "pool: 10 workers, but its servers and keys take 2 requests at once; 2 would do"
+        "more seats than cases (a case uses one at a time): m has 50 seats for 20 cases; "
+        "lower workers, or add cases (--ultrapar-repeats)"
     ]
     for quiet, shown in (("-v", in_plan), ("-q", in_plan), ("-qq", [])):
-        ran = project.run_here("-n0", quiet, "--ultrapar-max-workers=10")
+        ran = project.run_here("-n0", quiet)
         assert ran.ret == 0
         assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == shown
 

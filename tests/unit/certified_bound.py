@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_ultrapar.store.bound import given, resources
+from pytest_ultrapar.analysis.plan.load import resources
+from pytest_ultrapar.analysis.plan.lower_bound import given
 
 
 def certify(lanes, limits, requests, prices):

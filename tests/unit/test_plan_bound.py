@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
-from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.store.bound import (
-    Price,
+from pytest_ultrapar.analysis.plan.load import resources
+from pytest_ultrapar.analysis.plan.lower_bound import (
     RequestClass,
-    fold,
-    resources,
+    alike,
+    lower_bound,
+    request_classes,
 )
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.store.bound import Price
 from tests.pools import lane
 from tests.unit.certified_bound import certify
 from tests.unit.policy_play import pool
@@ -134,8 +135,7 @@ def test_pools_of_equal_lanes_are_bound_by_their_fullest_limit(seed):
 def test_no_solver_is_loaded_where_requests_have_one_way_to_go():
     script = """
 import sys
-from pytest_ultrapar.store.bound import RequestClass
-from pytest_ultrapar.analysis.plan.lower_bound import lower_bound
+from pytest_ultrapar.analysis.plan.lower_bound import RequestClass, lower_bound
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 keys = ["key0", "key1", "key2"]
 lanes = [Lane(LaneId(key), "p", "m", "i", key, (key,), 1.0, 1.0) for key in keys]
@@ -209,22 +209,22 @@ def test_classes_lose_half_a_percent_where_seats_bind():
     assert 0.994 * sum(services) / 50 <= found.seconds <= sum(services) / 50
 
 
-def test_interchangeable_lanes_and_limits_are_folded():
+def classes(lanes, limits):
+    """How many classes the lanes make, and of each class of resources their number."""
+    parts = resources(limits)
+    on = np.array([[part.limit in own.limits for part in parts] for own in lanes], int)
+    of_lane, of_part = alike(lanes, parts, on)
+    return len({*of_lane}), sorted(np.bincount(of_part))
+
+
+def test_interchangeable_lanes_and_limits_share_a_class():
     limits = [Limit(f"key{number}", "key", workers=5, qps=10.0) for number in range(3)]
     limits += [Limit(f"i{number}", "instance", workers=2) for number in range(100)]
     lanes = [on("m", f"key{k}", f"i{number}") for number in range(100) for k in range(3)]
-    folded, parts = fold(lanes, resources(limits))
-    assert len(folded) == 1
-    assert sorted((len(part.members), part.per_s) for part in parts) == [
-        (3, 15.0),
-        (3, 30.0),
-        (100, 200.0),
-    ]
+    assert classes(lanes, limits) == (1, [3, 3, 100])
     # One key that is not like the others stands alone, and so do its lanes.
     odd = [Limit("key0", "key", workers=6, qps=10.0), *limits[1:]]
-    folded, parts = fold(lanes, resources(odd))
-    assert len(folded) == 2
-    assert math.isclose(sum(part.per_s for part in parts if not part.is_rate), 216.0)
+    assert classes(lanes, odd) == (2, [1, 1, 2, 2, 100])
 
 
 def test_price_of_a_limit_on_nobodys_path_changes_nothing_that_prices_prove():

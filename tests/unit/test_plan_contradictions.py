@@ -86,16 +86,6 @@ def test_more_seats_than_cases_are_waste(pool):
     assert waste(made, made.lanes, {"m": 300}, TWO_S) == ()
 
 
-def test_more_workers_than_servers_take_are_waste(pool):
-    servers = "ports = [8001, 8002, 8003, 8004]\nper_instance = { workers = 1 }"
-    made = pool("", model=servers, top="[pool]\nworkers = 40\n")
-    assert waste(made, made.lanes, {"m": 100}, TWO_S) == (
-        "pool: 40 workers, but its servers and keys take 4 requests at once; 4 would do",
-    )
-    fitting = pool("", model=servers, top="[pool]\nworkers = 4\n")
-    assert waste(fitting, fitting.lanes, {"m": 100}, TWO_S) == ()
-
-
 @pytest.mark.parametrize(
     "name", ["pool.toml", *sorted(f"pools/{one.name}" for one in (ROOT / "pools").glob("*.toml"))]
 )

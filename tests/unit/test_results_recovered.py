@@ -32,18 +32,18 @@ def journal(directory, worker, *records):
 def test_recovered_is_seen_by_a_reader_that_was_there_before(tmp_path):
     worker, controller = RecoveredIndex(tmp_path), RecoveredIndex(tmp_path)
     assert worker.lookup("a") is None
-    controller.add("a", Position("w-gw0-1-0.jsonl", 10, 20))
-    controller.add_all({"b": Position("s", 1, 2), "c": Position("s", 3, 4)})
+    controller.add({"a": Position("w-gw0-1-0.jsonl", 10, 20)})
+    controller.add({"b": Position("s", 1, 2), "c": Position("s", 3, 4)})
     assert worker.lookup("a") == Position("w-gw0-1-0.jsonl", 10, 20)
     assert worker.lookup("c") == Position("s", 3, 4)
-    controller.add("a", Position("w-gw1-1-0.jsonl", 0, 20))
+    controller.add({"a": Position("w-gw1-1-0.jsonl", 0, 20)})
     assert worker.lookup("a") == Position("w-gw1-1-0.jsonl", 0, 20)
     assert RecoveredIndex(tmp_path).lookup("b") == Position("s", 1, 2)
 
 
 def test_recovered_waits_for_the_rest_of_a_half_written_line(tmp_path):
     index = RecoveredIndex(tmp_path)
-    index.add("a", Position("s", 1, 2))
+    index.add({"a": Position("s", 1, 2)})
     path = tmp_path / "recovered.jsonl"
     line = path.read_bytes()
     path.write_bytes(line[:15])
@@ -60,7 +60,7 @@ def test_recovered_full_disk_is_a_clear_error(tmp_path, monkeypatch):
     index = RecoveredIndex(tmp_path)
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(ResultsError, match=r"cannot write recovered\.jsonl .*No space left"):
-        index.add("a", Position("s", 1, 2))
+        index.add({"a": Position("s", 1, 2)})
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from graphlib import TopologicalSorter
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from pytest_ultrapar.broker.assignment import Assignment, Group
@@ -192,6 +194,51 @@ def provider_seats(pool: Pool, lanes: Sequence[Lane]) -> tuple[ProviderSeats, ..
         )
         for provider, by_model in by_provider.items()
     )
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """One number of one limit, as a bound on what can pass in `T` seconds.
+
+    In `T` seconds `workers` seats hold `workers x T` seconds of service; a rate lets
+    `per_s x T + burst` requests go.
+
+    Attributes:
+        limit: Name of the limit.
+        kind: Which of its numbers, by its word.
+        per_s: Seats, or requests per second, > 0.
+        number: As the limit declares it, per window.
+        burst: Requests that a rate may let go on top: any window holds its number at most, rounded
+            up, and so may the first moment.
+    """
+
+    limit: str
+    kind: str
+    per_s: float
+    number: float
+    burst: float = 0.0
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether a request counts once, and not with its service time."""
+        return LIMIT_KINDS[self.kind].is_rate
+
+
+def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
+    """All numbers that bind, in the order of the limits; tokens are not among them.
+
+    Nor is what counts per day, as long as a run is over on its first: a bound that leaves something
+    out is lower, and stays one.
+    """
+    found = []
+    for limit in limits:
+        for kind, amount in limit.rows:
+            if not kind.is_rate:
+                found.append(Resource(limit.name, kind.word, amount, amount))
+            elif kind.is_spaced:
+                # A rate below 1 lets one request go at once, too, and 2.5 per window lets 3.
+                per_s, burst = amount / kind.window_s, math.ceil(amount)
+                found.append(Resource(limit.name, kind.word, per_s, amount, burst))
+    return tuple(found)
 
 
 @dataclass(slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.store.bound import resources
+from pytest_ultrapar.analysis.plan.load import resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -92,57 +92,29 @@ def seat_uses(
         lanes: All of the run.
         services: Of each model of the lanes.
     """
-    found: dict[tuple[int, float, Service], list[str]] = {}
-    n_bound = lanes_by_limit(lanes)
-    rates = _rates(pool)
-    for name, own in limited_lanes(pool, lanes).items():
-        seats = own_seats(pool, n_bound, own)
-        rate = pool.most(own, rates)
-        slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
-        if seats is not None and math.isfinite(rate) and slowest.mean_s > 0:
-            found.setdefault((seats, rate, slowest), []).append(name)
-    return tuple(SeatUse(tuple(names), *key) for key, names in found.items())
-
-
-def limited_lanes(pool: Pool, lanes: Sequence[Lane]) -> dict[str, list[Lane]]:
-    """By limit the lanes that it binds, the widest first; limits without a number are left out."""
-    numbered = {part.limit for part in resources(pool.limits.values())}
-    found: dict[str, list[Lane]] = {}
+    lanes_of: dict[str, list[Lane]] = defaultdict(list)
     for lane in lanes:
         for name in lane.limits:
-            if name in numbered:
-                found.setdefault(name, []).append(lane)
-    return dict(sorted(found.items(), key=lambda one: -len(one[1])))
-
-
-def lanes_by_limit(lanes: Sequence[Lane]) -> Counter[str]:
-    """How many lanes each limit binds."""
-    return Counter(name for lane in lanes for name in lane.limits)
-
-
-def own_seats(
-    pool: Pool, n_bound: Mapping[str, int], own: Sequence[Lane], *, without: str | None = None
-) -> int | None:
-    """Seats that limits of some lanes alone give them; None where they leave one unlimited.
-
-    Limits that bind other lanes, too, say nothing of these: 500 seats over a whole pool are not
-    500 seats on one of its keys.
-
-    Args:
-        pool: For its limits.
-        n_bound: How many lanes of the run each limit binds.
-        own: The lanes in question.
-        without: Name of a limit to leave out.
-    """
-    caps = {
-        name: float(workers)
-        for name, n in lanes_by_limit(own).items()
-        if (workers := pool.limits[name].workers) is not None
-        and n == n_bound[name]
-        and name != without
-    }
-    total = pool.most(own, caps)
-    return None if math.isinf(total) else round(total)
+            lanes_of[name].append(lane)
+    numbered = {part.limit for part in resources(pool.limits.values())}
+    rates = _rates(pool)
+    found: dict[tuple[int, float, Service], list[str]] = {}
+    for name, own in sorted(lanes_of.items(), key=lambda one: -len(one[1])):
+        if name not in numbered:
+            continue
+        # Limits that bind other lanes, too, say nothing of these: 500 seats over a whole pool are
+        # not 500 seats on one of its keys.
+        alone = Counter(limit for lane in own for limit in lane.limits)
+        caps = {
+            limit: float(workers)
+            for limit, n in alone.items()
+            if (workers := pool.limits[limit].workers) is not None and n == len(lanes_of[limit])
+        }
+        seats, rate = pool.most(own, caps), pool.most(own, rates)
+        slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
+        if math.isfinite(seats) and math.isfinite(rate) and slowest.mean_s > 0:
+            found.setdefault((round(seats), rate, slowest), []).append(name)
+    return tuple(SeatUse(tuple(names), *key) for key, names in found.items())
 
 
 def _rates(pool: Pool) -> dict[str, float]:
@@ -157,7 +129,6 @@ def _rates(pool: Pool) -> dict[str, float]:
 WASTE_ABOVE = 3.0
 """Seats for each one that rates keep busy: the quick start's keys have 1.7, and need them."""
 _SHOWN = 3
-_CEILINGS = ("pool", "provider")
 
 
 def waste(
@@ -176,7 +147,6 @@ def waste(
     """
     return (
         *_more_seats_than_cases(pool, lanes, n_cases),
-        *_more_workers_than_servers_use(pool, lanes),
         *(
             f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
             f"{use.assumed} only about {use.useful} of {use.seats} workers "
@@ -210,17 +180,3 @@ def _more_seats_than_cases(
             f"more seats than cases (a case uses one at a time): {shown}{more}; "
             "lower workers, or add cases (--ultrapar-repeats)"
         )
-
-
-def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterator[str]:
-    n_bound = lanes_by_limit(lanes)
-    for name, own in limited_lanes(pool, lanes).items():
-        limit = pool.limits[name]
-        if limit.level not in _CEILINGS or limit.workers is None:
-            continue
-        below = own_seats(pool, n_bound, own, without=name)
-        if below is not None and limit.workers > below:
-            yield (
-                f"{name}: {limit.workers} workers, but its servers and keys take "
-                f"{below} {'request' if below == 1 else 'requests'} at once; {below} would do"
-            )

@@ -56,7 +56,7 @@ class RunCase(NamedTuple):
         """The episode that its grade is about; without a grade the last one, if there is any."""
         history = self.history
         last = history.episodes[-1] if history.episodes else None
-        return history.final_episode() or history.last_episode() or last
+        return history.kept_episode() or last
 
     @property
     def test_failed(self) -> bool:
@@ -161,7 +161,7 @@ def _case(case: Case, history: JournalHistory, *, is_in_use: bool) -> RunCase:
     found = history.cases.get(case.case_id, CaseHistory())
     if found.grade is not None:
         state: str = found.grade.outcome
-    elif found.is_finished:
+    elif found.finished:
         state = "not graded"
     elif found.had_episode:
         state = "running" if is_in_use else "interrupted"
