@@ -39,7 +39,7 @@ def test_change_of_throughput_has_the_interval_of_bench(paths):
     base, new = (
         read_mode_run(paths / name, read_summary(paths / name)) for name in ("base", "slow")
     )
-    benched = full_speedup(base.measures, new.measures, lambda _: True)
+    benched = full_speedup(base, new, lambda _: True)
     assert 1 + found.value == pytest.approx(benched.factor, rel=1e-5)
     assert [1 + each for each in found.interval] == pytest.approx(benched.interval, rel=1e-5)
     longer = change("makespan", pairing, everything(pairing), relative=True)

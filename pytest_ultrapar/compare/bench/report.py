@@ -74,7 +74,7 @@ def _speedup(
         return statistics.speedup, statistics.speedup_interval
     if base is run:
         return statistics.speedup and 1.0, None
-    found = full_speedup(base.measures, run.measures, lambda _: True)
+    found = full_speedup(base, run, lambda _: True)
     return (found.factor, found.interval) if found is not None else (None, None)
 
 
