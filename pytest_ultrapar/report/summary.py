@@ -115,35 +115,21 @@ def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
         if lane.is_removed:
             alike.setdefault(lane.reason, []).append(lane)
     for reason, group in alike.items():
-        yield "; ".join([_removed(reason, group), *_happened(group)])
-
-
-def _removed(reason: str, group: Sequence[LaneStatus]) -> str:
-    said = f"lane {group[0].lane}"
-    more = [] if len(group) == 1 else [counted(len(group), "lane")]
-    if len(group) > 1 or reason.startswith(f"{said} "):
-        head = reason
-    else:
-        head = f"{said}: {reason}" if reason.endswith(_OUT) else f"{said} was removed: {reason}"
-    # What a provider said stands before the last words, which must not be cut off.
-    shown = visible(head.removesuffix(_OUT), _LONGEST) + (_OUT if head.endswith(_OUT) else "")
-    after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
-    more += [f"after {duration(min(after_s))}"] if after_s else []
-    return f"{shown} ({', '.join(more)})" if more else shown
+        # What a provider said stands before the last words, which must not be cut off.
+        shown = visible(reason.removesuffix(_OUT), _LONGEST) + _OUT
+        more = [counted(len(group), "lane")] if len(group) > 1 else []
+        after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
+        more += [f"after {duration(min(after_s))}"] if after_s else []
+        yield "; ".join([f"{shown} ({', '.join(more)})" if more else shown, *_happened(group)])
 
 
 def _line(lane: LaneStatus) -> str:
     """What happened to a lane that is not removed; empty when nothing did."""
     happened = list(_happened([lane]))
-    said = f"lane {lane.lane}"
     if lane.state == "paused":
-        # How long it paused is among what happened.
-        reason = lane.reason.rpartition(": paused ")[0] if lane.pauses else ""
-        reason = reason or lane.reason
-        head = reason if reason.startswith(f"{said} ") else f"{said} is paused: {reason}"
-        return "; ".join([visible(head, _LONGEST), *happened])
+        return "; ".join([visible(lane.reason, _LONGEST), *happened])
     if lane.state == "up" and happened:
-        return f"{visible(said)}: {'; '.join(happened)}"
+        return f"{visible(f'lane {lane.lane}')}: {'; '.join(happened)}"
     return ""
 
 

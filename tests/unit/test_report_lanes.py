@@ -23,12 +23,10 @@ def test_lane_whose_requests_failed_has_a_line_with_the_kinds():
     assert n_failed_requests([failed, failed, lane()]) == 22
 
 
-def test_lane_that_is_paused_at_the_end_says_once_for_how_long():
+def test_lane_that_is_paused_at_the_end_says_for_how_long_it_was_in_all():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
-    assert lines(paused) == [
-        "lane p/a/k was rate limited and asked for 1 s; paused twice, 1.30 s in all"
-    ]
+    assert lines(paused) == [f"{reason}; paused twice, 1.30 s in all"]
 
 
 def test_lanes_that_are_out_for_the_same_reason_share_a_line_before_all_others():
