@@ -12,7 +12,7 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.merged import merged_section
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.text import counted, duration, percent, rate, times, visible
+from pytest_ultrapar.report.text import counted, duration, listed, percent, rate, times, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,11 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if len(shown) > MOST_LANES:
         yield f"... and {len(shown) - MOST_LANES:,} more estimated limits; `limits` has all of them"
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
-        yield visible(_widened_line(widened))
+        yield (
+            f"sends on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after refusals"
+            " at the declared rate: they arrived closer together than they were sent, or the"
+            " provider counts in slices of what it declares"
+        )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
@@ -62,20 +66,6 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             f"{counted(n_lost, 'request')} of workers that died or hung are in no table, and may "
             "have been billed"
         )
-
-
-def _widened_line(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    shown = ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-    return (
-        f"sends on {shown} were spaced 5 % wider after refusals at the declared rate: they arrived "
-        "closer together than they were sent, or the provider counts in slices of what it declares"
-    )
-
-
-def n_failed_requests(lanes: Sequence[LaneStatus]) -> int:
-    """Requests that failed by their lane: all failures but those of what was asked."""
-    return sum(_failures(lanes).values())
 
 
 def _estimate_line(estimate: EstimatedLimit) -> str:
@@ -359,7 +349,7 @@ def summary_sections(
     speed = (*_speed(summary, goes_on=goes_on), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
-        ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),
+        ("Lanes", (*lane_lines(lanes),)),
         ("Cases by kind", (*_kinds(summary, lanes),)),
         ("Trouble", (*_troubles(summary, goes_on=goes_on),)),
     ):
@@ -585,13 +575,6 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
         named = ", ".join(map(visible, filter(None, cost.unpriced)))
         why = f"no price is known of {named}" if named else "their answers do not say all tokens"
         yield f"cost of {counted(cost.n_unknown, 'request')} more is not known: {why}"
-
-
-def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    counts = summary.statistics.counts
-    n_failed = n_failed_requests(lanes)
-    if n_failed and not counts["infra"] + counts["error"] + summary.n_without_grade:
-        yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 
 def trouble_lines(summary: RunSummary, *, goes_on: bool = False) -> Iterator[str]:

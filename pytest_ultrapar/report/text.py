@@ -20,6 +20,12 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`: at most so many names."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def duration(seconds: float) -> str:
     """Three digits or so: `0.21 s`, `12.3 s`, `4 min 05 s`, `3 h 12 min`, `2 d 04 h`."""
     if seconds < 10:  # noqa: PLR2004 - two digits after the point below it, one above

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.broker.protocol import LaneStatus
-from pytest_ultrapar.report.summary import MOST_LANES, lane_lines, n_failed_requests
+from pytest_ultrapar.report.summary import MOST_LANES, lane_lines
 
 OUT = ": removed for the rest of the run"
 
@@ -20,7 +20,6 @@ def lines(*lanes):
 def test_lane_whose_requests_failed_has_a_line_with_the_kinds():
     failed = lane(outcomes={"ok": 40, "timeout": 5, "malformed": 6, "refused": 3, "cancelled": 2})
     assert lines(failed, lane()) == ["lane p/a/k: 11 failed requests (6 malformed, 5 timeout)"]
-    assert n_failed_requests([failed, failed, lane()]) == 22
 
 
 def test_lane_that_is_paused_at_the_end_says_for_how_long_it_was_in_all():

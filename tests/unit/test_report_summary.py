@@ -173,14 +173,6 @@ def test_summary_has_a_sentence_for_each_lane_that_was_out_or_paused():
     assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
 
 
-def test_summary_says_that_failed_requests_cost_no_case_only_where_they_did_not():
-    failed = msgspec.structs.replace(lane(), outcomes={"ok": 4, "timeout": 2})
-    assert "no case was lost" not in "\n".join(lines(lanes=[failed]))
-    statistics = msgspec.structs.replace(STATISTICS, n_planned=28, counts=counts(12, 4, 8))
-    fine = msgspec.structs.replace(SUMMARY, statistics=statistics)
-    assert "2 failed requests, but no case was lost" in lines(fine, lanes=[failed])
-
-
 def test_summary_shows_troubles_safely_and_on_one_line_each():
     damaged = msgspec.structs.replace(SUMMARY, damage=[Damage("w-gw0-1-0.jsonl", 5, 9, "broken")])
     found = lines(damaged)
