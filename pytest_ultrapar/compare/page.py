@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
-from pytest_ultrapar.compare.report import comparison_sections, differences, every_look
+from pytest_ultrapar.compare.report import comparison_sections, differences
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.pages.figures import labels
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
@@ -65,7 +65,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
         tiles=[*_tiles_of_answers(dimensions[-1], flips.lines), *_tiles_of_speed(shown)],
         dimensions=dimensions,
         runs=_runs(runs),
-        sections=[*comparison_sections(base, comparisons, every_look)],
+        sections=[*comparison_sections(base, comparisons, every_look=True)],
         models=models,
         rows=grid.names,
         turns=TURNS,

@@ -20,7 +20,7 @@ from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.analysis.equivalence import Look
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
@@ -39,41 +39,29 @@ _ANSWERS = {
 }
 
 
-def every_look(looks: Sequence[Look]) -> tuple[Look, ...]:
-    """All of them."""
-    return tuple(looks)
-
-
-def telling_looks(looks: Sequence[Look]) -> tuple[Look, ...]:
-    """Solved rates, figures of cells, and scores whose interval of the change leaves 0 out."""
-    return tuple(
-        look
-        for look in looks
-        if look.figure == "solved_rate" or repetitions_of(look.figure) is not None or _moved(look)
-    )
-
-
-def _moved(look: Look) -> bool:
+def _is_telling(look: Look) -> bool:
+    """Of solved rates and figures of cells always; of a score whether its change leaves 0 out."""
+    if look.figure == "solved_rate" or repetitions_of(look.figure) is not None:
+        return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
 
 
 def comparison_sections(
-    base: MeasuredRun,
-    comparisons: Sequence[Comparison],
-    listed: Callable[[Sequence[Look]], tuple[Look, ...]] = telling_looks,
+    base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
     """The verdict, the runs, then for each speed, answers and changed cells.
 
     Args:
         base: The baseline.
         comparisons: Each other run beside it, at least one.
-        listed: Which figures of the answers have a row.
+        every_look: Whether scores have a row that did not change beyond chance.
     """
     yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
     yield _speed(comparisons)
     for comparison in comparisons:
-        yield _answers(comparison, listed(comparison.looks))
+        looks = [look for look in comparison.looks if every_look or _is_telling(look)]
+        yield _answers(comparison, looks)
         yield _cells(comparison)
 
 
