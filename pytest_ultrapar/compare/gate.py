@@ -32,9 +32,9 @@ from pytest_ultrapar.compare.rules import (
     check_filters,
     check_scores,
     parse_rule,
+    refuse,
     selected,
 )
-from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.system.child import Child, output_of
 from pytest_ultrapar.system.parent import answer_parent
@@ -187,8 +187,7 @@ def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredR
         benches = [one.bench for one in of_it if one is not None and one.bench is not None]
         why = next((bench.unmeasured for bench in benches if bench.unmeasured), "")
         if rule.metric == "speedup" and why:
-            msg = f"gate rule {rule.text!r}: {why}"
-            raise ConfigError(msg)
+            refuse(rule.text, why)
 
 
 def held_up_by_client(run: MeasuredRun, baseline: MeasuredRun | None = None) -> str:
@@ -251,11 +250,11 @@ def check_repetitions(
         cells = cells_of(case for case in cases if case.case_id in own)
         n = max(Counter(cells.values()).values(), default=0)
         if own and k > n:
-            msg = (
-                f"gate rule {rule.text!r}: {rule.metric} takes {k:,} repetitions of a cell, and"
-                f" {where} {n:,} (--ultrapar-repeats)"
+            refuse(
+                rule.text,
+                f"{rule.metric} takes {k:,} repetitions of a cell, and {where} {n:,}"
+                " (--ultrapar-repeats)",
             )
-            raise ConfigError(msg)
 
 
 def _change(rule: Rule, pairing: Pairing) -> Figure:
