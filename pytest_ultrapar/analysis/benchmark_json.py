@@ -94,15 +94,15 @@ def benchmark_json(
             found[scope] = statistics
         else:
             found[scope] = found.get(alike) or run_statistics(
-                measures, n_planned=n, mode=mode, chosen=_chooser(scope)
+                measures, n_planned=n, mode=mode, chosen=in_scope(scope)
             )
     entries: list[Entry] = []
     for suite in suites:
         for model in (None, *models):
-            own = measures.of(measures.told(_chooser((suite, model))))
+            own = measures.of(measures.told(in_scope((suite, model))))
             more = _repetitions(own) | _cost(found[suite, model], manifest.currency)
             entries.extend(_entries(suite, mode, model, found[suite, model], more))
-        own = measures.of(measures.timed & measures.told(_chooser((suite, None))))
+        own = measures.of(measures.timed & measures.told(in_scope((suite, None))))
         latencies_s = [max(each_s, RESOLUTION_S) for each_s in own["duration_s"].tolist()]
         if latencies_s:
             extra = {"n": len(latencies_s)}
@@ -137,7 +137,8 @@ def is_of(scope: Scope, suite: str, model: str) -> bool:
     return scope[0] in {None, suite} and scope[1] in {None, model}
 
 
-def _chooser(scope: Scope) -> Callable[[Kind], bool]:
+def in_scope(scope: Scope) -> Callable[[Kind], bool]:
+    """`is_of` of kinds of cases."""
     return lambda kind: is_of(scope, kind.suite, kind.model)
 
 

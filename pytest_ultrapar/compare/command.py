@@ -9,7 +9,6 @@ from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within, 
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
 NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
@@ -53,13 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     # Structs of a whole run and the tables' reader are needed to run only, not for `--help`.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
-    from pytest_ultrapar.compare.report import (  # noqa: PLC0415
-        comparison_sections,
-        every_look,
-        telling_looks,
-    )
+    from pytest_ultrapar.compare.report import comparison_sections  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415
 
-    path = None if arguments.html is None else _page_file(arguments.html)
+    path = None if arguments.html is None else out_file(arguments.html, "--html")
     base = find_measured_run(arguments.base)
     others = [find_measured_run(name) for name in arguments.new]
     comparisons = compare_runs(base, others)
@@ -70,29 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_whole(path, render(base, comparisons))
         sys.stdout.write(f"{arguments.html}\n")
         return 0
-    listed = every_look if arguments.all else telling_looks
-    sections = comparison_sections(base, comparisons, listed)
+    sections = comparison_sections(base, comparisons, every_look=arguments.all)
     if arguments.markdown:
         sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))
     else:
         sys.stdout.write("".join(f"{line}\n" for line in text_lines(sections)))
     return 0
-
-
-def _page_file(text: str) -> Path:
-    """Where the page goes.
-
-    Raises:
-        ConfigError: It may not be there: what the run itself has would be gone.
-    """
-    from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
-    from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415
-    from pytest_ultrapar.report.pages.page import PAGE  # noqa: PLC0415
-    from pytest_ultrapar.store.run_lock import run_id_of  # noqa: PLC0415
-
-    path = out_file(text, "--html")
-    is_own = path.name == PAGE or (path.exists() and path.suffix != ".html")
-    if is_own and run_id_of(path.parent) is not None:
-        msg = f"--html {text} is of the run {path.parent}; name another file"
-        raise ConfigError(msg)
-    return path

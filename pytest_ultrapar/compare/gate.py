@@ -27,15 +27,14 @@ from pytest_ultrapar.compare.rules import (
     DEFAULT_RULE_OF_MODEL,
     DEFAULT_RULES,
     SAME_ANSWERS,
-    Form,
     Rule,
     check_baseline,
     check_filters,
     check_scores,
     parse_rule,
+    refuse,
     selected,
 )
-from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.system.child import Child, output_of
 from pytest_ultrapar.system.parent import answer_parent
@@ -61,33 +60,21 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """A rule and what became of it.
 
     Attributes:
-        value: What the bound is compared with; None without a figure.
-        form: Of the bound.
-        base: The baseline's figure, where there is one.
-        new: The run's figure; None without one.
-        low: Of the interval; None where it is unbounded or there is none.
-        n: Cases, or pairs of cases.
         verdict: `FAIL` where the bound is passed over with confidence, `undecided` where the
             interval holds the bound or, of speed, where a client was the limit. `no figure` fails.
+        figure: What the bound is compared with; None without one, and for a rule without bound.
+        n: Cases, or pairs of cases.
         n_to_decide: Of an undecided rule: about so many cases would decide it; None where no number
             would, or nothing is known.
         note: A sentence, perhaps empty.
-        left_out: Which cells its figure does not count, and why; perhaps empty.
     """
 
     rule: Rule
     verdict: Verdict
-    form: Form
-    value: float | None = None
-    base: float | None = None
-    new: float | None = None
-    low: float | None = None
-    high: float | None = None
-    has_interval: bool = False
+    figure: Figure | None = None
     n: int = 0
     n_to_decide: int | None = None
     note: str = ""
-    left_out: str = ""
 
     @property
     def failed(self) -> bool:
@@ -182,7 +169,7 @@ def judge(
                 )
                 judged.append(_judged(rule, figure, held_up_by_client(run)))
         except NoFigureError as error:
-            judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
+            judged.append(Judged(rule=rule, verdict="no figure", note=str(error)))
     return GateResult(
         run=run.run_id,
         base=baseline.run_id if baseline is not None else None,
@@ -200,8 +187,7 @@ def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredR
         benches = [one.bench for one in of_it if one is not None and one.bench is not None]
         why = next((bench.unmeasured for bench in benches if bench.unmeasured), "")
         if rule.metric == "speedup" and why:
-            msg = f"gate rule {rule.text!r}: {why}"
-            raise ConfigError(msg)
+            refuse(rule.text, why)
 
 
 def held_up_by_client(run: MeasuredRun, baseline: MeasuredRun | None = None) -> str:
@@ -264,11 +250,11 @@ def check_repetitions(
         cells = cells_of(case for case in cases if case.case_id in own)
         n = max(Counter(cells.values()).values(), default=0)
         if own and k > n:
-            msg = (
-                f"gate rule {rule.text!r}: {rule.metric} takes {k:,} repetitions of a cell, and"
-                f" {where} {n:,} (--ultrapar-repeats)"
+            refuse(
+                rule.text,
+                f"{rule.metric} takes {k:,} repetitions of a cell, and {where} {n:,}"
+                " (--ultrapar-repeats)",
             )
-            raise ConfigError(msg)
 
 
 def _change(rule: Rule, pairing: Pairing) -> Figure:
@@ -296,17 +282,10 @@ def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
     return Judged(
         rule=rule,
         verdict=verdict,
-        form=rule.form,
-        value=figure.value,
-        base=figure.base,
-        new=figure.new,
-        low=interval.known[0],
-        high=interval.known[1],
-        has_interval=figure.interval is not None,
+        figure=figure,
         n=figure.n,
         n_to_decide=_n_to_decide(figure, interval, rule.bound) if too_few else None,
         note=note,
-        left_out=figure.left_out,
     )
 
 
@@ -344,9 +323,7 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
         raise NoFigureError(msg)
     found: Equivalence = equivalence(base, new)
     verdicts: dict[str, Verdict] = {"same": "pass", "different": "FAIL", "undecided": "undecided"}
-    return Judged(
-        rule=rule, verdict=verdicts[found.verdict], form="none", n=found.n, note=found.text
-    )
+    return Judged(rule=rule, verdict=verdicts[found.verdict], n=found.n, note=found.text)
 
 
 def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
@@ -358,13 +335,13 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
         notes.append(CELL_FIGURES)
     if any(each.rule.metric == "speedup" for each in judged):
         notes += speedup_notes(measured)
-    if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
+    if any(each.rule.metric == "service" and each.rule.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:
         notes += [f"left out: {each}" for each in pairing.left_out]
         notes += [f"different: {each}" for each in (*pairing.questions, *pairing.conditions)]
     speed = [each for each in judged if each.rule.metric in {"throughput", "makespan"}]
-    compared = any(each.base is not None for each in speed)
+    compared = any(each.figure is not None and each.figure.base is not None for each in speed)
     if compared and pairing is not None and not pairing.same_timed:
         notes.append("throughput and makespan cover only the common cases")
     return tuple(notes)
@@ -399,7 +376,8 @@ def judged_by(
     base = str(baseline) if baseline is not None else None
     order = Order(str(run_dir), base, rules, undecided)
     said = output_of(judge, msgspec.json.encode(order))
-    return msgspec.json.decode(said, type=GateResult)
+    # Unlike JSON it has a form for intervals without an end.
+    return msgspec.msgpack.decode(said, type=GateResult)
 
 
 def _answer() -> bytes:
@@ -413,7 +391,7 @@ def _answer() -> bytes:
     order = msgspec.json.decode(said, type=Order)
     baseline = find_measured_run(order.baseline) if order.baseline is not None else None
     run = find_measured_run(order.run)
-    return msgspec.json.encode(judge(order.rules, run, baseline, undecided=order.undecided))
+    return msgspec.msgpack.encode(judge(order.rules, run, baseline, undecided=order.undecided))
 
 
 if __name__ == "__main__":

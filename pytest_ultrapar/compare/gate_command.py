@@ -85,13 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     # msgspec's structs of a whole run: 60 ms that `--help` need not take.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
-    from pytest_ultrapar.compare.report import (  # noqa: PLC0415
-        gate_section,
-    )
-    from pytest_ultrapar.compare.rules import check_baseline  # noqa: PLC0415
+    from pytest_ultrapar.compare.report import gate_section  # noqa: PLC0415
 
-    if arguments.baseline is None:
-        check_baseline(rules)
     baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
     run = find_measured_run(arguments.run)
     for one in (run, baseline):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
-from pytest_ultrapar.compare.report import comparison_sections, differences, every_look
+from pytest_ultrapar.compare.report import comparison_sections, differences
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.pages.figures import labels
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import duration, percent, rate, visible
+from pytest_ultrapar.report.text import duration, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,13 +59,13 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
         newest=pairing.new,
         base=base,
         simulated=SIMULATED if any(run.manifest.simulated for run in runs) else "",
-        earlier=visible(base.run_id),
-        cautions=[visible(each) for each in differences(pairing)],
-        verdict=[visible(note) for note in verdict.notes],
+        earlier=base.run_id,
+        cautions=[*differences(pairing)],
+        verdict=verdict.notes,
         tiles=[*_tiles_of_answers(dimensions[-1], flips.lines), *_tiles_of_speed(shown)],
         dimensions=dimensions,
         runs=_runs(runs),
-        sections=[_visible(one) for one in comparison_sections(base, comparisons, every_look)],
+        sections=[*comparison_sections(base, comparisons, every_look=True)],
         models=models,
         rows=grid.names,
         turns=TURNS,
@@ -114,7 +114,7 @@ def _runs(runs: Sequence[MeasuredRun]) -> Section:
         rows.append(
             (
                 str(number),
-                visible(run.run_id),
+                run.run_id,
                 f"{run.manifest.started_at:%Y-%m-%d %H:%M}",
                 run.summary.mode,
                 f"{statistics.n_graded:,}",
@@ -135,17 +135,6 @@ def _cost(run: MeasuredRun) -> str:
     if cost is None:
         return NONE
     return f"{'at least ' if cost.n_unknown else ''}{money(cost.total, cost.currency)}"
-
-
-def _visible(section: Section) -> Section:
-    """The section as a terminal shows it: names of models and of data are foreign text."""
-    return Section(
-        visible(section.title),
-        tuple(map(visible, section.header)),
-        tuple(tuple(map(visible, row)) for row in section.rows),
-        section.n_names,
-        tuple(map(visible, section.notes)),
-    )
 
 
 def _or_none(value: float | None, shown: Callable[[float], str]) -> str:

@@ -11,7 +11,7 @@ from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import answer_settings
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.store.manifest import answers_differ, settings_differ
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def refuse_nothing_common(
             f" run again with --ultrapar-seed={base.manifest.seed}"
         )
     elif not suites & own:
-        why = f"the suite was {_listed(suites)} and is {_listed(own)}"
+        was, is_now = (listed(sorted(each), _MOST_NAMED) for each in (suites, own))
+        why = f"the suite was {was} and is {is_now}"
     else:
         why = "models, tests or parameters are not the same"
     msg = f"{what} has no case in common with {base.directory}: {why}"
@@ -163,7 +164,7 @@ def _left_out(
         theirs = {case.case_id for case in other.cases}
         alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
         if alone:
-            suites = ", ".join(f"{n} of {suite}" for suite, n in alone.most_common(_MOST_NAMED))
+            suites = listed([f"{n} of {suite}" for suite, n in alone.most_common()], _MOST_NAMED)
             yield f"{counted(alone.total(), 'case')} only in the {word} run ({suites})"
         outcomes = Counter(
             row.outcome for key, row in rows.items() if not row.graded and key in theirs
@@ -234,7 +235,7 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterable[str]:
         ("new", now.keys() - then.keys()),
     ):
         if names:
-            yield f"limits {word}: {_listed(names)}"
+            yield f"limits {word}: {listed(sorted(names), _MOST_NAMED)}"
 
 
 def _numbers(limit: Limit) -> str:
@@ -245,9 +246,3 @@ def _workers(base: Iterable[CaseRow], new: Iterable[CaseRow]) -> Iterable[str]:
     then, now = (len({row.worker for row in rows if row.worker}) for rows in (base, new))
     if then != now:
         yield f"the worker processes were {then} and are {now}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return f"{', '.join(found[:_MOST_NAMED])}{more}" or "none"

@@ -20,14 +20,15 @@ from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.analysis.equivalence import Look
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.comparison import Cell, Comparison
+    from pytest_ultrapar.compare.figures import Figure
     from pytest_ultrapar.compare.gate import GateResult, Judged
     from pytest_ultrapar.compare.pairing import Pairing
-    from pytest_ultrapar.compare.rules import Form
+    from pytest_ultrapar.compare.rules import Form, Rule
 
 
 MOST_CELLS = 50
@@ -38,41 +39,29 @@ _ANSWERS = {
 }
 
 
-def every_look(looks: Sequence[Look]) -> tuple[Look, ...]:
-    """All of them."""
-    return tuple(looks)
-
-
-def telling_looks(looks: Sequence[Look]) -> tuple[Look, ...]:
-    """Solved rates, figures of cells, and scores whose interval of the change leaves 0 out."""
-    return tuple(
-        look
-        for look in looks
-        if look.figure == "solved_rate" or repetitions_of(look.figure) is not None or _moved(look)
-    )
-
-
-def _moved(look: Look) -> bool:
+def _is_telling(look: Look) -> bool:
+    """Of solved rates and figures of cells always; of a score whether its change leaves 0 out."""
+    if look.figure == "solved_rate" or repetitions_of(look.figure) is not None:
+        return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
 
 
 def comparison_sections(
-    base: MeasuredRun,
-    comparisons: Sequence[Comparison],
-    listed: Callable[[Sequence[Look]], tuple[Look, ...]] = telling_looks,
+    base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
     """The verdict, the runs, then for each speed, answers and changed cells.
 
     Args:
         base: The baseline.
         comparisons: Each other run beside it, at least one.
-        listed: Which figures of the answers have a row.
+        every_look: Whether scores have a row that did not change beyond chance.
     """
     yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
     yield _speed(comparisons)
     for comparison in comparisons:
-        yield _answers(comparison, listed(comparison.looks))
+        looks = [look for look in comparison.looks if every_look or _is_telling(look)]
+        yield _answers(comparison, looks)
         yield _cells(comparison)
 
 
@@ -335,7 +324,11 @@ def gate_section(result: GateResult) -> Section:
     if result.n_undecided:
         verdicts += f", {result.n_undecided} undecided {_WHAT_BECOMES[result.undecided]}"
     notes = [f"{each.rule.text}: {each.note}" for each in result.judged if each.note]
-    notes += [f"{each.rule.text}: {each.left_out}" for each in result.judged if each.left_out]
+    notes += [
+        f"{each.rule.text}: {each.figure.left_out}"
+        for each in result.judged
+        if each.figure is not None and each.figure.left_out
+    ]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
             "undecided: the interval contains the bound, so it may be chance; n to decide: about "
@@ -378,35 +371,35 @@ def failure_line(result: GateResult) -> str:
 
 
 def _failure(judged: Judged) -> str:
-    if judged.value is None:
-        return f"{judged.rule.text} ({judged.note})"
-    said = f"got {figure_text(judged.rule.metric, judged.value, judged.form)}"
+    rule, figure = judged.rule, judged.figure
+    if figure is None:
+        return f"{rule.text} ({judged.note})"
+    said = f"got {figure_text(rule.metric, figure.value, rule.form)}"
     if judged.verdict == "undecided":
-        said += (
-            f"; {judged.note}"
-            if judged.note
-            else f", interval of at least 95 % {_interval(judged)}"
-        )
-    return f"{judged.rule.text} ({said})"
+        interval = f", interval of at least 95 % {_interval(figure, rule)}"
+        said += f"; {judged.note}" if judged.note else interval
+    return f"{rule.text} ({said})"
 
 
-def _interval(judged: Judged) -> str:
-    if not judged.has_interval:
+def _interval(figure: Figure, rule: Rule) -> str:
+    if figure.interval is None:
         return NONE
-    return interval_text(judged.rule.metric, judged.low, judged.high, judged.form)
+    return interval_text(rule.metric, *figure.interval.known, rule.form)
 
 
 def _row(judged: Judged) -> tuple[str, ...]:
-    metric, form = judged.rule.metric, judged.form
-    changed = form in {"difference", "relative"}
+    rule, figure = judged.rule, judged.figure
+    values = [NONE] * 3
+    if figure is not None:
+        values = [figure_text(rule.metric, value) for value in (figure.base, figure.new)]
+        is_change = rule.form in {"difference", "relative"}
+        values.append(figure_text(rule.metric, figure.value, rule.form) if is_change else NONE)
     return (
-        judged.rule.text,
+        rule.text,
         judged.verdict,
-        figure_text(metric, judged.base),
-        figure_text(metric, judged.new),
-        figure_text(metric, judged.value, form) if changed else NONE,
-        figure_text(metric, judged.rule.bound, form) if judged.rule.side else NONE,
-        _interval(judged),
+        *values,
+        figure_text(rule.metric, rule.bound, rule.form) if rule.side else NONE,
+        NONE if figure is None else _interval(figure, rule),
         f"{judged.n:,}" if judged.n else NONE,
         _n_to_decide(judged),
     )

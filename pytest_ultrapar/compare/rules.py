@@ -10,6 +10,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.repetitions import MAJORITY, repetitions_of
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.fields import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -251,43 +252,38 @@ def parse_rule(text: str) -> Rule:
     plain = text.strip()
     found = _RULE.fullmatch(plain)
     if found is None:
-        _refuse(plain, "it must be METRIC[FILTER=VALUE,...] >= BOUND, such as throughput>=-10%")
+        refuse(plain, "it must be METRIC[FILTER=VALUE,...] >= BOUND, such as throughput>=-10%")
     name = found["metric"].removesuffix(POINT)
     is_point = found["metric"] != name
     metric = find_metric(name)
     if metric is None and name.startswith((PASS_AT, PASS_ALL)):
         form = name[: len(PASS_AT)]
-        _refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
+        refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
     if metric is None:
-        _refuse(plain, f"{name} is not a metric{_nearest(name, metric_names())}")
+        refuse(plain, f"{name} is not a metric{_nearest(name, metric_names())}")
     if is_point and not metric.estimated:
-        _refuse(plain, f"{name} has no interval, so leave {POINT} out")
+        refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
     if filters and metric.filters == ():
-        _refuse(plain, f"{name} is of the whole run and takes no filter")
+        refuse(plain, f"{name} is of the whole run and takes no filter")
     if metric.filters and not {key for key, _ in filters} <= set(metric.filters):
-        _refuse(plain, f"{name} takes the filters {' and '.join(metric.filters)} alone")
+        refuse(plain, f"{name} takes the filters {' and '.join(metric.filters)} alone")
     side = found["side"] or ""
     if metric.unit == "none":
         if side:
-            _refuse(plain, f"{name} takes no bound")
+            refuse(plain, f"{name} takes no bound")
         return Rule(plain, name, filters)
     if side not in {">=", "<="}:
         said = f"{side} is not known" if side else f"{name} needs a bound"
-        _refuse(plain, f"{said}; write {name}>=BOUND or {name}<=BOUND")
+        refuse(plain, f"{said}; write {name}>=BOUND or {name}<=BOUND")
     bound, form = _bound(plain, metric, found["bound"])
     return Rule(plain, name, filters, ">=" if side == ">=" else "<=", bound, form, point=is_point)
 
 
-def _nearest(name: str, allowed: Iterable[str]) -> str:
+def _nearest(name: str, allowed: Collection[str]) -> str:
     """A question and a list for a message: `; did you mean latency.p95? allowed are ...`."""
-    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
-
-    allowed = list(allowed)
-    lower = {each.lower(): each for each in allowed}
-    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
-    question = f"; did you mean {lower[near[0]]}?" if near else ";"
-    return f"{question} allowed are {', '.join(allowed) or 'none'}"
+    meant = did_you_mean(name, allowed, cutoff=0.5) or ";"
+    return f"{meant} allowed are {', '.join(allowed) or 'none'}"
 
 
 def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
@@ -298,10 +294,10 @@ def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
     while True:
         found = _FILTER.match(text, at)
         if found is None:
-            _refuse(rule, f"[{text}] must be [NAME=VALUE], several with commas between them")
+            refuse(rule, f"[{text}] must be [NAME=VALUE], several with commas between them")
         value = found["quoted"] if found["quoted"] is not None else found["plain"]
         if found["name"] in filters:
-            _refuse(rule, f"the filter {found['name']} is there twice")
+            refuse(rule, f"the filter {found['name']} is there twice")
         filters[found["name"]] = value
         at = found.end()
         if not found["end"]:
@@ -312,13 +308,13 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
     found = _BOUND.fullmatch(text.strip())
     factors = _FACTORS[metric.unit]
     if found is None:
-        _refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
+        refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
     number, unit = float(found["sign"] + found["number"]), found["unit"]
     if (unit == "%" or found["sign"]) and metric.paired:
-        _refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
+        refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
     if unit == "%" and not found["sign"]:
         plain = text.strip()
-        _refuse(
+        refuse(
             rule,
             f"{plain} needs a sign, since per cent is relative to the baseline: +{plain} or"
             f" -{plain}; {_wanted(metric)}",
@@ -327,9 +323,9 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         return number / 100, "relative"
     if unit not in factors:
         said = f"the unit {unit} does not fit {metric.name}" if unit else "the bound has no unit"
-        _refuse(rule, f"{said}; {_wanted(metric)}")
+        refuse(rule, f"{said}; {_wanted(metric)}")
     if metric.unit == "share" and abs(number) > 1:
-        _refuse(rule, f"{metric.name} is a share, 0 to 1 (got {text.strip()})")
+        refuse(rule, f"{metric.name} is a share, 0 to 1 (got {text.strip()})")
     return number * factors[unit], "difference" if found["sign"] else "absolute"
 
 
@@ -339,7 +335,12 @@ def _wanted(metric: Metric) -> str:
     )
 
 
-def _refuse(rule: str, why: str) -> NoReturn:
+def refuse(rule: str, why: str) -> NoReturn:
+    """Refuse a rule with a sentence.
+
+    Raises:
+        ConfigError: Always.
+    """
     msg = f"gate rule {rule!r}: {why}"
     raise ConfigError(msg)
 
@@ -371,8 +372,7 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
         for name, text in rule.filters:
             _check_filter(rule, name, text, cases)
         if rule.filters and not selected(rule, cases):
-            msg = f"gate rule {rule.text!r}: no case matches all of these filters"
-            raise ConfigError(msg)
+            refuse(rule.text, "no case matches all of these filters")
 
 
 def check_scores(rules: Iterable[Rule], known: Collection[str], *, run: str) -> None:
@@ -389,10 +389,7 @@ def check_scores(rules: Iterable[Rule], known: Collection[str], *, run: str) -> 
     for rule in rules:
         name = rule.metric.removeprefix(SCORE)
         if rule.metric.startswith(SCORE) and name not in known:
-            msg = (
-                f"gate rule {rule.text!r}: {run} has no score {name}{_nearest(name, sorted(known))}"
-            )
-            raise ConfigError(msg)
+            refuse(rule.text, f"{run} has no score {name}{_nearest(name, sorted(known))}")
 
 
 def check_baseline(rules: Iterable[Rule]) -> None:
@@ -403,28 +400,24 @@ def check_baseline(rules: Iterable[Rule]) -> None:
     """
     for rule in rules:
         if rule.needs_baseline:
-            msg = (
-                f"gate rule {rule.text!r} compares with a baseline, but there is none: name one"
-                " (--baseline RUN, in a run --ultrapar-gate-baseline RUN), or write a bound without"
-                " sign and % where the metric has one"
+            refuse(
+                rule.text,
+                "it compares with a baseline, but there is none: name one (--baseline RUN, in a run"
+                " --ultrapar-gate-baseline RUN), or write a bound without sign and % where the"
+                " metric has one",
             )
-            raise ConfigError(msg)
 
 
 def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> None:
     parameters = sorted({key for case in cases for key in case.params})
     if name not in {*_ATTRIBUTES, *parameters}:
         near = _nearest(name, [*_ATTRIBUTES, *parameters])
-        msg = f"gate rule {rule.text!r}: {name} is not a parameter of a case{near}"
-        raise ConfigError(msg)
+        refuse(rule.text, f"{name} is not a parameter of a case{near}")
     values = list(dict.fromkeys(_value(case, name) for case in cases))
     if not any(_fits(value, text) for value in values):
         words = [_word(value) for value in values if value is not None]
         pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
-        msg = (
-            f"gate rule {rule.text!r}: no case has {name} {text!r}{pattern}{_nearest(text, words)}"
-        )
-        raise ConfigError(msg)
+        refuse(rule.text, f"no case has {name} {text!r}{pattern}{_nearest(text, words)}")
 
 
 def _value(case: Case, name: str) -> Scalar:

@@ -15,7 +15,7 @@ from pytest_ultrapar.analysis.run_summary import RunSummary
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA
 from pytest_ultrapar.coordinator.claims.day_left import day_end_lines, days_left
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.report.brief import brief_lines, quiet_lines
+from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.file import add_to_step_summary, write_report
 from pytest_ultrapar.report.merged import missing_lines
 from pytest_ultrapar.report.text import counted, visible
@@ -56,25 +56,16 @@ def show(
     reporter.section("ultrapar")
     if finished.summary is not None:
         writer = reporter.config.get_terminal_writer()
-        directory, width = str(finished.directory), writer.fullwidth
-        if reporter.config.get_verbosity() < 0:
-            lines = quiet_lines(
-                finished.summary,
-                directory=directory,
-                width=width,
-                has_page=finished.has_page,
-                part=part,
-            )
-        else:
-            lines = brief_lines(
-                finished.summary,
-                finished.manifest.lanes,
-                directory=directory,
-                width=width,
-                has_page=finished.has_page,
-                part=part,
-                paint=lambda text, share: writer.markup(text, **{_colour(share): True}),
-            )
+        lines = brief_lines(
+            finished.summary,
+            finished.manifest.lanes,
+            directory=str(finished.directory),
+            width=writer.fullwidth,
+            is_quiet=reporter.config.get_verbosity() < 0,
+            has_page=finished.has_page,
+            part=part,
+            paint=lambda text, share: writer.markup(text, **{_colour(share): True}),
+        )
         for line in lines:
             reporter.write_line(line)
     for line in days:

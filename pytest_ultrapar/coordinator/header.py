@@ -16,7 +16,7 @@ from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
-from pytest_ultrapar.report.text import counted, duration, named
+from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, run_config
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
@@ -101,7 +101,7 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     yield from sent_lines(pool, lanes)
     as_one = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
     if as_one:
-        yield f"counted as one key: {named(as_one, _SHOWN_KEYS)}"
+        yield f"counted as one key: {listed(as_one, _SHOWN_KEYS)}"
 
 
 def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
@@ -117,7 +117,7 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
     ]
     if parts:
         elsewhere = " in manifest.json" if len(parts) > _SHOWN_KEYS else ""
-        yield f"{named(parts, _SHOWN_KEYS)}{elsewhere}"
+        yield f"{listed(parts, _SHOWN_KEYS)}{elsewhere}"
 
 
 def shard_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
@@ -185,7 +185,7 @@ def assignment_lines(
             yield from key_lines(loads)
     groups = [f"{one.name} ({len(one.cases)})" for one in assignment.groups]
     if groups:
-        yield f"cases in {counted(len(groups), 'group')}: {named(groups, _SHOWN)}"
+        yield f"cases in {counted(len(groups), 'group')}: {listed(groups, _SHOWN)}"
     yield from day_lines(run.days)
     if run.pool.has_budget:
         from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
@@ -233,7 +233,7 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
             for lane in lanes
         )
     )
-    return f"{named(names, _SHOWN)} ({_seats(seats)})"
+    return f"{listed(names, _SHOWN)} ({_seats(seats)})"
 
 
 def process_loads(

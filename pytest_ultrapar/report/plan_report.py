@@ -8,7 +8,15 @@ from pytest_ultrapar.analysis.plan.expectations import ASSUMED_WITHIN, MEASURED
 from pytest_ultrapar.analysis.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.text import counted, duration, percent, text_table, times, visible
+from pytest_ultrapar.report.text import (
+    counted,
+    duration,
+    listed,
+    percent,
+    text_table,
+    times,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,12 +39,10 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
     for load in loads:
         if not load.processes:
             continue
-        named = ", ".join(load.processes[:_NAMED])
-        more = len(load.processes) - _NAMED
         limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
         found.append(
             f"load: {load.name}: {load.most_at_once} at once, {load.qps:g}{limit} "
-            f"QPS: {named}" + (f" and {more} more" if more > 0 else "")
+            f"QPS: {listed(load.processes, _NAMED)}"
         )
     if found:
         found.insert(
@@ -70,10 +76,8 @@ def seat_lines(providers: Sequence[ProviderSeats]) -> list[str]:
             parts.append(f"{one.seats} in all")
         for seats, models in alike.items():
             each = " each" if len(models) > 1 else ""
-            n_more = len(models) - _SEATS_NAMED
-            more = f" and {n_more} more" if n_more > 0 else ""
-            named = ", ".join(models[:_SEATS_NAMED]) + more
-            parts.append(f"{'unlimited' if seats is None else seats}{each} for {named}")
+            shown = "unlimited" if seats is None else seats
+            parts.append(f"{shown}{each} for {listed(models, _SEATS_NAMED)}")
         lines.append(f"seats of {one.provider}: {'; '.join(parts)}")
     return lines
 

@@ -21,7 +21,6 @@ Source: GitHub's REST API refuses longer bodies of issue comments.
 _SIZE_OF_A_NOTE = 4_000
 _LONGEST_NAME = 300
 _LONGEST_NOTE = 1_000
-_MOST_COLUMNS = 24
 _FEWEST_NOTES = 3
 """Of the first section: how the run stands, whether it is simulated, and the verdict."""
 _FEWEST_ROWS = 8
@@ -71,21 +70,18 @@ def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
 def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
     """Markdown of at most so many bytes, as GitHub takes a comment or a summary.
 
-    Of a table that is too long the last rows are left out, and columns of one that is too wide;
-    long texts are cut, and whole sections left out in the end. All of it is said, but where there
-    is room for hardly anything: then the first sentences, which are the verdict, stand alone.
+    Of a table that is too long the last rows are left out, and of many sentences the last ones;
+    long texts are cut, and sections that do not fit even so are left out. All of it is said.
 
     Args:
         sections: The report.
-        most_bytes: In UTF-8.
+        most_bytes: In UTF-8, 9,000 or more.
     """
     parts: list[str] = []
     left_out: list[str] = []
     room = most_bytes - _SIZE_OF_A_NOTE
-    for section in map(_bounded, sections):
+    for section in sections:
         text = _fitted(section, room)
-        if text is None and not parts and not left_out:
-            return _verdict(section, most_bytes)
         if text is None:
             left_out.append(section.title)
             continue
@@ -96,23 +92,6 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
             f"Left out for its size: {_plain(', '.join(left_out))[: _SIZE_OF_A_NOTE // 8]}"
         )
     return "\n".join(parts)
-
-
-def _verdict(section: Section, most_bytes: int) -> str:
-    text = "".join(f"- {_plain(note)}\n" for note in section.notes[:_FEWEST_NOTES])
-    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
-
-
-def _bounded(section: Section) -> Section:
-    """A section whose texts and columns have a bound."""
-    n_more = len(section.header) - _MOST_COLUMNS
-    more = (f"{n_more:,} more columns are left out for their size",) if n_more > 0 else ()
-    return replace(
-        section,
-        header=section.header[:_MOST_COLUMNS],
-        rows=tuple(row[:_MOST_COLUMNS] for row in section.rows),
-        notes=(*more, *(_cut(note, _LONGEST_NOTE) for note in section.notes)),
-    )
 
 
 def _names(row: Iterable[str]) -> list[str]:
@@ -132,7 +111,7 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
             (len(section.notes) - n_notes, "sentences"),
         )
         more = [f"{n:,} more {what} are left out for their size" for n, what in hidden if n]
-        notes = (*section.notes[:n_notes], *more)
+        notes = (*(_cut(note, _LONGEST_NOTE) for note in section.notes[:n_notes]), *more)
         shown = replace(section, rows=section.rows[:n_rows], notes=notes)
         text = "".join(f"{line}\n" for line in _markdown(shown))
         if len(text.encode()) <= most_bytes:
@@ -141,7 +120,7 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
             n_rows //= 2
         elif n_notes > _FEWEST_NOTES:
             # The first sentences say most.
-            n_notes = max(_FEWEST_NOTES, min(_FEWEST_ROWS, n_notes - 1))
+            n_notes = max(_FEWEST_NOTES, n_notes // 2)
         else:
             return None
 

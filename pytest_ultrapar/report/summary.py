@@ -12,7 +12,7 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.merged import merged_section
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.text import counted, duration, percent, rate, times, visible
+from pytest_ultrapar.report.text import counted, duration, listed, percent, rate, times, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+    from pytest_ultrapar.report.whole_run import HostPart
     from pytest_ultrapar.store.role_uses import RoleUse
 
 
@@ -49,7 +50,11 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if len(shown) > MOST_LANES:
         yield f"... and {len(shown) - MOST_LANES:,} more estimated limits; `limits` has all of them"
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
-        yield visible(_widened_line(widened))
+        yield (
+            f"sends on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after refusals"
+            " at the declared rate: they arrived closer together than they were sent, or the"
+            " provider counts in slices of what it declares"
+        )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
@@ -61,20 +66,6 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             f"{counted(n_lost, 'request')} of workers that died or hung are in no table, and may "
             "have been billed"
         )
-
-
-def _widened_line(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    shown = ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-    return (
-        f"sends on {shown} were spaced 5 % wider after refusals at the declared rate: they arrived "
-        "closer together than they were sent, or the provider counts in slices of what it declares"
-    )
-
-
-def n_failed_requests(lanes: Sequence[LaneStatus]) -> int:
-    """Requests that failed by their lane: all failures but those of what was asked."""
-    return sum(_failures(lanes).values())
 
 
 def _estimate_line(estimate: EstimatedLimit) -> str:
@@ -114,35 +105,21 @@ def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
         if lane.is_removed:
             alike.setdefault(lane.reason, []).append(lane)
     for reason, group in alike.items():
-        yield "; ".join([_removed(reason, group), *_happened(group)])
-
-
-def _removed(reason: str, group: Sequence[LaneStatus]) -> str:
-    said = f"lane {group[0].lane}"
-    more = [] if len(group) == 1 else [counted(len(group), "lane")]
-    if len(group) > 1 or reason.startswith(f"{said} "):
-        head = reason
-    else:
-        head = f"{said}: {reason}" if reason.endswith(_OUT) else f"{said} was removed: {reason}"
-    # What a provider said stands before the last words, which must not be cut off.
-    shown = visible(head.removesuffix(_OUT), _LONGEST) + (_OUT if head.endswith(_OUT) else "")
-    after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
-    more += [f"after {duration(min(after_s))}"] if after_s else []
-    return f"{shown} ({', '.join(more)})" if more else shown
+        # What a provider said stands before the last words, which must not be cut off.
+        shown = visible(reason.removesuffix(_OUT), _LONGEST) + _OUT
+        more = [counted(len(group), "lane")] if len(group) > 1 else []
+        after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
+        more += [f"after {duration(min(after_s))}"] if after_s else []
+        yield "; ".join([f"{shown} ({', '.join(more)})" if more else shown, *_happened(group)])
 
 
 def _line(lane: LaneStatus) -> str:
     """What happened to a lane that is not removed; empty when nothing did."""
     happened = list(_happened([lane]))
-    said = f"lane {lane.lane}"
     if lane.state == "paused":
-        # How long it paused is among what happened.
-        reason = lane.reason.rpartition(": paused ")[0] if lane.pauses else ""
-        reason = reason or lane.reason
-        head = reason if reason.startswith(f"{said} ") else f"{said} is paused: {reason}"
-        return "; ".join([visible(head, _LONGEST), *happened])
+        return "; ".join([visible(lane.reason, _LONGEST), *happened])
     if lane.state == "up" and happened:
-        return f"{visible(said)}: {'; '.join(happened)}"
+        return f"{visible(f'lane {lane.lane}')}: {'; '.join(happened)}"
     return ""
 
 
@@ -330,24 +307,19 @@ SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
 )
 _MOST_SHOWN = 200
-_COUNTED = "n: graded cases, each in the suite that asked it; "
-_INTERVAL = "95 % interval: of solved, Wilson's, with dependent cases counted as one cluster"
+_LEGEND = (
+    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
+    " dependent cases counted as one cluster (the repetitions of a cell, unless the suite's mark"
+    " says otherwise or the row is of one cell); scores: means over the cases that have them; no"
+    " interval for all, whose cases may share tasks"
+)
 _REPETITIONS = (
-    " (the repetitions of a cell, unless the suite's mark says otherwise or the row is of one cell)"
+    "cells are left out where too few repetitions were graded: fewer than the figure names, of"
+    " majority not more than half; no interval where the suite's mark says that each repetition"
+    " draws anew and k is above half"
 )
-_LEFT_OUT = (
-    "; cells are left out where too few repetitions were graded: fewer than the figure names, of"
-    " majority not more than half"
-)
-_UNSURE = (
-    "; no interval where the suite's mark says that each repetition draws anew and k is above half"
-)
-_SCORES = "; scores: means over the cases that have them"
-_NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
-    "estimated": (
-        "estimated from their own service times, usually too high; ultrapar bench measures it"
-    ),
+    "estimated": "estimated, usually too high",
     "sampled": "by that sample",
     "full": "measured",
 }
@@ -364,8 +336,9 @@ def summary_sections(
         directory: Where the results are, as it should be shown.
         goes_on: Whether cases without an end may still have one.
     """
-    said = [SIMULATED] if summary.simulated else []
-    yield Section(f"Run {summary.run_id}", notes=(*said, *_outcomes(summary, goes_on=goes_on)))
+    simulated = [SIMULATED] if summary.simulated else []
+    said = (verdict(summary, goes_on=goes_on), *_mean_scores(summary.statistics))
+    yield Section(f"Run {summary.run_id}", notes=(*simulated, *said))
     if summary.merged is not None:
         yield merged_section(summary.merged)
     if summary.cells:
@@ -376,7 +349,7 @@ def summary_sections(
     speed = (*_speed(summary, goes_on=goes_on), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
-        ("Lanes", (*lane_lines(lanes), *_unharmed(summary, lanes))),
+        ("Lanes", (*lane_lines(lanes),)),
         ("Cases by kind", (*_kinds(summary, lanes),)),
         ("Trouble", (*_troubles(summary, goes_on=goes_on),)),
     ):
@@ -398,8 +371,6 @@ def _results(summary: RunSummary) -> Section:
     scores = list(statistics.scores)
     header = [*summary.summary_by, "n", "solved", "95 % interval", "partial", "unsolved"]
     totals = [everything] if len(summary.cells) > 1 else []
-    interval = _INTERVAL + (_REPETITIONS if summary.n_repetitions > 1 else "")
-    legend = (_COUNTED if totals or scores else "") + interval + (_SCORES if scores else "")
     n_more = len(summary.cells) - len(cells)
     more = (f"{counted(n_more, 'more row')} in the tables",) if n_more else ()
     return Section(
@@ -407,7 +378,7 @@ def _results(summary: RunSummary) -> Section:
         (*header, "not graded", *scores),
         tuple(_row(cell, scores) for cell in (*cells, *totals)),
         n_names=len(summary.summary_by),
-        notes=(*more, legend + (_NO_INTERVAL if totals else "")),
+        notes=(*more, _LEGEND),
     )
 
 
@@ -438,11 +409,9 @@ def _repetitions(summary: RunSummary) -> Section:
         for one in summary.repetitions
     )
     n = summary.n_repetitions
-    left_out = any(one.n_left_out for one in summary.repetitions)
-    unsure = any(one.model and one.n and one.interval is None for one in summary.repetitions)
     note = (
         f"pass@{n}: of {n} repetitions of a cell one is solved; pass^{n}: all are; majority: more"
-        f" than half are{_LEFT_OUT if left_out else ''}{_UNSURE if unsure else ''}"
+        f" than half are; {_REPETITIONS}"
     )
     header = ("figure", "model", "cells", "mean", "95 % interval")
     return Section("Repetitions", header, rows, n_names=2, notes=(note,))
@@ -452,24 +421,33 @@ def _bounds(interval: tuple[float, float]) -> str:
     return " to ".join(f"{bound * 100:.1f}" for bound in interval)
 
 
-def _outcomes(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
+def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool = False) -> str:
+    """What became of all cases, and the coverage.
+
+    Args:
+        summary: What the compaction found.
+        part: Whose part of which run this is; None: the run is one host's.
+        goes_on: Whether cases without an end may still have one.
+    """
     statistics = summary.statistics
-    counts = dict(statistics.counts)
-    without_grade = {
+    if not statistics.n_planned:
+        # Such as of a host that came when others had all. All of nothing would read as a success.
+        if part is None:
+            return "0 cases: there was none to run"
+        return f"host {part.host} ran none of the {counted(part.n_cases, 'case')} of run {part.run}"
+    counts = statistics.counts | {
         "finished but not graded": summary.n_ungraded,
         "running" if goes_on else "interrupted": summary.n_interrupted,
         "waiting" if goes_on else "never ran": summary.n_never_ran,
     }
-    counts.update({said: n for said, n in without_grade.items() if n})
-    shown = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
-    if not statistics.n_planned:
-        # Such as of a host that came when others had all. A coverage of nothing says nothing.
-        yield "0 cases: there was none to run"
-        return
-    yield (
-        f"{counted(statistics.n_planned, 'case')}: {shown}; {statistics.n_graded} graded,"
-        f" coverage {percent(statistics.coverage)}"
-    )
+    said = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n or name == "solved")
+    cases = counted(statistics.n_planned, "case")
+    if part is not None:
+        cases = f"{statistics.n_planned:,} of {counted(part.n_cases, 'case')} on host {part.host}"
+    return f"{cases}: {said}; coverage {percent(statistics.coverage)}"
+
+
+def _mean_scores(statistics: RunStatistics) -> Iterator[str]:
     if statistics.scores:
         means = (
             f"{visible(name)} {score.mean:.3f} (n = {score.n})"
@@ -494,6 +472,23 @@ def pace(summary: RunSummary) -> str:
     return "; ".join(said)
 
 
+def speedup_line(summary: RunSummary) -> str:
+    """How much faster it was than one case after another; empty where that says nothing."""
+    statistics = summary.statistics
+    if statistics.speedup is None or statistics.serial_s is None:
+        return ""
+    if summary.mode == "serial" or statistics.n_timed < 2:  # noqa: PLR2004
+        return ""
+    interval = ""
+    if statistics.speedup_interval is not None:
+        low, high = map(times, statistics.speedup_interval)
+        interval = f" (interval of at least 95 %: {low} to {high})"
+    return (
+        f"speed-up {times(statistics.speedup)}{interval} over one after another"
+        f" ({duration(statistics.serial_s)}, {_BASIS[statistics.basis]})"
+    )
+
+
 def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     statistics = summary.statistics
     sample = statistics.sample
@@ -505,17 +500,8 @@ def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
         )
     if said := pace(summary):
         yield said
-    if (
-        statistics.speedup is not None
-        and statistics.serial_s is not None
-        and summary.mode != "serial"
-        and statistics.n_timed > 1
-    ):
-        yield (
-            f"one after another, they would take {duration(statistics.serial_s)}"
-            f" ({_BASIS[statistics.basis]}): speed-up {times(statistics.speedup)}"
-            f"{_between(statistics.speedup_interval)}"
-        )
+    if said := speedup_line(summary):
+        yield said
     if summary.replayed is not None:
         yield replay_line(summary)
     if summary.n_requests:
@@ -525,7 +511,7 @@ def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
             if use.cost is not None and summary.cost is not None:
                 cost = f", {money(use.cost, summary.cost.currency)}"
             yield f"role {visible(role)}: {_took(use)}{cost}"
-        yield from _cost(summary)
+        yield from cost_lines(summary)
         if (first := summary.first_token) is not None:
             yield (
                 f"first token of {counted(first.n, 'stream')} after p50 {duration(first.p50_s)},"
@@ -568,7 +554,8 @@ def _took(use: RunStatistics | RoleUse) -> str:
     return ", ".join([counted(use.n_attempts, "request"), *tokens])
 
 
-def _cost(summary: RunSummary) -> Iterator[str]:
+def cost_lines(summary: RunSummary) -> Iterator[str]:
+    """What the run cost, and how many requests have an unknown cost; nothing without prices."""
     cost = summary.cost
     if cost is None:
         return
@@ -588,20 +575,6 @@ def _cost(summary: RunSummary) -> Iterator[str]:
         named = ", ".join(map(visible, filter(None, cost.unpriced)))
         why = f"no price is known of {named}" if named else "their answers do not say all tokens"
         yield f"cost of {counted(cost.n_unknown, 'request')} more is not known: {why}"
-
-
-def _between(interval: tuple[float, float] | None) -> str:
-    if interval is None:
-        return ""
-    low, high = interval
-    return f" (interval of at least 95 %: {times(low)} to {times(high)})"
-
-
-def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    counts = summary.statistics.counts
-    n_failed = n_failed_requests(lanes)
-    if n_failed and not counts["infra"] + counts["error"] + summary.n_without_grade:
-        yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 
 def trouble_lines(summary: RunSummary, *, goes_on: bool = False) -> Iterator[str]:

@@ -7,7 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 _MINUTE_S = 60
@@ -20,10 +20,10 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def named(names: Sequence[str], most: int = 4) -> str:
-    """A few of the names, and how many more there are: `a, b and 3 more`."""
-    n_more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {n_more:,} more" if n_more > 0 else "")
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """`a, b and 3 more`: at most so many names."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def duration(seconds: float) -> str:
@@ -165,21 +165,18 @@ def text_table(
         n_names: How many of the first columns are names.
         width: Characters for a line; below what the numbers need, lines are longer.
     """
-    n_columns = len(header)
-    while n_columns > n_names + 2 and sum(_widths(header, rows, n_columns)) > _room(
-        width, n_columns
-    ):
-        n_columns -= 1
-    widths = _widths(header, rows, n_columns)
-    while sum(widths) > _room(width, n_columns):
-        widest = max(range(n_names), key=widths.__getitem__, default=None)
-        if widest is None or widths[widest] <= _LEAST_NAME:
+    widths = _widths(header, rows)
+    whole = _length(widths)
+    while len(widths) > n_names + 2 and _length(widths) > width:
+        widths.pop()
+    while _length(widths) > width:
+        widest = max(range(n_names), key=widths.__getitem__)
+        if widths[widest] <= _LEAST_NAME:
             break
         widths[widest] -= 1
-    lines = [_line(cells, widths, n_names) for cells in (header, *rows)]
-    left_out = len(header) - n_columns
+    lines = [GAP.join(_aligned(cells, widths, n_names)).rstrip() for cells in (header, *rows)]
+    left_out = len(header) - len(widths)
     if left_out:
-        whole = sum(_widths(header, rows, len(header))) + len(GAP) * (len(header) - 1)
         lines.append(f"({counted(left_out, 'more column')} hidden; set COLUMNS={whole})")
     return lines
 
@@ -192,20 +189,20 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - 2 - tail]}..{text[len(text) - tail :]}"
 
 
-def _room(width: int, n_columns: int) -> int:
-    return width - len(GAP) * (n_columns - 1)
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(n_cells, column)) for column in zip(header, *rows, strict=True)]
 
 
-def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], n_columns: int) -> list[int]:
-    return [max(len(cells[i]) for cells in (header, *rows)) for i in range(n_columns)]
+def _length(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], n_names: int) -> str:
-    aligned = [
-        shorten(cell, width).ljust(width) if i < n_names else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(cells, widths, strict=False))
-    ]
-    return GAP.join(aligned).rstrip()
+def _aligned(cells: Sequence[str], widths: Sequence[int], n_names: int) -> Iterator[str]:
+    """As many cells as there are widths, names to the left and numbers to the right."""
+    for i, (cell, width) in enumerate(zip(cells, widths, strict=False)):
+        shown = shorten(cell, width) if i < n_names and n_cells(cell) > width else cell
+        gap = " " * (width - n_cells(shown))
+        yield shown + gap if i < n_names else gap + shown
 
 
 def markdown_table(
@@ -218,19 +215,12 @@ def markdown_table(
         rows: As many texts each.
         n_names: How many of the first columns are names.
     """
-    texts = [[unmarked(text) for text in row] for row in (header, *rows)]
-    widths = [max(3, *(len(row[i]) for row in texts)) for i in range(len(header))]
+    head, *body = [[unmarked(text) for text in row] for row in (header, *rows)]
+    widths = [max(3, width) for width in _widths(head, body)]
     ruler = [
         "-" * width if i < n_names else "-" * (width - 1) + ":" for i, width in enumerate(widths)
     ]
-    aligned = [
-        [
-            text.ljust(width) if i < n_names else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in texts
-    ]
-    return [f"| {' | '.join(row)} |" for row in (aligned[0], ruler, *aligned[1:])]
+    return [f"| {' | '.join(_aligned(row, widths, n_names))} |" for row in (head, ruler, *body)]
 
 
 def unmarked(text: str) -> str:

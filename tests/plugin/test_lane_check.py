@@ -71,7 +71,7 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
     )
     project.report.fnmatch_lines(
         [
-            "lane p/m/key1: key p/key1 (environment TEST*KEY*1) may not use the model m (403), "
+            "key p/key1 (environment TEST*KEY*1) may not use the model m (403), "
             "before the run: removed for the rest of the run (*)",
         ]
     )

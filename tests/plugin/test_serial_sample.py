@@ -66,10 +66,10 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     )
     simulated.report.fnmatch_lines(
         [
-            "40 cases: 40 solved,* 40 graded, coverage 100.0 %",
+            "40 cases: 40 solved; coverage 100.0 %",
             "serial sample: 8 cases one after another in *; not in the times below",
             "ultra: 32 cases in *",
-            "one after another, they would take * (by that sample): speed-up *x (interval of at *",
+            "speed-up *x (interval of at * over one after another (*, by that sample)",
         ]
     )
     entries = {one["name"]: one for one in read_json(simulated, "benchmark.json")["benchmarks"]}

@@ -41,15 +41,16 @@ def test_gate_is_undecided_where_only_independent_cases_would_decide(run):
     assert high < 0.45
     found = judged(run, "solved_rate>=0.45")
     expected = clustered_share((at % N, at % N < 6) for at in range(N * len(MODELS)))
-    assert (found.verdict, found.low, found.high) == ("undecided", expected.low, expected.high)
-    assert found.low < low
-    assert found.high > high
+    interval = found.figure.interval
+    assert (found.verdict, interval) == ("undecided", (expected.low, expected.high))
+    assert interval.low < low
+    assert interval.high > high
 
 
 def test_end_table_has_the_interval_of_the_gate(run):
-    found = judged(run, "solved_rate>=0.45")
+    low, high = judged(run, "solved_rate>=0.45").figure.interval
     text = "\n".join(told_of(run.summary))
-    assert f"{found.low * 100:.1f} to {found.high * 100:.1f}" in text
+    assert f"{low * 100:.1f} to {high * 100:.1f}" in text
     assert "dependent cases counted as one cluster" in text
 
 
@@ -58,10 +59,11 @@ def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):
     alike = {model: outcomes_of(N, solved=0.3) for model in MODELS}
     write_run(path, alike, clustered=True, scores=True)
     scored = find_measured_run(str(path))
-    of_all = judged(scored, "score.workflow>=0.5")
-    of_one = judged(scored, "score.workflow[model=beta]>=0.5")
+    of_all = judged(scored, "score.workflow>=0.5").figure
+    of_one = judged(scored, "score.workflow[model=beta]>=0.5").figure
     assert of_all.value == pytest.approx(of_one.value)
-    assert of_all.high - of_all.low == pytest.approx(of_one.high - of_one.low, rel=0.1)
+    width_of_all, width_of_one = (one.interval.high - one.interval.low for one in (of_all, of_one))
+    assert width_of_all == pytest.approx(width_of_one, rel=0.1)
 
 
 def test_interval_of_a_mean_without_clusters_is_the_plain_one():

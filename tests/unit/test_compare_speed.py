@@ -39,7 +39,7 @@ def test_change_of_throughput_has_the_interval_of_bench(paths):
     base, new = (
         read_mode_run(paths / name, read_summary(paths / name)) for name in ("base", "slow")
     )
-    benched = full_speedup(base.measures, new.measures, lambda _: True)
+    benched = full_speedup(base, new, lambda _: True)
     assert 1 + found.value == pytest.approx(benched.factor, rel=1e-5)
     assert [1 + each for each in found.interval] == pytest.approx(benched.interval, rel=1e-5)
     longer = change("makespan", pairing, everything(pairing), relative=True)
@@ -58,7 +58,7 @@ def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
     run = find_measured_run(str(paths / "base"))
     low, high = run.summary.statistics.speedup_interval
     (judged,) = judge([parse_rule(f"speedup>={(low + high) / 2}")], run, None).judged
-    assert (judged.low, judged.high, judged.verdict) == (low, high, "undecided")
+    assert (judged.figure.interval, judged.verdict) == ((low, high), "undecided")
     (judged,) = judge([parse_rule(f"speedup>={high * 1.01}")], run, None).judged
     assert judged.verdict == "FAIL"
     notes = gate_section(judge([parse_rule("speedup>=1")], run, None)).notes
@@ -71,7 +71,8 @@ def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
 def test_speedup_of_few_cases_is_no_proof_of_what_is_near(paths):
     run = find_measured_run(str(paths / "few"))
     near, far = judge([parse_rule("speedup>=4"), parse_rule("speedup>=100")], run, None).judged
-    assert near.low < near.value < 4 < near.high
+    low, high = near.figure.interval
+    assert low < near.figure.value < 4 < high
     assert (near.verdict, far.verdict) == ("undecided", "FAIL")
 
 

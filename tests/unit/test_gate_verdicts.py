@@ -39,7 +39,7 @@ def verdict(folder, run: str, base: str | None, rule: str) -> str:
 def test_run_that_lost_cases_of_the_baseline_fails_the_default_rules(folder):
     judged = {each.rule.text: each for each in gate(folder, "base", "more").judged}
     assert judged["kept>=0.98"].verdict == "FAIL"
-    assert judged["kept>=0.98"].value == pytest.approx(2 / 3)
+    assert judged["kept>=0.98"].figure.value == pytest.approx(2 / 3)
     assert judged["kept>=0.98"].n == 120
     assert verdict(folder, "more", "base", "kept>=1") == "pass"
 
@@ -60,7 +60,7 @@ def test_cases_that_all_answered_alike_pass_without_doubt(folder, rule):
 
 def test_interval_of_cases_that_all_answered_alike_still_tells_of_other_cases(folder):
     (judged,) = gate(folder, "again", "base", "solved_rate>=-0.02").judged
-    assert judged.low < -0.02
+    assert judged.figure.interval.low < -0.02
     notes = gate_section(gate(folder, "again", "base", "solved_rate>=-0.02")).notes
     assert any("every case has the same figure in both runs" in note for note in notes)
 

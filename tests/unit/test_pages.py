@@ -86,7 +86,6 @@ def test_figures_are_those_of_the_tables(run):
         sum(row["t_end_s"] - row["t_send_s"] for row in sent), rel=0.01
     )
     assert len(lane.refused_at_s) == sum(row["outcome"] == "rate" for row in sent)
-    assert figures.kinds["error/ValueError"] == {"azure/dep0/key0": 1}
 
 
 @pytest.fixture
@@ -149,7 +148,7 @@ def test_models_stand_beside_the_best_one_paired_by_case(repeated):
     assert (look.n_gained, look.n_lost) == (pairs.count((False, True)), pairs.count((True, False)))
     assert look.low <= look.difference <= 0 <= look.high
     page = render(repeated).decode()
-    assert "Models beside m2, which solved most" in page
+    assert "Models beside m2: none of them solved" in page
     assert f"<td>{look.low * 100:+.0f} to {look.high * 100:+.0f}</td><td>may be chance" in page
 
 
@@ -183,16 +182,6 @@ def test_time_of_a_case_is_the_sum_of_its_parts_and_its_line_stands_beside_it(tm
     assert sum(other.parts.values()) == other.duration_s
 
 
-def test_models_that_solved_the_same_are_called_equal(tmp_path):
-    run = make_run(
-        tmp_path / "r", [replace(case(n, ("m1", "m2")[n % 2]), repeat=n) for n in (0, 1)]
-    )
-    write_journal(run, "gw0", *(one for n in (0, 1) for one in (episode(n, 1, 2), grade(n))))
-    compact(run.path)
-    figures = read_figures(run.path, read_manifest(run.path))
-    assert (figures.best, figures.as_good) == ("m1", ["m2"])
-
-
 @pytest.mark.parametrize(("outcomes", "said"), [("ss", "equal"), ("su", "may be chance")])
 def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcomes, said):
     cases = [case(2 * n + m, f"m{m + 1}", level=n) for n in range(4) for m in range(2)]
@@ -204,7 +193,7 @@ def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcome
     page = render(run.path).decode()
     (verdict,) = re.findall(r"<td>[^<]*</td><td>(equal|may be chance|not known|yes)</td>", page)
     assert verdict == said
-    assert ("which solved most, and m2 as much" in page) == (said == "equal")
+    assert "Models beside m1: none of them solved a larger share" in page
 
 
 def test_first_tokens_are_those_of_the_tables(repeated):

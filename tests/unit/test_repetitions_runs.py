@@ -112,8 +112,8 @@ def test_benchmark_file_has_each_figure_with_its_cells(run):
 def test_gate_judges_figures_of_cells(run):
     found = judged("pass@2[model=alpha]>=0.2", run)
     expected = cell_share("pass@2", rows_of(run, "alpha"))
-    assert (found.verdict, found.value, found.n) == ("pass", expected.value, 6)
-    assert (found.low, found.high) == expected.interval
+    assert (found.verdict, found.figure.value, found.n) == ("pass", expected.value, 6)
+    assert found.figure.interval == expected.interval
     assert judged("pass^3[model=beta]>=0.99", run).verdict == "FAIL"
     assert judged("majority>=0.5", run).verdict == "undecided"
     assert judged("majority.point>=0.6", run).verdict == "FAIL"
@@ -146,14 +146,14 @@ def better(tmp_path_factory):
 
 
 def test_gate_compares_figures_of_cells_pair_by_pair(run, better):
-    found = judged("pass@3[model=alpha]>=-0.1", better, run)
+    found = judged("pass@3[model=alpha]>=-0.1", better, run).figure
     # The cell with an unanswered repetition is in neither figure.
     assert (found.base, found.new, found.n) == (0.8, 1.0, 5)
-    assert found.low < 0.2 < found.high
+    assert found.interval.low < 0.2 < found.interval.high
     assert found.left_out.startswith("1 of 6 cells left out")
     assert judged("majority[model=beta]>=-0.1", better, run).verdict == "pass"
     relative = judged("pass@3[model=alpha]>=-10%", better, run)
-    assert relative.value == pytest.approx(0.25)
+    assert relative.figure.value == pytest.approx(0.25)
 
 
 def test_comparison_lists_figures_of_cells_and_their_n(run, better):
@@ -168,7 +168,7 @@ def test_comparison_lists_figures_of_cells_and_their_n(run, better):
     look = looks["alpha", "pass@3"]
     assert (look.base, look.new, look.n) == (0.8, 1.0, 5)
     found = judged("pass@3[model=alpha]>=-0.1", better, run)
-    assert (look.low, look.high) == (found.low, found.high)
+    assert (look.low, look.high) == found.figure.interval
     text = "\n".join(text_lines(comparison_sections(run, [comparison])))
     assert "n counts cells" in text
     assert "pass^3" in text
@@ -186,7 +186,7 @@ def test_change_of_a_rate_allows_for_repetitions_in_every_table(tmp_path):
     assert found.verdict == "undecided"
     (comparison,) = compare_runs(base, [new])
     (look,) = (look for look in comparison.looks if look.figure == "solved_rate")
-    assert (look.low, look.high) == pytest.approx((found.low, found.high))
+    assert (look.low, look.high) == pytest.approx(found.figure.interval)
     assert look.high - look.low > 0.4
     of_answers = equivalence(read_rows(base).values(), read_rows(new).values()).looks[0]
     assert of_answers.high - of_answers.low > 0.4

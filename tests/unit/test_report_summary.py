@@ -99,10 +99,6 @@ def test_legend_says_what_the_columns_are_and_why_all_has_no_interval():
     legend = below("Results", lines())[4]
     assert legend.startswith("n: graded cases, each in the suite that asked it; 95 % interval: of")
     assert "no interval for all, whose cases may share tasks" in legend
-    one = msgspec.structs.replace(SUMMARY, cells=SUMMARY.cells[:1])
-    legend = below("Results", lines(one))[2]
-    assert legend.startswith("n: graded cases")
-    assert "no interval for all" not in legend
 
 
 def test_one_case_is_not_compared_with_itself():
@@ -119,13 +115,12 @@ def test_one_case_is_not_compared_with_itself():
 def test_summary_says_what_came_out_with_its_counts():
     text = "\n".join(lines())
     assert (
-        "30 cases: 12 solved, 4 partial, 8 unsolved, 3 infra, 1 error, 0 skipped, 2 never ran;"
-        " 24 graded, coverage 80.0 %" in text
+        "30 cases: 12 solved, 4 partial, 8 unsolved, 3 infra, 1 error, 2 never ran;"
+        " coverage 80.0 %" in text
     )
     assert "mean scores: workflow 0.625 (n = 24)" in text
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
-    assert "5 min 00 s (estimated from their own service times, usually too high;" in text
-    assert "ultrapar bench measures it): speed-up 30.0x" in text
+    assert "\nspeed-up 30.0x over one after another (5 min 00 s, estimated, usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
     assert "\n11 requests more, in interrupted episodes that do not count\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
@@ -134,7 +129,7 @@ def test_summary_says_what_came_out_with_its_counts():
 def test_summary_says_which_cases_without_a_grade_were_answered():
     stopped = msgspec.structs.replace(SUMMARY, n_ungraded=1, n_interrupted=1, never_ran=[])
     text = "\n".join(lines(stopped))
-    assert " 0 skipped, 1 finished but not graded, 1 interrupted; 24 graded" in text
+    assert " 1 error, 1 finished but not graded, 1 interrupted; coverage" in text
     assert "never ran" not in text
     assert "\n11 requests more, in episodes that were interrupted or are not graded yet\n" in text
     assert stopped_early(stopped) == (
@@ -156,7 +151,10 @@ def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
         "\nserial sample: 4 cases one after another in 48.0 s, 5.0/min; not in the times below\n"
         in text
     )
-    assert "(by that sample): speed-up 30.0x (interval of at least 95 %: 25.2x to 140x)" in text
+    assert (
+        "speed-up 30.0x (interval of at least 95 %: 25.2x to 140x) over one after another"
+        " (5 min 00 s, by that sample)" in text
+    )
 
 
 def test_summary_marks_simulated_answers_first_and_only_those():
@@ -166,22 +164,13 @@ def test_summary_marks_simulated_answers_first_and_only_those():
 
 
 def test_summary_has_a_sentence_for_each_lane_that_was_out_or_paused():
-    text = "\n".join(lines(lanes=[lane("out", "401: key\x07"), lane("paused", "429"), lane()]))
-    assert r"lane azure/dep0/key0 was removed: 401: key\x07" in text
-    assert "lane azure/dep0/key0 is paused: 429" in text
-    assert text.count("lane azure") == 2
-    own = "lane azure/dep0/key0 could not be connected to"
-    assert f"\n{own}\n" in "\n".join(lines(lanes=[lane("out", own), lane("up", "", 7)]))
+    removed = "key azure/key0 was refused (401\x07): removed for the rest of the run"
+    paused = "lane azure/dep0/key0 failed once (timeout): paused 1.00 s"
+    text = "\n".join(lines(lanes=[lane("out", removed), lane("paused", paused), lane()]))
+    assert "\nkey azure/key0 was refused (401\\x07): removed for the rest of the run\n" in text
+    assert f"\n{paused}\n" in text
     assert "were refused" not in text
     assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
-
-
-def test_summary_says_that_failed_requests_cost_no_case_only_where_they_did_not():
-    failed = msgspec.structs.replace(lane(), outcomes={"ok": 4, "timeout": 2})
-    assert "no case was lost" not in "\n".join(lines(lanes=[failed]))
-    statistics = msgspec.structs.replace(STATISTICS, n_planned=28, counts=counts(12, 4, 8))
-    fine = msgspec.structs.replace(SUMMARY, statistics=statistics)
-    assert "2 failed requests, but no case was lost" in lines(fine, lanes=[failed])
 
 
 def test_summary_shows_troubles_safely_and_on_one_line_each():
@@ -224,7 +213,7 @@ def test_summary_of_a_run_without_results_still_says_so():
     empty = msgspec.structs.replace(SUMMARY, statistics=nothing, cells=[], notes=[], kinds={})
     text = lines(empty)
     assert text[2].startswith("30 cases: 0 solved")
-    assert "30 never ran; 0 graded, coverage 0.0 %" in text[2]
+    assert "30 never ran; coverage 0.0 %" in text[2]
 
 
 def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():

@@ -233,7 +233,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
         ResultsError: A file cannot be written.
     """
     runs = [one.run for one in ended if one.run is not None]
-    _check_same_cases(runs)
+    _check_same_cases(runs, directory)
     said = [f"{one.mode} {one.said}" for one in ended if one.said]
     said += [f"{mode} did not run" for mode in missing]
     said += [
@@ -259,13 +259,13 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     return worst
 
 
-def _check_same_cases(runs: Sequence[ModeRun]) -> None:
+def _check_same_cases(runs: Sequence[ModeRun], directory: Path) -> None:
     for run in runs[1:]:
         if run.manifest.suite_digest != runs[0].manifest.suite_digest:
             msg = (
                 f"{runs[0].mode} ran {counted(len(runs[0].cases), 'case')} and {run.mode} ran "
                 f"others ({len(run.cases)}), so they cannot be compared: use options that select "
-                f"the same cases in every mode; the runs are in {runs[0].directory.parent}"
+                f"the same cases in every mode; the runs are in {directory}"
             )
             raise ConfigError(msg)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, is_of
+from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, in_scope
 from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures, measure_case
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
@@ -24,6 +23,7 @@ from pytest_ultrapar.system.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_ultrapar.analysis.benchmark_json import Scope
 
@@ -35,15 +35,16 @@ class ModeRun:
     Attributes:
         cases: Planned ones, by id.
         measures: Of the graded ones, by case id.
+        columns: The same, in their order.
         benchmark: Its benchmark file; None when no case was completed.
     """
 
     mode: str
-    directory: Path
     manifest: Manifest
     summary: RunSummary
     cases: dict[str, Case]
     measures: dict[str, CaseMeasure]
+    columns: Measures
     benchmark: dict[str, Any] | None
 
 
@@ -80,11 +81,11 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
     path = directory / BENCHMARK_FILE
     return ModeRun(
         mode=manifest.mode,
-        directory=directory,
         manifest=manifest,
         summary=summary,
         cases=cases,
         measures=measures,
+        columns=Measures(measures.values()),
         benchmark=msgspec.json.decode(read_file(path)) if path.exists() else None,
     )
 
@@ -117,29 +118,21 @@ class Speedup(NamedTuple):
     n_serial: int
 
 
-def full_speedup(
-    serial: Mapping[str, CaseMeasure],
-    other: Mapping[str, CaseMeasure],
-    chosen: Callable[[Kind], bool],
-) -> Speedup | None:
+def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]) -> Speedup | None:
     """The speed-up of some cases; None when one of the runs completed none of them.
 
     A case stands for its time in both runs, so that one that takes long takes long in both: drawn
     together, such cases do not widen the interval.
 
     Args:
-        serial: All measures of the serial run, by case id.
-        other: Those of the other run.
+        serial: The serial run.
+        other: The other one.
         chosen: Which cases.
     """
-    slow, fast = (_shares(own, chosen) for own in (serial, other))
+    slow, fast = _shares(serial, chosen), _shares(other, chosen)
+    nothing = (0, 0.0)
     parts = [
-        Part(
-            _completed(serial.get(case_id)),
-            slow.get(case_id, 0.0),
-            _completed(other.get(case_id)),
-            fast.get(case_id, 0.0),
-        )
+        Part(*slow.get(case_id, nothing), *fast.get(case_id, nothing))
         for case_id in {**slow, **fast}
     ]
     factor = speedup(parts)
@@ -154,20 +147,17 @@ def full_speedup(
     )
 
 
-def _shares(run: Mapping[str, CaseMeasure], chosen: Callable[[Kind], bool]) -> dict[str, float]:
-    """By case id, its seconds of the makespan."""
-    took = part_time(Measures(run.values()), chosen)
+def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int, float]]:
+    """By case id, whether it was completed (0 or 1), and its seconds of the makespan."""
+    took = part_time(run.columns, chosen)
     if took is None:
         return {}
-    case_ids = list(run)
-    return {
-        case_ids[number]: share_s
-        for number, share_s in zip(took.measures["number"], took.shares_s, strict=True)
-    }
-
-
-def _completed(measure: CaseMeasure | None) -> int:
-    return int(measure is not None and measure.timed)
+    measures = [*run.measures.values()]
+    found = {}
+    for number, share_s in zip(took.measures["number"], took.shares_s, strict=True):
+        one = measures[number]
+        found[one.case_id] = int(one.timed), share_s
+    return found
 
 
 _SERIAL = "serial"
@@ -217,7 +207,7 @@ def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scop
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:
             part = each["suite"], each["model"]
-            found = _full(base, run, part)
+            found = full_speedup(base, run, in_scope(part))
             if found is not None:
                 measured[part] = {
                     "speedup": found.factor,
@@ -229,11 +219,3 @@ def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scop
                     "n_serial": found.n_serial,
                 }
     return measured
-
-
-def _full(base: ModeRun, run: ModeRun, scope: Scope) -> Speedup | None:
-    return full_speedup(
-        base.measures,
-        run.measures,
-        lambda each: is_of(scope, each.suite, each.model),
-    )

@@ -9,7 +9,15 @@ from pytest_ultrapar.compare.bench.merged import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, visible
+from pytest_ultrapar.report.text import (
+    counted,
+    duration,
+    listed,
+    percent,
+    rate,
+    text_table,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +82,7 @@ def _speedup(
         return statistics.speedup, statistics.speedup_interval
     if base is run:
         return statistics.speedup and 1.0, None
-    found = full_speedup(base.measures, run.measures, lambda _: True)
+    found = full_speedup(base, run, lambda _: True)
     return (found.factor, found.interval) if found is not None else (None, None)
 
 
@@ -129,5 +137,4 @@ def _answers(runs: Sequence[ModeRun]) -> Iterator[str]:
             visible(base.cases[one.case_id].nodeid) for one, other in pairs if changed(one, other)
         ]
         if names:
-            more = len(names) - _SHOWN
-            yield f"  {', '.join(names[:_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
+            yield f"  {listed(names, _SHOWN)}"

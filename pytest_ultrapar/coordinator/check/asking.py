@@ -21,7 +21,7 @@ from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
-from pytest_ultrapar.report.text import named
+from pytest_ultrapar.report.text import listed
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class ModelList:
             return Failure("malformed", "the answer is not a list of models")
         if not endpoint.api.lists_endpoints or endpoint.api_name in models:
             return None
-        return Failure("not_found", f"the server lists {named(models) or 'nothing'}")
+        return Failure("not_found", f"the server lists {listed(models) or 'nothing'}")
 
 
 Question = SmallestChat | ModelList

@@ -27,7 +27,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.report.browse.screen import write_line
-from pytest_ultrapar.report.text import counted, named
+from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -90,7 +90,7 @@ def lane_answers(
             seen = asking.next(_QUIET_S)
             if seen is None:
                 waited_s = time.monotonic() - began_s
-                line.say(counted(len(waiting), "lane"), f" ({named(waiting)})", waited_s)
+                line.say(counted(len(waiting), "lane"), f" ({listed(waiting)})", waited_s)
                 continue
             line.end()
             lane = seen.lane

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.text import counted, duration, one_line, text_table, visible
+from pytest_ultrapar.report.text import counted, duration, listed, one_line, text_table, visible
 from pytest_ultrapar.store.timing import service_s, total_tokens
 from pytest_ultrapar.store.transcripts import conversation
 
@@ -71,7 +71,8 @@ def list_lines(
         ]
         if has_prices:
             cells.append(_cost(run, reader, [] if episode is None else episode.own_attempts))
-        rows.append([*cells, _scores(grade, _MOST_SCORES)])
+        scores = [] if grade is None else _scores(grade)
+        rows.append([*cells, listed(scores, _MOST_SCORES) or _NOTHING])
     header += [*(["cost"] if has_prices else []), "scores"]
     yield from text_table(header, rows, n_names=3, width=width)
 
@@ -115,11 +116,8 @@ def _damage_lines(run: RunCases) -> Iterator[str]:
         yield f"  and {len(run.damage) - _MOST_DAMAGE:,} more"
 
 
-def _scores(grade: Grade | None, most: int | None = None) -> str:
-    scores = [] if grade is None else [*grade.scores.items()]
-    shown = ", ".join(f"{one_line(name)} {value:g}" for name, value in scores[:most])
-    n_more = len(scores) - len(scores[:most])
-    return f"{shown} and {n_more} more" if n_more else shown or _NOTHING
+def _scores(grade: Grade) -> list[str]:
+    return [f"{one_line(name)} {value:g}" for name, value in grade.scores.items()]
 
 
 def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> str:
@@ -205,7 +203,7 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
         return
     yield "pytest", grade.test
     if grade.scores:
-        yield "scores", _scores(grade)
+        yield "scores", ", ".join(_scores(grade))
     if grade.error:
         went_wrong = one.test_failed or grade.outcome in {"infra", "error"}
         yield "error" if went_wrong else "why", visible(grade.error.rstrip("\n"))

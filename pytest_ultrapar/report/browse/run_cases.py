@@ -11,7 +11,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.report.text import counted, one_line
+from pytest_ultrapar.report.text import counted, listed, one_line
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.journal import JournalReader, cut_off
@@ -122,10 +122,8 @@ class RunCases(NamedTuple):
             return found[0]
         if not found:
             raise ConfigError(self._unknown(name))
-        named = ", ".join(one_line(one.case.nodeid) for one in found[:_MOST_NAMED])
-        n_more = len(found) - _MOST_NAMED
-        more = f" and {n_more:,} more" if n_more > 0 else ""
-        msg = f"{name!r} may mean {counted(len(found), 'case')} of {self.directory}: {named}{more}"
+        named = listed([one_line(one.case.nodeid) for one in found], _MOST_NAMED)
+        msg = f"{name!r} may mean {counted(len(found), 'case')} of {self.directory}: {named}"
         raise ConfigError(msg)
 
     def _unknown(self, name: str) -> str:

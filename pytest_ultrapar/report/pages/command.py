@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.store.run_directory import in_use, resolve_run  # noqa: PLC0415
 
     directory = resolve_run(arguments.run).resolve()
-    path = None if arguments.out is None else out_file(arguments.out)
+    path = None if arguments.out is None else out_file(arguments.out, "--out")
     work = partial(_write_markdown if arguments.markdown else _write_page, directory, path)
     if in_use(directory):
         gently(work)

@@ -28,7 +28,6 @@ from pytest_ultrapar.report.pages.models import (
     Beside,
     ModelCost,
     PassAt,
-    as_good,
     beside_best,
     model_costs,
     passes,
@@ -180,15 +179,11 @@ class Figures(msgspec.Struct, frozen=True):
     """Requests that were refused for rate limits."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
-    as_good: list[str]
-    """Other models that solved exactly the same share."""
     beside_best: list[Beside]
     """The other models beside it."""
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
     limits: list[LimitLine]
-    kinds: dict[str, dict[str, int]]
-    """Cases without a grade, by kind and lane."""
 
 
 def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
@@ -230,7 +225,6 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         if (those := [row for row in own if row.outcome in _GRADED])
     }
     best, besides = beside_best(graded, questions, shown) if graded else ("", [])
-    equals = as_good(graded, shown) if graded else []
     questions.clear()
     values = compared_values(map(_params, results))
     places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
@@ -238,7 +232,6 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     dimensions = [_dimension(name, those, models, results, rows) for name, those in values.items()]
     answers = _curves(_answers(results), shown)
     costs = model_costs(results, shown) if manifest.prices else []
-    kinds = _kinds(results)
     model_of = {row["case_id"]: row["model"] for row in results}
     number = {model: at for at, model in enumerate(models)}
     # Rows are let go one by one, before those of attempts come: 100,000 of each fit 500 MB.
@@ -261,12 +254,10 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         passes(by_model, shown),
         n_refused(attempts),
         best,
-        equals,
         besides,
         lane_uses(attempts, pauses, manifest),
         limit_uses(attempts, manifest),
         limit_lines(changes, attempts),
-        kinds,
     )
 
 
@@ -422,11 +413,3 @@ def quantiles(values: Iterable[float]) -> list[float]:
     ordered = sorted(values)
     n = len(ordered)
     return [ordered[max(0, -(-n * k // QUANTILES) - 1)] for k in range(QUANTILES + 1)]
-
-
-def _kinds(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in results:
-        if row["outcome"] in {"infra", "error"}:
-            found[visible(f"{row['outcome']}/{row['kind'] or ''}")][_lane(row) or "no lane"] += 1
-    return {kind: dict(lanes.most_common()) for kind, lanes in sorted(found.items())}

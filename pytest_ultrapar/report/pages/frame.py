@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.report.text import duration, percent
+from pytest_ultrapar.report.text import duration, percent, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,11 +42,17 @@ def template(name: str) -> jinja2.Template:
         loader=jinja2.FunctionLoader(_text),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": percent, "duration": duration}
     return environment.get_template(name)
+
+
+def _shown(value: object) -> object:
+    """Of a text of somebody else what can be seen; what is markup already is ours."""
+    return visible(value) if type(value) is str else value
 
 
 def framed(

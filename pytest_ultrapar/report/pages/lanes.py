@@ -47,11 +47,11 @@ class LaneUse(msgspec.Struct, frozen=True):
     in_flight: list[float]
     refused_at_s: list[float]
     n: int
-    pauses: int = 0
-    paused_s: float = 0.0
-    n_opened: int = 0
-    pauses_at_s: Spans = ()
-    opened_at_s: Spans = ()
+    pauses: int
+    paused_s: float
+    n_opened: int
+    pauses_at_s: Spans
+    opened_at_s: Spans
 
 
 class LimitUse(msgspec.Struct, frozen=True):
@@ -108,27 +108,29 @@ def lane_uses(
     for row in sent:
         by_lane[f"{row['provider']}/{row['instance']}/{row['key']}"].append(row)
     most_used = sorted(by_lane, key=lambda name: -len(by_lane[name]))[:MOST_LANES]
-    uses = [
-        _use(name, by_lane[name], seats.get(name), start_s, slice_s) for name in sorted(most_used)
-    ]
     spans: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for row in pauses:
-        lane = visible(f"{row['provider']}/{row['instance']}/{row['key']}")
+        lane = f"{row['provider']}/{row['instance']}/{row['key']}"
         spans[lane, row["cause"]].append((row["t_s"] - start_s, row["t_end_s"] - start_s))
-    status = {visible(str(one.lane)): one for one in manifest.lanes}
-    for at, use in enumerate(uses):
-        paused, opened = spans[use.lane, "rate"], spans[use.lane, "breaker"]
-        # A run that goes on or was killed has no status, and one of an earlier version no table.
-        one = status.get(use.lane)
-        seconds = [end_s - begin_s for begin_s, end_s in (*paused, *opened)]
-        uses[at] = msgspec.structs.replace(
-            use,
-            pauses=len(seconds) if one is None else sum(one.pauses.values()),
-            paused_s=sum(seconds) if one is None else sum(one.paused_s.values()),
-            n_opened=len(opened) if one is None else one.n_opened,
+    uses = []
+    for lane in sorted(most_used):
+        rows = by_lane[lane]
+        paused, opened = spans[lane, "rate"], spans[lane, "breaker"]
+        refused = [row["t_end_s"] - start_s for row in rows if row["outcome"] in _REFUSED]
+        use = LaneUse(
+            lane=visible(lane),
+            seats=seats.get(lane),
+            slice_s=slice_s,
+            in_flight=[round(float(one), 3) for one in _in_flight(rows, start_s, slice_s)],
+            refused_at_s=[round(one, 3) for one in sorted(refused)],
+            n=len(rows),
+            pauses=len(paused) + len(opened),
+            paused_s=sum(end_s - begin_s for begin_s, end_s in (*paused, *opened)),
+            n_opened=len(opened),
             pauses_at_s=_joined(paused, slice_s),
             opened_at_s=_joined(opened, slice_s),
         )
+        uses.append(use)
     return uses
 
 
@@ -224,20 +226,6 @@ def limit_lines(
         )
         for name in sorted(most)
     ]
-
-
-def _use(
-    name: str, rows: Sequence[dict[str, Any]], seats: int | None, start_s: float, slice_s: float
-) -> LaneUse:
-    refused = [row["t_end_s"] - start_s for row in rows if row["outcome"] in _REFUSED]
-    return LaneUse(
-        visible(name),
-        seats,
-        slice_s,
-        [round(float(one), 3) for one in _in_flight(rows, start_s, slice_s)],
-        [round(one, 3) for one in sorted(refused)],
-        len(rows),
-    )
 
 
 def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:

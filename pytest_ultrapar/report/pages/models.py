@@ -151,13 +151,6 @@ def beside_best(
     return shown[best], sorted(found, key=lambda one: -one.difference)
 
 
-def as_good(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -> list[str]:
-    """The models that solved exactly the share of the one that `beside_best` calls the best."""
-    shares = {model: _solved_share(rows[model]) for model in sorted(rows)}
-    best, *others = sorted(shares, key=lambda model: -shares[model])
-    return [shown[model] for model in others if shares[model] == shares[best]]
-
-
 def _beside(model: str, pairs: Sequence[tuple[Repetition, Repetition]]) -> Beside:
     solved = [(best.outcome == "solved", own.outcome == "solved") for best, own in pairs]
     n_gained, n_lost = solved.count((False, True)), solved.count((True, False))

@@ -1,4 +1,4 @@
-"""Where a page may go: a new file or an earlier page, never to what a run keeps for itself."""
+"""Where a page may go: a new file or an earlier page, outside of all runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.run_lock import run_id_of
 
 _PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
-"""How a page's name ends. What a run keeps for itself beside its folders never ends so."""
+"""How a page's name ends."""
 
 
-def out_file(text: str, option: str = "--out") -> Path:
+def out_file(text: str, option: str) -> Path:
     """The file that an option names, links followed; nothing is made or removed.
 
     Args:
@@ -20,8 +20,8 @@ def out_file(text: str, option: str = "--out") -> Path:
         option: Its name, for messages.
 
     Raises:
-        ConfigError: It stands in no directory, is no regular file, is one that a run has or will
-            have, or exists and is no page.
+        ConfigError: It stands in no directory or in one of a run, is no regular file, or exists and
+            is no page.
     """
     if not text:
         msg = f"{option} is empty; name a file"
@@ -34,15 +34,11 @@ def out_file(text: str, option: str = "--out") -> Path:
     if not path.parent.is_dir():
         msg = f"{option} {text}: there is no directory {path.parent}"
         raise ConfigError(msg)
-    is_page = path.suffix.lower() in _PAGES
     run = next((one for one in path.parents if run_id_of(one) is not None), None)
-    if run is not None and (path.parent != run or not is_page):
-        msg = (
-            f"{option} {text} is in the run {run}, which keeps its own files there; name one that "
-            "ends in .html or .md beside its summary.json, or one elsewhere"
-        )
+    if run is not None:
+        msg = f"{option} {text} is in the run {run}, which stays as it is; name a file elsewhere"
         raise ConfigError(msg)
-    if path.exists() and path.stat().st_size and not is_page:
+    if path.exists() and path.stat().st_size and path.suffix.lower() not in _PAGES:
         msg = f"{option} {text} exists and is no page; name a new file, or one that ends in .html"
         raise ConfigError(msg)
     return path

@@ -23,12 +23,12 @@ from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
-from pytest_ultrapar.report.text import counted, duration, percent, visible
+from pytest_ultrapar.report.text import counted, duration, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -154,8 +154,8 @@ def _tiles(
         value = duration(statistics.makespan_s)
         yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
     if summary.efficiency is not None:
-        note = visible(summary.binding or "")
-        yield Tile("efficiency", percent(summary.efficiency), note, "summary.json: efficiency")
+        bound_by = summary.binding or ""
+        yield Tile("efficiency", percent(summary.efficiency), bound_by, "summary.json: efficiency")
     # A run that goes on has no word of its lanes yet.
     limited = sum(lane.n_rate_limited for lane in manifest.lanes) or figures.n_refused
     failed = sum(lane.n_failed for lane in manifest.lanes)
@@ -198,15 +198,10 @@ def _beside_best(figures: Figures) -> Section | None:
     )
     header = ("model", "cases of both", "solved alone", "the best alone", "difference")
     return Section(
-        f"Models beside {figures.best}, which solved {_most(figures.as_good)}",
+        f"Models beside {figures.best}: none of them solved a larger share",
         (*header, "95 % interval", "the best is better"),
         rows,
     )
-
-
-def _most(as_good: Sequence[str]) -> str:
-    """How much the best model solved, beside those that solved the same share."""
-    return f"most, and {' and '.join(as_good)} as much" if as_good else "most"
 
 
 def _verdict(one: Beside) -> str:
@@ -235,6 +230,5 @@ def _settings(manifest: Manifest) -> Iterator[Section]:
         (f"version of {name}", text, "installed") for name, text in manifest.versions.items()
     ]
     for title, rows in parts.items():
-        shown = tuple(tuple(visible(text) for text in row) for row in rows)
-        if shown:
-            yield Section(title, ("name", "value", "from"), shown)
+        if rows:
+            yield Section(title, ("name", "value", "from"), tuple(rows))
