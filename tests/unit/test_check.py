@@ -26,8 +26,6 @@ from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.errors import InfraError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.redact import Redactor
 
@@ -50,13 +48,8 @@ NOT_FOUND = '{"error": {"message": "It does not exist", "code": "DeploymentNotFo
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(text=POOL):
-        path = tmp_path / "pool.toml"
-        path.write_text(text)
-        return load_pool(path, environ={}, overrides=Overrides())
-
-    return load
+def load(load):
+    return lambda text=POOL: load(text)
 
 
 def answered(status, body, headers=()):
