@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
 
 import pytest
 
-import benchmarks.adaptive.__main__ as adaptive
-import benchmarks.overhead.__main__ as overhead
 from benchmarks.overhead.command import (
-    ROOT,
     Checkout,
     measured_environment,
     peak_kib,
@@ -126,21 +122,3 @@ def test_processes_are_the_command_and_its_children_by_role():
     assert found[child.pid] == "worker"
     assert 32 * 1024 < peak < 96 * 1024
     assert peak_kib(child.pid) == 0
-
-
-def test_commands_that_documents_name_exist():
-    known = {
-        "overhead": {*overhead.MEASURED, "compare", "peers", "--help"},
-        "adaptive": {*adaptive.MEASURED},
-    }
-    files = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("pools/*.toml")]
-    named = [
-        match.groups()
-        for file in files
-        for match in re.finditer(
-            r"python -m benchmarks\.(overhead|adaptive) ([\w-]+)", file.read_text()
-        )
-    ]
-    assert len(named) > len(known["overhead"])
-    for package, name in named:
-        assert name in known[package], f"python -m benchmarks.{package} {name}"

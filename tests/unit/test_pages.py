@@ -183,16 +183,6 @@ def test_time_of_a_case_is_the_sum_of_its_parts_and_its_line_stands_beside_it(tm
     assert sum(other.parts.values()) == other.duration_s
 
 
-def test_models_that_solved_the_same_are_called_equal(tmp_path):
-    run = make_run(
-        tmp_path / "r", [replace(case(n, ("m1", "m2")[n % 2]), repeat=n) for n in (0, 1)]
-    )
-    write_journal(run, "gw0", *(one for n in (0, 1) for one in (episode(n, 1, 2), grade(n))))
-    compact(run.path)
-    figures = read_figures(run.path, read_manifest(run.path))
-    assert (figures.best, figures.as_good) == ("m1", ["m2"])
-
-
 @pytest.mark.parametrize(("outcomes", "said"), [("ss", "equal"), ("su", "may be chance")])
 def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcomes, said):
     cases = [case(2 * n + m, f"m{m + 1}", level=n) for n in range(4) for m in range(2)]
@@ -243,14 +233,6 @@ def test_limits_and_pauses_are_those_of_the_run(repeated):
     assert [[(one["from"], one["to"]) for one in own] for own in marked] == [*spans.values()]
     refused = [row for row in table(repeated, "attempts") if row["outcome"] == "rate"]
     assert len(lane.refused_at_s) == len(refused) == 24
-
-
-def test_every_plot_of_a_page_says_where_its_numbers_come_from(repeated):
-    page = render(repeated).decode()
-    keys = re.findall(r'id="plot-(.*?)" data-source="(.*?)"', page)
-    assert {key for key, source in keys if source} >= {
-        "passes", "costs", "lanes", "limits", "curves", "first-tokens",
-    }  # fmt: skip
 
 
 def figures_of(directory, cases):
