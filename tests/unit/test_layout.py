@@ -141,6 +141,12 @@ LIGHT = {
         "bench_suites.workflow_results.plugin",
         {"pyarrow", "msgspec", "numpy", "asyncio", "bench_suites.workflow"},
     ),
+    "who starts a simulator": (
+        ", ".join(
+            f"{OURS}.{name}" for name in ("testing", "simulator.process", "simulator.command")
+        ),
+        {"uvicorn", "uvloop", "httptools"},
+    ),
     "a worker": (
         f"{OURS}.session.worker",
         {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC},
