@@ -76,22 +76,6 @@ def row(output: str, *names: str) -> list[str]:
     return found[0].replace("|", " ").split()
 
 
-@pytest.mark.slow
-def test_compare_of_equal_runs_shows_no_change(ultrapar):
-    code, said, _ = ultrapar("compare", "base", "again", "--all")
-    assert code == 0
-    assert row(said, "throughput")[1] == "80"
-    for name in ("throughput", "makespan", "service", "latency.p95"):
-        assert "+0.0" in row(said, name)
-    assert row(said, "beta", "solved_rate")[2:6] == ["40", "0.900", "0.900", "+0.000"]
-    assert row(said, "all", "score.workflow")[2] == "80"
-    assert "the answers are the same: all 80 cases have the same grades in both runs" in said
-    assert ": 0 of 4" in said
-    assert "not the same" not in said
-    assert "left out" not in said
-    assert "SIMULATED" in said
-
-
 def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
     code, said, _ = ultrapar("compare", "base", "slow", "worse")
     assert code == 0
@@ -100,16 +84,7 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
     cells = said.split("changed cells")[2].splitlines()
     listed = [line.split()[:2] for line in cells if line.startswith(("alpha", "beta"))]
     assert listed == [["beta", "drop"], ["beta", "order"]]
-    assert row(said, "beta", "drop")[2:] == [
-        "20",
-        "0.900",
-        "0.200",
-        "-0.700",
-        "14",
-        "0",
-        "<",
-        "0.001",
-    ]
+    assert " ".join(row(said, "beta", "drop")[2:]) == "20 0.900 0.200 -0.700 14 0 < 0.001"
 
 
 def test_compare_says_what_was_not_the_same(ultrapar):
