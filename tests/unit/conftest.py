@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from pytest_ultrapar import cli
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.store.run_directory import RunDirectory
+from tests.unit.finished_run import run_of_seven
 
 
 @pytest.fixture
@@ -30,3 +33,25 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]
 def stats() -> ModuleType:
     """scipy's statistics. Importing them takes a second, which all who collect would wait."""
     return import_module("scipy.stats")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run of seven cases, to each of which something else happened; it has no tables yet."""
+    return run_of_seven(tmp_path / "out")
+
+
+@pytest.fixture
+def ultrapar(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Calls the command; gives its exit code, and what it says on standard output and error."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = cli.main(words)
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 
@@ -49,20 +50,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def gate(capsys, folder, monkeypatch):
+def gate(ultrapar, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    capsys.readouterr()
-
-    def call(*words):
-        try:
-            code = cli.main(("gate", *words))
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
+    return functools.partial(ultrapar, "gate")
 
 
 WAYS = ("bench", "bench/ultra")

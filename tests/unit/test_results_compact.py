@@ -28,14 +28,8 @@ from tests.unit.finished_run import (
     episode,
     grade,
     make_run,
-    run_of_seven,
     write_journal,
 )
-
-
-@pytest.fixture
-def run(tmp_path):
-    return run_of_seven(tmp_path / "out")
 
 
 def rows_by_case(run):

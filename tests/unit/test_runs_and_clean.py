@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
@@ -45,20 +44,6 @@ def folder(written, tmp_path, monkeypatch):
     shutil.copytree(written, copy, symlinks=True)
     monkeypatch.chdir(tmp_path)
     return copy
-
-
-@pytest.fixture
-def ultrapar(capsys):
-    def call(*words):
-        try:
-            code = cli.main(words)
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pty
 import re
@@ -10,7 +11,6 @@ import sys
 
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
 from pytest_ultrapar.store.manifest import FILE_NAME
@@ -30,19 +30,9 @@ NODEID = "s/phase53/test_x.py::test[{}]"
 
 
 @pytest.fixture
-def show(capsys, tmp_path, monkeypatch):
+def show(ultrapar, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        try:
-            code = cli.main(["show", *words])
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
+    return functools.partial(ultrapar, "show")
 
 
 def listed(output):
