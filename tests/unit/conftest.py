@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from pytest_ultrapar import cli
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.store.run_directory import RunDirectory
+from tests.unit.finished_run import run_of_seven
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pool]:
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
     """Loads a pool file of a given text, named `pool.toml` in messages; nothing is in its way."""
     monkeypatch.chdir(tmp_path)
 
-    def loaded(text: str) -> Pool:
+    def loaded(text: str, environ: Mapping[str, str] | None = None, **overrides: Any) -> Pool:
         (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-        return load_pool("pool.toml", environ={}, overrides=Overrides())
+        return load_pool("pool.toml", environ=environ or {}, overrides=Overrides(**overrides))
 
     return loaded
 
@@ -29,3 +33,25 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Poo
 def stats() -> ModuleType:
     """scipy's statistics. Importing them takes a second, which all who collect would wait."""
     return import_module("scipy.stats")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run of seven cases, to each of which something else happened; it has no tables yet."""
+    return run_of_seven(tmp_path / "out")
+
+
+@pytest.fixture
+def ultrapar(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Calls the command; gives its exit code, and what it says on standard output and error."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = cli.main(words)
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call

@@ -126,15 +126,7 @@ def both(name: str, text: str, usage: str = "{}") -> list[Reply | Failure]:
 
 
 @over_apis
-@pytest.mark.parametrize(
-    "usage",
-    [
-        "[]",
-        "NaN",
-        '"none"',
-        "null",
-    ],
-)
+@pytest.mark.parametrize("usage", ["[]", "NaN", '"none"', "null"])
 def test_usage_that_is_none_leaves_the_answer(name, usage):
     for reply in both(name, 'a "NaN" b, Infinity', usage):
         assert reply.text == 'a "NaN" b, Infinity'
@@ -286,7 +278,11 @@ ERRORS = [
     ({"code": "invalid_image_url", "message": "no such image"}, "bad_request"),
     ({"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow down"}, "rate"),
     ({"code": 503, "status": "UNAVAILABLE", "message": "The model is overloaded."}, "overload"),
+    ({"code": "429", "message": "late"}, "rate"),
+    ({"code": 400, "type": "BadRequestError", "message": "bad"}, "bad_request"),
+    ({"code": 99999999999999999999, "message": "odd"}, "overload"),
     ({}, "overload"),
+    ([1], "overload"),
     ("boom", "overload"),
 ]
 

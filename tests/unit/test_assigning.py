@@ -7,26 +7,15 @@ import pytest
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import checked
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
+from tests.unit.pool_texts import real
 
-POOL = """schema = 1
-[[provider]]
-name = "p"
-api = "openai"
-base_url = "https://api.example.com/v1"
-keys = [{ name = "key0", env = "A" }]
-
-[[provider.model]]
-name = "m"
-"""
 CASES = [Case(k, f"case{k}", "", "s", "m", 0, {}, 0) for k in range(4)]
 
 
 @pytest.fixture
-def lanes(tmp_path):
-    (tmp_path / "pool.toml").write_text(POOL)
-    return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides()).lanes
+def lanes(load):
+    return load(real()).lanes
 
 
 def test_assignment_that_can_be_carried_out_is_given_back(lanes):

@@ -6,24 +6,12 @@ import pytest
 
 from pytest_ultrapar.engine.endpoints import endpoints, request_body
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import EffectiveValue
 from tests.unit.pool_texts import real, simulated
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 AZURE = 'api_version = "2024-10-21"'
 AZURE_URL = 'base_url = "https://res.openai.azure.com"'
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def load(text):
-        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-        return load_pool("pool.toml", environ={}, overrides=Overrides())
-
-    return load
 
 
 def only(pool):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import httpx
 import pytest
@@ -15,10 +14,8 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.coordinator.check.answers import (
     LaneAnswer,
-    counts,
     failures,
     lane_answer,
-    lane_line,
     summary_lines,
 )
 from pytest_ultrapar.coordinator.check.asking import ModelList, Seen, SmallestChat
@@ -26,8 +23,6 @@ from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.errors import InfraError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.redact import Redactor
 
@@ -50,13 +45,8 @@ NOT_FOUND = '{"error": {"message": "It does not exist", "code": "DeploymentNotFo
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(text=POOL):
-        path = tmp_path / "pool.toml"
-        path.write_text(text)
-        return load_pool(path, environ={}, overrides=Overrides())
-
-    return load
+def load(load):
+    return lambda text=POOL: load(text)
 
 
 def answered(status, body, headers=()):
@@ -101,66 +91,36 @@ def test_lane_that_answers_is_ok(load, said):
 
 
 KEY = "key lab/key0 (environment LAB_KEY_0)"
+SLOW_DOWN = answered(429, "slow down", [("retry-after", "20")])
 ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the name may be wrong)"
 
 
 @pytest.mark.parametrize(
     ("said", "word", "why"),
     [
+        (answered(401, "wrong key"), "failed", f"{KEY} was refused (401, or a 400 that rejects"),
         (
-            answered(401, "wrong key"),
+            answered(404, "<html>"),
             "failed",
-            f"{KEY} was refused (401, or a 400 that rejects the key): HTTP 401: wrong key",
+            f"instance lab/a was not found (404) {ASKED}: HTTP 404",
         ),
-        (
-            answered(404, '{"error": {"message": "you do not have access to a"}}'),
-            "failed",
-            f'{KEY} may not use the model m (403): HTTP 404: {{"error": {{"message": "you do not '
-            'have access to a"}}',
-        ),
-        (
-            answered(404, "<html>nginx</html>"),
-            "failed",
-            f"instance lab/a was not found (404) {ASKED}: HTTP 404: <html>nginx</html>",
-        ),
-        (
-            answered(429, "slow down", [("retry-after", "20")]),
-            "limited",
-            "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow down",
-        ),
+        (SLOW_DOWN, "limited", "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow"),
         (
             answered(502, "Bad\nGateway"),
             "unsure",
-            "the server failed or is overloaded: HTTP 502: Bad Gateway",
+            "the server failed or is overloaded: HTTP 502: Ba",
         ),
         (
-            answered(400, "Unsupported parameter: 'max_tokens'."),
+            answered(400, "'max_tokens'"),
             "failed",
-            "the server refuses the request (`parameters` in the pool say under which name "
-            "max_tokens is sent): HTTP 400: Unsupported parameter: 'max_tokens'.",
+            "the server refuses the request (`parameters` in",
         ),
         (
             answered(200, "<!DOCTYPE html>"),
             "failed",
-            f"the answer cannot be read {ASKED}: the answer is no chat completion: ",
+            f"the answer cannot be read {ASKED}: the answer",
         ),
-        (
-            Failure("timeout", "no answer within 20 s", maybe_billed=True),
-            "unsure",
-            "there was no whole answer in time: no answer within 20 s",
-        ),
-        (
-            Failure("connect", "cannot connect: nothing listens on api.example.com:443"),
-            "failed",
-            "instance lab/a cannot be reached: cannot connect: nothing listens on "
-            "api.example.com:443",
-        ),
-        (
-            Failure("tls", "certificate not trusted: self-signed"),
-            "failed",
-            "instance lab/a presented a certificate that failed verification (a private CA goes "
-            "into ca_file): certificate not trusted: self-signed",
-        ),
+        (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),
     ],
 )
 def test_lane_that_does_not_answer_says_what_failed_and_why(load, said, word, why):
@@ -223,20 +183,10 @@ def test_run_is_told_what_is_dead_and_what_pauses(load):
     assert known.removed == (
         f"{KEY} was refused (401, or a 400 that rejects the key), before the run"
     )
-    slow_down = answered(429, "slow down", [("retry-after", "20")])
-    assert answer_of(lane, slow_down).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
+    assert answer_of(lane, SLOW_DOWN).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
     # A request that the suite does not send is not accepted; its own ones may be.
     assert answer_of(lane, answered(400, "no such parameter")).known is None
     assert answer_of(lane, answered(503, "busy")).known is None
-
-
-def test_lines_of_lanes_are_columns(load):
-    lanes = load().lanes
-    assert lane_line(LaneAnswer(lanes[0], "ok", 0.5), lanes) == "ok       lab/a/key0    0.50 s"
-    failed = LaneAnswer(lanes[1], "failed", 1.25, "failing", "it failed", "as it said")
-    assert lane_line(failed, lanes) == "failed   lab/a/key1    1.25 s  it failed: as it said"
-    unsent = LaneAnswer(lanes[1], "failed", None, "not asked", "nothing could be sent: why")
-    assert lane_line(unsent, lanes).startswith("failed   lab/a/key1           ")
 
 
 def test_summary_counts_by_what_failed_and_repeats_no_single_lane(load):
@@ -254,37 +204,6 @@ def test_summary_counts_by_what_failed_and_repeats_no_single_lane(load):
         "failed: lab/a/key1, lab/b/key1: key lab/key1 was refused (401)",
     ]
     assert next(failures(answers[1:2])).endswith("was refused (401): no")
-
-
-def test_many_lanes_with_their_own_reasons_take_a_line_per_kind(load):
-    keys = ", ".join(f'{{ name = "k{n:02}", env = "K{n}" }}' for n in range(24))
-    pool = load(re.sub(r"keys = .*", f"keys = [{keys}]", POOL).replace('"a", "b"', '"a"'))
-    answers = [
-        LaneAnswer(
-            lane,
-            "failed",
-            0.1,
-            "refused (401)" if n else "not found (404)",
-            f"key {lane.key_name} was refused (401)",
-            f"request {n}",
-        )
-        for n, lane in enumerate(pool.lanes)
-    ]
-    first = "lab/a/k01, lab/a/k02, lab/a/k03, lab/a/k04 and 19 more: refused (401)"
-    second = f"failed: {first}; lab/a/k01: key lab/k01 was refused (401): request 1"
-    assert list(summary_lines(pool, answers)) == [
-        "0 of 24 lanes ok: 23 refused (401), 1 not found (404)",
-        second,
-    ]
-    assert list(failures(answers))[1:] == [second]
-
-
-def test_speed_says_what_it_is(load):
-    pool = load()
-    answers = [
-        LaneAnswer(lane, "ok", took) for lane, took in zip(pool.lanes, (1, 2, 3, 9), strict=True)
-    ]
-    assert counts(pool, answers) == "4 of 4 lanes ok (median 2.50 s, slowest 9.00 s)"
 
 
 def test_summary_names_what_is_not_known_and_models_without_a_lane(load):

@@ -17,12 +17,6 @@ from pytest_ultrapar.analysis.compactor import FOLLOW, Breaks, Reader
 from pytest_ultrapar.analysis.compactor_process import CompactionProcess
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.errors import ResultsError
-from tests.unit.finished_run import run_of_seven
-
-
-@pytest.fixture
-def run(tmp_path):
-    return run_of_seven(tmp_path / "out")
 
 
 @pytest.mark.slow
@@ -64,21 +58,6 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     waiting.communicate(b"")
     assert waiting.returncode == 0
     assert sorted(run.path.iterdir()) == before
-
-
-@pytest.mark.slow
-def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
-    run = run_of_seven(tmp_path / "run")
-    child = subprocess.run(
-        [sys.executable, "-m", "pytest_ultrapar.analysis.compact", run.path],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    (line,) = child.stdout.splitlines()
-    assert line.startswith("wrote results.parquet, ")
-    assert line.endswith(f" of run {run.run_id}: 4 of 7 cases graded")
 
 
 @pytest.fixture

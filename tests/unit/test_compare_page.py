@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html import unescape
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +23,6 @@ from pytest_ultrapar.compare.flips import (
 )
 from pytest_ultrapar.compare.page import render
 from pytest_ultrapar.report.pages import transcripts
-from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import percent
 from tests.unit.compared_runs import write_run
 
@@ -170,28 +168,6 @@ def test_last_run_is_beside_the_first_and_all_have_a_row(runs):
     data = data_of(page)
     own = [flip for flip in data["flips"] if data["turns"][flip["turn"]] == LOST]
     assert sorted(flip["case_id"] for flip in own) == sorted(lost)
-
-
-def test_what_is_not_the_same_is_said_before_any_figure(tmp_path, runs):
-    other = write_run(
-        tmp_path / "other",
-        OUTCOMES["third"],
-        simulated=False,
-        data={"task library": "<two>"},
-        mode="rotate",
-    )
-    text = unescape(page_of(runs["first"], other))
-    places = [
-        text.index(f'role="note">{SIMULATED}'),
-        text.index("different: the task library was none and is <two>"),
-        text.index("different: the answers were simulated and are real"),
-        text.index("left out: 15 cases not graded in the baseline run"),
-        text.index("different: the mode was ultra and is rotate"),
-        text.index("the answers are"),
-        text.index('class="tile"'),
-    ]
-    assert places[2:] == sorted(places[2:])
-    assert places[0] < min(places[1:])
 
 
 def test_nothing_that_a_run_holds_is_markup(tmp_path):

@@ -36,14 +36,6 @@ def figures(said: str) -> list[tuple[str, ...]]:
     return [tuple(line.split()[:2]) for line in table if not line.startswith(" ")][:-1]
 
 
-def test_verdict_stands_first(compared):
-    head = compared("base", "worse").split("\nruns")[0].splitlines()
-    assert " against " in head[0]
-    assert head[1].strip().startswith("the answers are DIFFERENT: 28 of 80 cases")
-    assert head[2].split()[:2] == ["speed:", "throughput"]
-    assert head[3].strip() == "2 of 4 cells changed; 80 of 80 cases of the baseline retained"
-
-
 def test_scores_that_did_not_move_beyond_chance_are_left_to_all(compared):
     said = compared("base", "worse")
     rates = [("alpha", "solved_rate"), ("beta", "solved_rate"), ("all", "solved_rate")]

@@ -174,26 +174,6 @@ def test_amount_and_kind_of_day_may_change_between_runs(tmp_path):
     assert ledger_of(15, clocks, memory=memory).left(clocks.now_s) == 5
 
 
-def test_three_runs_of_which_one_is_killed_can_use_nine_tenths_of_a_day(tmp_path):
-    for amount in (10, 99, 250_000):
-        clocks = Clocks()
-        memory = DayMemory(tmp_path, f"count{amount}", "requests per day of k")
-        used = 0
-        for number in range(3):
-            ledger = ledger_of(amount, clocks, memory=memory)
-            ledger.claim(clocks.now_s)
-            size = max(1, amount // 1000)
-            while used < amount * (number + 1) // 3:
-                if ledger.ready_at_s(size, clocks.now_s) > clocks.now_s:
-                    break
-                ledger.settle(ledger.reserve(size, clocks.now_s), size, clocks.now_s)
-                used += size
-                clocks.go(0.01)
-            if number != 1:
-                ledger.close(clocks.now_s)
-        assert 0.9 * amount <= used <= amount
-
-
 def test_orderly_end_gives_back_what_was_written_ahead(tmp_path):
     clocks = Clocks()
     memory = DayMemory(tmp_path, "count", "requests per day of k")
@@ -202,17 +182,6 @@ def test_orderly_end_gives_back_what_was_written_ahead(tmp_path):
     assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 980
     ledger.close(clocks.now_s)
     assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 999
-
-
-def test_day_without_a_pause_can_be_used():
-    """Steady sends over three days: what was sent comes free in time for the next ones."""
-    clocks = Clocks()
-    ledger = ledger_of(240, clocks)
-    sent = 0
-    for _ in range(3 * 240):
-        clocks.go(360.0)
-        sent += spend(ledger, 1, clocks)
-    assert 0.97 * 3 * 240 <= sent <= 3 * 240
 
 
 def test_what_took_more_than_was_reserved_counts_in_full():

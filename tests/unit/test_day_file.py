@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from zlib import crc32
@@ -20,7 +17,6 @@ from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.system import files
-from pytest_ultrapar.system.clock import HostDayClock
 from tests.played_clock import PlayedDayClock
 
 START_S = 1_777_636_800.0
@@ -252,59 +248,6 @@ def test_lock_that_somebody_keeps_is_said(memory, monkeypatch):
     used(memory, 1)
     with memory._locked(), pytest.raises(ConfigError, match="temporarily unavailable"):
         ledger_of(memory).claim(0.0)
-
-
-SENDER = """
-import sys
-from pathlib import Path
-from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.broker.day_file import DayMemory
-from pytest_ultrapar.system.clock import HostDayClock
-
-memory = DayMemory(Path(sys.argv[1]), "a", "requests per day of k")
-ledger = DayLedger(int(sys.argv[2]), HostDayClock(), 0.0, memory=memory)
-now_s = 0.0
-while True:
-    now_s += 1.0
-    if ledger.ready_at_s(1, now_s) > now_s:
-        break
-    reservation = ledger.reserve(1, now_s)
-    sys.stdout.write(".")
-    sys.stdout.flush()
-    ledger.settle(reservation, 1, now_s)
-if sys.argv[3:] == ["close"]:
-    ledger.close(now_s)
-"""
-
-
-def sender(directory, amount, *more):
-    return subprocess.Popen(
-        [sys.executable, "-c", SENDER, directory, str(amount), *more], stdout=subprocess.PIPE
-    )
-
-
-def killed_after(directory, amount, n):
-    """How many a process had sent when it was killed."""
-    process = sender(directory, amount)
-    sent = len(process.stdout.read(n))
-    process.send_signal(signal.SIGKILL)
-    sent += len(process.stdout.read())
-    process.wait()
-    process.stdout.close()
-    return sent
-
-
-def left_now(directory, amount):
-    memory = DayMemory(directory, "a", "requests per day of k")
-    return DayLedger(amount, HostDayClock(), 0.0, memory=memory).left(0.0)
-
-
-@pytest.mark.slow
-def test_thirty_kills_count_no_send_too_few(tmp_path):
-    sent = 0
-    for n in range(30):
-        sent += killed_after(tmp_path, 100_000, 1 + n * 7919 % 300)
-        assert left_now(tmp_path, 100_000) <= 100_000 - sent
 
 
 def test_directory_or_link_in_place_of_the_file_is_refused(memory):

@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 
 from bench_suites.original_scripts import plugin as documented
 from pytest_ultrapar import CaseInfo, Reply, cli, hooks
@@ -150,30 +149,6 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
     assert len([parse_rule(rule) for rule in rules]) == 9
 
 
-def workflow_commands() -> list[str]:
-    """What follows `ultrapar` in the example workflow, up to a pipe or the next step."""
-    text = (ROOT / ".github" / "workflows" / "bench.yml").read_text(encoding="utf-8")
-    return [
-        found.strip()
-        for found in re.findall(
-            r"env-head/bin/ultrapar\" (.+?)(?= \| tee|\n +- )", text.replace("\\\n", ""), re.DOTALL
-        )
-    ]
-
-
-def test_commands_of_the_ci_workflow_are_understood():
-    known = [cli._parser().parse_known_args(shlex.split(one)) for one in workflow_commands()]
-    parsed = [arguments for arguments, _ in known]
-    names = [arguments.subcommand.NAME for arguments in parsed]
-    assert names == ["compare", "gate", "bench", "gate"]
-    rules, of_bench = ([parse_rule(rule) for rule in parsed[i].rule] for i in (1, 3))
-    assert {rule.metric for rule in rules} >= {"throughput", "kept", "same_answers"}
-    assert {rule.metric for rule in of_bench} == {"speedup"}
-    assert {dict(rule.filters).get("model") for rule in of_bench} > {None}
-    assert str(parsed[2].out) == parsed[3].run
-    assert "serial" in parsed[2].modes
-
-
 @pytest.mark.slow
 def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
@@ -195,63 +170,9 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, mo
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
 
 
-@pytest.mark.slow
-def test_plan_of_the_tutorial_is_what_its_suite_is_told(pytester):
-    tutorial = page("tutorial.md")
-    pytester.path.joinpath("pool.toml").write_text(blocks(tutorial, "toml")[0])
-    pytester.path.joinpath("test_words.py").write_text(blocks(tutorial, "python")[0])
-    told = pytester.runpytest_subprocess(
-        "--ultrapar-pool", "pool.toml", "--ultrapar-plan", *LIGHT, timeout=90
-    )
-    plan = section(tutorial, "3. See the run before it runs")
-    shown = re.findall(r"^    (.+)$", plan, re.MULTILINE)[1:]
-    assert len(shown) == 5
-    assert [line for line in shown if line not in told.outlines] == []
-
-
 POLICIES_PAGE = page("reference/policies.md")
 
 
 def test_every_policy_stands_in_the_page_on_policies():
     names = [named(row[0])[0] for row in rows(POLICIES_PAGE.split("\n## Mode")[0])]
     assert names == [*POLICIES, *documented.POLICIES]
-
-
-@pytest.mark.slow
-def test_policy_of_the_page_on_policies_works(pytester, monkeypatch):
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
-    (policy,) = blocks(POLICIES_PAGE, "python")
-    assert len(policy.strip().splitlines()) <= 12
-    pytester.path.joinpath("pool.toml").write_text(
-        blocks(section(README, "A first suite"), "toml")[0]
-    )
-    pytester.path.joinpath("conftest.py").write_text(policy)
-    pytester.path.joinpath("test_it.py").write_text(
-        """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, difficulty, number) -> str:
-    return (await llm.chat([{"role": "user", "content": f"{difficulty} {number}"}])).text
-
-@pytest.mark.parametrize("number", range(3))
-@pytest.mark.parametrize("difficulty", ["easy", "hard"])
-def test_it(answer):
-    assert answer
-"""
-    )
-    run = (*LIGHT, "--ultrapar-pool", "pool.toml", "--ultrapar-policy")
-    assert pytester.runpytest_subprocess(*run, "hard-first", "-n2", timeout=300).ret == 0
-    latest = pytester.path / ".ultrapar" / "latest"
-    hard = {
-        row["case_id"]: row["param.difficulty"] == "hard"
-        for row in parquet.read_table(latest / "results.parquet").to_pylist()
-    }
-    attempts = parquet.read_table(latest / "attempts.parquet").to_pylist()
-    last = max(row["t_end_s"] for row in attempts if hard[row["case_id"]])
-    assert last <= min(row["t_send_s"] for row in attempts if not hard[row["case_id"]])
-    refused = pytester.runpytest_subprocess(*run, "easy-first", timeout=300)
-    assert refused.ret == 4
-    refused.stderr.fnmatch_lines([f"*{', '.join(POLICIES)}, hard-first"])

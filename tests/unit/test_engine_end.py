@@ -1,4 +1,4 @@
-"""What an engine that ends early, or is stopped, leaves to others; and what does not end it."""
+"""An engine that starts before its broker, ends early or is stopped; and what does not end it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import gc
 import sys
 import threading
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease
@@ -18,6 +19,7 @@ from pytest_ultrapar.engine.engine import Engine, EngineSettings
 from pytest_ultrapar.engine.episode import Work
 from pytest_ultrapar.engine.loop import engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -61,13 +63,17 @@ class Port:
     async def close(self): ...
 
 
-def engine_on(port, *, record=lambda records: records, ended=lambda _: None, timeout_s=60.0):
-    async def connect():
+def engine_on(
+    port=None, *, connect=None, record=lambda records: records, ended=lambda _: None, timeout_s=60.0
+):
+    """An engine at work, what it says is lost, and an event that tells when."""
+
+    async def at_once():
         return port
 
     settings = EngineSettings(
         worker="main",
-        connect=connect,
+        connect=connect or at_once,
         endpoints={},
         retry=RetryPolicy(3),
         episode_timeout_s=timeout_s,
@@ -79,7 +85,7 @@ def engine_on(port, *, record=lambda records: records, ended=lambda _: None, tim
     lost, is_lost = [], threading.Event()
 
     def note_lost(error):
-        lost.append(str(error))
+        lost.append(error)
         is_lost.set()
 
     engine = Engine(settings, record=record, ended=ended, sync=lambda: None, lost=note_lost)
@@ -104,7 +110,43 @@ def test_engine_that_cannot_announce_an_episode_ends_early_and_says_so():
     engine.submit([work(0)])
     assert is_lost.wait(60)
     engine.stop()
-    assert lost == [str(FULL)]
+    assert lost == [FULL]
+
+
+def test_engine_that_waits_for_its_broker_can_be_stopped():
+    asked, cancelled = threading.Event(), threading.Event()
+
+    async def connect():
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    engine, lost, _ = engine_on(connect=connect)
+    assert asked.wait(60)
+    engine.stop()
+    assert cancelled.wait(60)
+    engine.note_skipped("case", "group")  # keeps nobody waiting
+    assert lost == []
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no broker"), LookupError()])
+def test_engine_that_finds_no_broker_says_so_and_keeps_nobody_waiting(error):
+    async def connect():
+        raise error
+
+    engine, lost, is_lost = engine_on(connect=connect)
+    engine.submit([])
+    assert is_lost.wait(60)
+    assert lost == [error]
+    engine.stop()
+
+
+@pytest.mark.parametrize("kind", [EngineSettings, EngineParts])
+def test_how_to_take_secrets_out_has_to_be_said(kind):
+    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
+    assert {"shown", "masked"} <= required
 
 
 def test_leases_of_episodes_that_never_began_are_given_back():
@@ -120,7 +162,7 @@ def test_leases_of_episodes_that_never_began_are_given_back():
     engine.submit([work(0), work(1)])
     assert is_lost.wait(60)
     engine.stop()
-    assert lost == [str(FULL)]
+    assert lost == [FULL]
     assert port.given_back == ["unsent"] * port.n_granted == ["unsent"] * 2
 
 

@@ -115,70 +115,27 @@ def test_error_that_says_nothing_can_be_read(body):
     assert classify_status(400, body, None).outcome == "bad_request"
 
 
-ANTHROPIC = {"type": "error", "request_id": "req_1"}
+def anthropic(message: str, kind: str = "invalid_request_error") -> dict[str, object]:
+    return {"type": "error", "request_id": "req_1", "error": {"type": kind, "message": message}}
 
 
-def anthropic(kind: str, message: str) -> dict[str, object]:
-    return ANTHROPIC | {"error": {"type": kind, "message": message}}
+def gemini(message: str, **more: object) -> dict[str, object]:
+    return {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": message, **more}}
 
 
 @pytest.mark.parametrize(
     ("status", "body", "outcome", "kind"),
     [
-        (
-            400,
-            anthropic("invalid_request_error", "prompt is too long: 210 tokens > 200 maximum"),
-            "refused",
-            "context_length",
-        ),
-        (
-            400,
-            anthropic("invalid_request_error", "Output blocked by content filtering policy"),
-            "refused",
-            "content_filter",
-        ),
-        (
-            400,
-            anthropic("invalid_request_error", "Your credit balance is too low to access it."),
-            "quota",
-            None,
-        ),
-        (400, anthropic("invalid_request_error", "messages: roles"), "bad_request", None),
-        (402, anthropic("billing_error", "Pay first."), "quota", None),
-        (413, anthropic("request_too_large", "too large"), "bad_request", None),
-        (500, anthropic("api_error", "Internal server error"), "overload", None),
-        (529, anthropic("overloaded_error", "Overloaded"), "rate", None),
-        (
-            400,
-            {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API key not valid."}},
-            "auth",
-            None,
-        ),
-        (
-            400,
-            {
-                "error": {
-                    "code": 400,
-                    "status": "INVALID_ARGUMENT",
-                    "message": "It exceeds the maximum number of tokens allowed (8).",
-                }
-            },
-            "refused",
-            "context_length",
-        ),
-        (
-            400,
-            {
-                "error": {
-                    "code": 400,
-                    "status": "INVALID_ARGUMENT",
-                    "message": "Bad.",
-                    "details": [{"@type": "ErrorInfo", "reason": "API_KEY_INVALID"}],
-                }
-            },
-            "auth",
-            None,
-        ),
+        (400, anthropic("prompt is too long: 210 tokens > 200"), "refused", "context_length"),
+        (400, anthropic("Output blocked by content filtering policy"), "refused", "content_filter"),
+        (400, anthropic("Your credit balance is too low to access it."), "quota", None),
+        (400, anthropic("messages: roles"), "bad_request", None),
+        (402, anthropic("Pay first.", "billing_error"), "quota", None),
+        (413, anthropic("too large", "request_too_large"), "bad_request", None),
+        (500, anthropic("Internal server error", "api_error"), "overload", None),
+        (529, anthropic("Overloaded", "overloaded_error"), "rate", None),
+        (400, gemini("exceeds the maximum number of tokens allowed"), "refused", "context_length"),
+        (400, gemini("Bad.", details=[{"reason": "API_KEY_INVALID"}]), "auth", None),
         (
             400,
             {"error": {"code": "invalid_prompt", "message": "flagged as potentially violating it"}},

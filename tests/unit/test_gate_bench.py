@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 
@@ -49,40 +50,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def gate(capsys, folder, monkeypatch):
+def gate(ultrapar, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    capsys.readouterr()
-
-    def call(*words):
-        try:
-            code = cli.main(("gate", *words))
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
-
-
-@pytest.fixture
-def figure(gate):
-    """The run's figure that the table shows for a rule."""
-
-    def call(run, rule):
-        code, said, err = gate(run, "--rule", rule)
-        assert code in {0, 1}, err
-        line = next(line for line in said.splitlines() if line.startswith(rule))
-        return next(
-            float(word[:-1]) for word in line.split() if word[:-1].replace(".", "").isdigit()
-        )
-
-    return call
+    return functools.partial(ultrapar, "gate")
 
 
 WAYS = ("bench", "bench/ultra")
-# 29.75 s one after the other, 7.5 s four at once; an estimate by service times says 4x.
-TRUTH = 29.75 / 7.5
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -108,23 +81,6 @@ def test_measured_speedup_decides(gate, way, rule, verdict):
     assert code == (verdict == "FAIL")
     assert "the speed-up of the run stands on a serial run of the same cases" in said
     assert "estimated" not in said
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("filters", "name"),
-    [
-        ("", "phase53[ultra]"),
-        ("[model=m1]", "phase53[ultra-m1]"),
-        ("[model=m2]", "phase53[ultra-m2]"),
-    ],
-)
-def test_gate_judges_the_figure_of_the_file(folder, figure, way, filters, name):
-    entries = json.loads((folder / "bench" / "benchmark.json").read_text())["benchmarks"]
-    (extra,) = [entry["extra_info"] for entry in entries if entry["name"] == name]
-    assert figure(way, f"speedup{filters}>=1") == pytest.approx(extra["speedup"], rel=0.02)
-    if not filters:
-        assert extra["speedup"] == pytest.approx(TRUTH)
 
 
 def test_mode_with_the_most_under_way_is_judged_and_phase_where_ultra_is_not(gate):

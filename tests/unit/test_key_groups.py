@@ -84,13 +84,6 @@ def test_who_waits_is_told_of_a_member(tmp_path, monkeypatch):
         one.give_back({})
 
 
-def test_all_keys_or_none(tmp_path):
-    other = joined(tmp_path, None, ["b"])
-    assert take_all(tmp_path, ["a", "b", "c"], ME, group("a", 1)) == Taken("b", ME)
-    joined(tmp_path, None, ["a", "c"]).give_back({})
-    other.give_back({})
-
-
 def test_broker_keeps_its_members_place_after_the_coordinator_died(tmp_path):
     locks = joined(tmp_path, group("a", 1))
     child = subprocess.Popen(

@@ -15,7 +15,7 @@ from pytest_ultrapar.broker.lease_use import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.errors import ConfigError, NoLaneError
+from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.system.clock import MonotonicClock
 from tests.pools import lane, pool
@@ -49,26 +49,6 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
 async def settled() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
-
-
-def test_future_is_done_at_once_when_a_lane_is_free(play):
-    async def story(broker: LocalBroker) -> None:
-        future = broker.acquire(LeaseRequest(1, "m"))
-        assert future.done()
-        assert future.result().lane == "p/a/k0"
-
-    play(story, workers=1)
-
-
-def test_waiting_future_is_done_when_a_seat_returns(play):
-    async def story(broker: LocalBroker) -> None:
-        first = await broker.acquire(LeaseRequest(1, "m"))
-        waiting = broker.acquire(LeaseRequest(2, "m"))
-        assert not waiting.done()
-        broker.release(first, "ok")
-        assert (await waiting).in_flight == 1
-
-    play(story, workers=1)
 
 
 def test_timer_serves_a_rate_without_any_call(play):
@@ -153,14 +133,6 @@ def test_group_of_the_assignment_starts_when_the_one_before_has_ended(play):
         assert not waiting.done()
         broker.episode_ended("a")
         assert (await waiting).lane == "p/a/k0"
-
-    play(story)
-
-
-def test_impossible_assignment_is_refused(play):
-    async def story(broker: LocalBroker) -> None:
-        with pytest.raises(ConfigError, match="unknown lane"):
-            await broker.assign(Assignment(home={"gw0": ("no/such/lane",)}))
 
     play(story)
 

@@ -119,140 +119,89 @@ def test_workflow_domain_knows_nothing_of_lanes():
         assert not strange, f"{path.relative_to(ROOT)} imports {sorted(strange)}"
 
 
-def modules_loaded_by(module: str) -> set[str]:
-    """Dotted names that a fresh interpreter holds after importing a module."""
-    script = f"import sys, {module}; print(*sys.modules)"
+ARITHMETIC = {"numpy", "scipy"}
+"""Up to a second to load: for processes that nobody waits for, plans and the command line."""
+HTTP = {"aiohttp", "httpx", "uvloop"}
+OURS = "pytest_ultrapar"
+RUN = f"{OURS}.coordinator.coordinator, {OURS}.coordinator"
+LIGHT = {
+    # Who loads it: what is imported, and what must not be loaded by that.
+    "a run without a pool": (
+        f"{OURS}.plugin",
+        {"msgspec", "pyarrow", "rich", "uvicorn", "asyncio", *HTTP, *ARITHMETIC},
+    ),
+    # `--collect-only` lists the cases of 12,200 without a client; a run loads it to ask them.
+    "a suite": (f"{OURS}; {OURS}.Llm, {OURS}.prefetch", {"pyarrow", *HTTP, *ARITHMETIC}),
+    "a pool": (
+        f"{OURS}.pool.config as c, {OURS}.pool.secret as s;"
+        "s.check_secrets(c.load_pool('pool.toml', environ={}, overrides=c.Overrides()), {})",
+        {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "xdist", "difflib"},
+    ),
+    "the tables of a benchmark": (
+        "bench_suites.workflow_results.plugin",
+        {"pyarrow", "msgspec", "numpy", "asyncio", "bench_suites.workflow"},
+    ),
+    "who starts a simulator": (
+        ", ".join(
+            f"{OURS}.{name}" for name in ("testing", "simulator.process", "simulator.command")
+        ),
+        {"uvicorn", "uvloop", "httptools"},
+    ),
+    "a worker": (
+        f"{OURS}.session.worker",
+        {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC},
+    ),
+    "a controller": (f"{RUN}.controller", {"asyncio", "pyarrow", *HTTP, *ARITHMETIC}),
+    "a gate": (f"{RUN}.run_gate", {"pyarrow", "hypothesis", "pytest_benchmark", *ARITHMETIC}),
+    "a live view": (f"{OURS}.coordinator.live", ARITHMETIC),
+    "an end": (f"{OURS}.coordinator.finish, {OURS}.analysis.run_summary", ARITHMETIC),
+    "a run that has not asked yet": (
+        f"{RUN}.local, {OURS}.session.prefetcher",
+        {
+            *(f"{OURS}.simulator.{name}" for name in ("process", "served", "faults.script")),
+            *(f"{OURS}.{name}" for name in ("coordinator.finish", "report.summary")),
+            f"{OURS}.analysis.plan.forecast",
+            *ARITHMETIC,
+        },
+    ),
+    # It takes breaks before it loads anything.
+    "the process beside a run": (
+        f"{OURS}.analysis.compactor",
+        {"msgspec", "subprocess", "argparse", "logging", f"{OURS}.analysis.compactor_process"},
+    ),
+    **{
+        f"a run without gate, check or cluster: {name}": (
+            f"{OURS}.coordinator.coordinator, {OURS}.{name}",
+            {f"{OURS}.compare", f"{OURS}.coordinator.check", f"{OURS}.cluster", "redis"},
+        )
+        for name in ("coordinator.controller", "session.worker", "coordinator.local")
+    },
+    "the help of the command": (
+        ", ".join([f"{OURS}.cli", *SUBCOMMANDS]),
+        {"pytest", "aiohttp", "asyncio", "pyarrow", f"{OURS}.coordinator.check.pool_check"},
+    ),
+    # An HTTP client is loaded only to ask servers for their load.
+    "a broker": (
+        f"{OURS}.broker.server",
+        {"httpx", "aiohttp", "urllib.request", "http.client", "pyarrow", "xdist", "rich"}
+        | {"uvicorn", f"{OURS}.engine"},
+    ),
+}
+
+
+QUICK = {"a run without a pool", "a suite", "a worker", "a pool"}
+marked = [pytest.param(who, marks=() if who in QUICK else pytest.mark.slow) for who in LIGHT]
+
+
+@pytest.mark.parametrize("who", marked)
+def test_process_loads_nothing_that_it_does_not_need(who):
+    modules, unused = LIGHT[who]
+    script = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return set(done.stdout.split())
-
-
-def loaded_by(module: str) -> set[str]:
-    """Top-level names that a fresh interpreter holds after importing a module."""
-    return {name.split(".")[0] for name in modules_loaded_by(module)}
-
-
-ARITHMETIC = {"numpy", "scipy"}
-"""Up to a second to load: for processes that nobody waits for, plans and the command line."""
-
-
-def test_plugin_is_light_for_runs_without_a_pool():
-    heavy = {"msgspec", "httpx", "aiohttp", "pyarrow", "uvloop", "rich", "uvicorn", "asyncio"}
-    heavy |= ARITHMETIC
-    loaded = loaded_by("pytest_ultrapar.plugin")
-    assert "pytest_ultrapar" in loaded
-    assert loaded & heavy == set()
-
-
-def test_worker_imports_nothing_that_only_the_controller_needs():
-    loaded = loaded_by("pytest_ultrapar.session.worker")
-    assert "msgspec" in loaded
-    unused = {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC}
+    loaded = set(done.stdout.split())
     assert loaded & unused == set()
-
-
-@pytest.mark.slow
-def test_controller_imports_nothing_that_only_workers_need():
-    loaded = loaded_by(
-        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.controller"
-    )
-    assert "msgspec" in loaded
-    assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow", *ARITHMETIC} == set()
-
-
-@pytest.mark.slow
-def test_coordinating_a_run_and_its_gate_reads_no_table_in_its_own_process():
-    loaded = loaded_by(
-        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.run_gate"
-    )
-    assert "msgspec" in loaded
-    assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark", *ARITHMETIC} == set()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "module",
-    ["coordinator.live", "coordinator.finish", "coordinator.local", "analysis.run_summary"],
-)
-def test_coordinating_process_leaves_arithmetic_to_others(module):
-    """It shows progress, waits for the summary and prints it."""
-    loaded = loaded_by(f"pytest_ultrapar.{module}")
-    assert "msgspec" in loaded
-    assert loaded & ARITHMETIC == set()
-
-
-def test_names_that_suites_import_load_no_http_client():
-    """`--collect-only` lists the cases of 12,200 without it; a run loads it when it asks them."""
-    loaded = loaded_by("pytest_ultrapar; pytest_ultrapar.Llm, pytest_ultrapar.prefetch")
-    assert "msgspec" in loaded
-    assert loaded & {"aiohttp", "httpx", "uvloop", "pyarrow", *ARITHMETIC} == set()
-
-
-@pytest.mark.slow
-def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
-    loaded = modules_loaded_by(
-        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.local,"
-        " pytest_ultrapar.session.prefetcher"
-    )
-    assert "aiohttp" in loaded
-    unused = ("simulator.process", "simulator.served", "simulator.faults.script")
-    unused += (
-        "analysis.plan.forecast",
-        "coordinator.finish",
-        "report.summary",
-    )
-    assert {f"pytest_ultrapar.{name}" for name in unused} & loaded == set()
-
-
-@pytest.mark.slow
-def test_process_beside_a_run_takes_breaks_before_it_loads_anything():
-    loaded = modules_loaded_by("pytest_ultrapar.analysis.compactor")
-    assert "pytest_ultrapar.analysis" in loaded
-    unused = {
-        "msgspec",
-        "subprocess",
-        "argparse",
-        "logging",
-        "pytest_ultrapar.analysis.compactor_process",
-    }
-    assert loaded & unused == set()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "module", ["coordinator.controller", "session.worker", "coordinator.local"]
-)
-def test_run_without_a_gate_or_a_check_imports_none(module):
-    loaded = modules_loaded_by(f"pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.{module}")
-    assert "pytest_ultrapar.session.settings" in loaded
-    unused = (
-        "pytest_ultrapar.compare",
-        "pytest_ultrapar.coordinator.check",
-        "pytest_ultrapar.cluster",
-        "redis",
-    )
-    assert {name for name in loaded if name.startswith(unused)} == set()
-
-
-@pytest.mark.slow
-def test_help_of_the_command_imports_nothing_heavy():
-    loaded = modules_loaded_by(", ".join(["pytest_ultrapar.cli", *SUBCOMMANDS]))
-    heavy = {
-        "pytest",
-        "aiohttp",
-        "asyncio",
-        "pyarrow",
-        "pytest_ultrapar.coordinator.check.pool_check",
-    }
-    assert heavy & loaded == set()
-
-
-@pytest.mark.slow
-def test_process_of_the_broker_loads_an_http_client_only_to_ask_servers():
-    loaded = modules_loaded_by("pytest_ultrapar.broker.server")
-    assert "asyncio" in loaded
-    assert loaded & {"aiohttp", "urllib.request", "http.client"} == set()
 
 
 def all_sources() -> list[Path]:

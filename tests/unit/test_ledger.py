@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import msgspec
 import pytest
 
@@ -15,7 +13,7 @@ from pytest_ultrapar.cluster.ledger import (
     RowSpec,
     RowUse,
 )
-from tests.ledger_model import Ask, Ledger, fill, keep
+from tests.ledger_model import Ledger
 
 SEATS = RowSpec(name="seats", kind="seats", amount=12, longest_ms=30_000)
 PACED = RowSpec(name="qps", kind="paced", amount=2, window_ms=1_000)
@@ -348,26 +346,6 @@ def test_one_that_leaves_frees_all_at_once():
     crew.now_ms += 300
     crew.host("b", 12)
     assert crew.call("b").shares[0].grant == 12
-
-
-def test_filling_gives_nobody_less_than_a_useful_part():
-    wants = (0, 1, 3, 8, 20, 100)
-    for amount, part, asked in itertools.product(
-        (0, 1, 7, 20, 64), (1, 4, 8), itertools.product(wants, repeat=3)
-    ):
-        asks = [Ask(at, want, min(part, want), "") for at, want in enumerate(asked)]
-        shares, _, _ = fill(asks, amount, min(part, amount))
-        assert sum(shares) <= amount
-        for share, want in zip(shares, asked, strict=True):
-            assert share <= want
-            assert not 0 < share < min(part, want, amount)
-
-
-def test_keeping_small_changes_back_gives_out_as_much():
-    old, new = [100, 100, 100, 50], [98, 103, 97, 52]
-    kept = keep(old, new, [200] * 4)
-    assert sum(kept) == sum(new)
-    assert kept == [100, 100, 100, 50]
 
 
 def test_one_that_leaves_says_what_it_spent_last():

@@ -8,8 +8,6 @@ import pytest
 
 from pytest_ultrapar.analysis.plan.load import LaneLoad, limit_loads
 from pytest_ultrapar.broker.daily_limits import counted_days, open_days
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.file import LimitTable
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit
 from pytest_ultrapar.simulator.limits import Gate, LimitPath
@@ -34,10 +32,8 @@ def test_words_of_the_table_are_the_fields_of_a_limit_and_of_the_file():
 
 
 @every_kind
-def test_pool_file_says_it_and_its_origin_is_known(word, tmp_path):
-    path = tmp_path / "pool.toml"
-    path.write_text(simulated(f"per_key = {{ {word} = {AMOUNT} }}"))
-    read = load_pool(path, environ={}, overrides=Overrides())
+def test_pool_file_says_it_and_its_origin_is_known(word, load):
+    read = load(simulated(f"per_key = {{ {word} = {AMOUNT} }}"))
     assert [(row.kind.word, row.amount) for row in read.limits["sim/key0"].rows] == [(word, AMOUNT)]
     assert f"sim/key0 {word}" in {one.name for one in read.effective}
 
@@ -74,7 +70,5 @@ def test_plan_shows_what_falls_on_it(word):
 
 
 @pytest.mark.parametrize("limits", ["rpm = 10, rpd = 100000", "rpm = 60, rpd = 50"])
-def test_day_may_allow_more_or_less_than_its_minutes(limits, tmp_path):
-    path = tmp_path / "pool.toml"
-    path.write_text(simulated(f"per_key = {{ {limits} }}"))
-    assert load_pool(path, environ={}, overrides=Overrides()).limits["sim/key0"].rpd
+def test_day_may_allow_more_or_less_than_its_minutes(limits, load):
+    assert load(simulated(f"per_key = {{ {limits} }}")).limits["sim/key0"].rpd

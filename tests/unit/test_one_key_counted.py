@@ -10,7 +10,6 @@ from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.coordinator.claims.key_keeping import locked_keys
 from pytest_ultrapar.coordinator.policies import find_policy
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import key_lines
 from tests.unit.pool_texts import real, without_schema
@@ -23,11 +22,9 @@ KEYS = '[{ name = "k", env = "OTHER" }, { name = "alone", env = "THIRD" }]'
 
 
 @pytest.fixture
-def pool(tmp_path):
+def pool(load):
     second = real(name="q", keys=KEYS, url='base_url = "https://API.example.com:443/other"')
-    path = tmp_path / "pool.toml"
-    path.write_text(real() + without_schema(second))
-    return load_pool(path, environ=ENVIRON, overrides=Overrides())
+    return load(real() + without_schema(second), ENVIRON)
 
 
 def test_audit_counts_a_key_without_a_limit_once(pool):

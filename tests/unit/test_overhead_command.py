@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 import time
 
 import pytest
 
-import benchmarks.adaptive.__main__ as adaptive
-import benchmarks.overhead.__main__ as overhead
 from benchmarks.overhead.command import (
-    ROOT,
     Checkout,
     measured_environment,
-    peak_kib,
-    processes_of,
 )
 from benchmarks.overhead.comparison import measurement_of
-from benchmarks.overhead.measurement import Measurement, Options, compare, lines, pair_lines
+from benchmarks.overhead.measurement import Measurement, Options, compare, lines
 from benchmarks.overhead.workload import WIDE
 
 HERE = Checkout({})
@@ -98,49 +90,3 @@ def test_checkouts_are_compared_in_turn_and_each_begins_as_often():
     assert [python for python, cases in asked[:2]] == ["before", "after"]
     assert len(rounds) == 4
     assert [line.split("|")[-2].strip() for line in said[-2:]] == ["more", "more"]
-
-
-def test_comparison_of_checkouts_has_an_interval_and_leaves_out_what_one_side_lacks():
-    pairs = [
-        {"before": {"-n 0": {"a": 1.0 + n / 10, "gone": 1.0}}, "after": {"-n 0": {"a": 1.15}}}
-        for n in range(4)
-    ]
-    *_, row = pair_lines(pairs)
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[:3] == ["-n 0: a", "1.15", "1.15"]
-    low, high = map(float, cells[4].split(" to "))
-    assert low < 1 < high
-    assert cells[5] == "no difference seen"
-
-
-def test_processes_are_the_command_and_its_children_by_role():
-    script = "import sys; held = bytearray(32 << 20); print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        child.stdout.readline()
-        found = dict(processes_of(os.getpid()))
-        peak = peak_kib(child.pid)
-        child.communicate()
-    assert found[os.getpid()] == "pytest"
-    assert found[child.pid] == "worker"
-    assert 32 * 1024 < peak < 96 * 1024
-    assert peak_kib(child.pid) == 0
-
-
-def test_commands_that_documents_name_exist():
-    known = {
-        "overhead": {*overhead.MEASURED, "compare", "peers", "--help"},
-        "adaptive": {*adaptive.MEASURED},
-    }
-    files = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("pools/*.toml")]
-    named = [
-        match.groups()
-        for file in files
-        for match in re.finditer(
-            r"python -m benchmarks\.(overhead|adaptive) ([\w-]+)", file.read_text()
-        )
-    ]
-    assert len(named) > len(known["overhead"])
-    for package, name in named:
-        assert name in known[package], f"python -m benchmarks.{package} {name}"

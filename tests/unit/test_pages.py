@@ -234,14 +234,6 @@ def test_limits_and_pauses_are_those_of_the_run(repeated):
     assert len(lane.refused_at_s) == len(refused) == 24
 
 
-def test_every_plot_of_a_page_says_where_its_numbers_come_from(repeated):
-    page = render(repeated).decode()
-    keys = re.findall(r'id="plot-(.*?)" data-source="(.*?)"', page)
-    assert {key for key, source in keys if source} >= {
-        "passes", "costs", "lanes", "limits", "curves", "first-tokens",
-    }  # fmt: skip
-
-
 def figures_of(directory, cases):
     """Figures of a run in which all these cases were solved."""
     run = make_run(directory, cases, models=tuple({one.model for one in cases}))

@@ -19,12 +19,9 @@ from pytest_ultrapar.analysis.plan.lower_bound import (
     request_classes,
 )
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.store.bound import Price
 from tests.pools import lane
 from tests.unit.certified_bound import certify
 from tests.unit.policy_play import pool
-
-SEEDS = range(20)
 
 
 def on(model, *limits):
@@ -120,18 +117,6 @@ def test_limits_of_one_number_on_one_lane_bound_as_one_does(amounts):
     assert lower_bound(lanes, limits, requests).seconds == pytest.approx(alone.seconds)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_pools_of_equal_lanes_are_bound_by_their_fullest_limit(seed):
-    draw = random.Random(seed)
-    keys = [f"key{number}" for number in range(draw.randint(1, 4))]
-    limits = [Limit(key, "key", draw.randint(1, 9), draw.choice([None, 2.0, 9.5])) for key in keys]
-    limits = [Limit(key, "key", limits[0].workers, limits[0].qps) for key in keys]
-    limits.append(Limit("p", "provider", draw.choice([None, 12]), rpm=draw.choice([None, 90])))
-    lanes = [on(model, key, "p") for model in ("a", "b") for key in keys]
-    services = {model: [draw.lognormvariate(-1, 1) for _ in range(60)] for model in ("a", "b")}
-    assert_optimal(lanes, limits, request_classes(services))
-
-
 def test_no_solver_is_loaded_where_requests_have_one_way_to_go():
     script = """
 import sys
@@ -225,13 +210,3 @@ def test_interchangeable_lanes_and_limits_share_a_class():
     # One key that is not like the others stands alone, and so do its lanes.
     odd = [Limit("key0", "key", workers=6, qps=10.0), *limits[1:]]
     assert classes(lanes, odd) == (2, [1, 1, 2, 2, 100])
-
-
-def test_price_of_a_limit_on_nobodys_path_changes_nothing_that_prices_prove():
-    lanes, used, unused = [on("m", "k0")], Limit("k0", "key", 4), Limit("k1", "key", 4)
-    requests = [RequestClass("m", 2.0, 10)]
-    price = Price("k0", "workers", 0.25, 1.0)
-    proven_s = certify(lanes, [used], requests, [price])
-    assert proven_s == pytest.approx(5.0)
-    priced = [price, Price("k1", "workers", 0.25, 0.0)]
-    assert certify(lanes, [used, unused], requests, priced) == proven_s

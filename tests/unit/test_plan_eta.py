@@ -102,20 +102,6 @@ def mixed(*parts):
     return cases
 
 
-@pytest.mark.slow
-def test_slow_key_decides_while_fast_models_end_early(pool):
-    found = pool(
-        provider("wide", "per_key = { workers = 100 }", "fast", "faster")
-        + provider("narrow", "per_key = { workers = 5, qps = 4 }", "slow")
-    )
-    cases = mixed(
-        courses("fast", 400, 6, 0.8),
-        courses("faster", 400, 1, 0.1),
-        courses("slow", 150, 6, 0.9),
-    )
-    assert_true(estimates(found, cases), "narrow/key0 (qps)")
-
-
 def test_seats_decide(pool):
     found = pool(
         provider("wide", "per_key = { workers = 100 }", "fast")
@@ -256,9 +242,3 @@ def test_judges_that_decide_are_counted(pool):
         for one in courses("m", 600, 2, 0.5)
     ]
     assert_true(estimates(two, judged), "q/key0 (workers)")
-
-
-def test_no_limit_but_tokens(pool):
-    found = pool(provider("p", "per_key = { tpm = 6000 }", "m"))
-    cases = [Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)]
-    assert_true(estimates(found, cases))

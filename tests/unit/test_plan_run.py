@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, EarlierRun, Expected
@@ -123,18 +120,6 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(load, m
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
 
 
-def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
-    """Limits that bind alike stand in the order of the table, whose first row is what to change."""
-    plan = planned(pool, *run(200))
-    top = plan.chosen.limits[0]
-    line = next(line for line in text(plan) if line.startswith("lower bound"))
-    assert line.endswith(f", by {top.name} and 1 alike")
-    first, second, *others = plan.bound.prices
-    turned = msgspec.structs.replace(plan.bound, prices=(second, first, *others))
-    said = text(dataclasses.replace(plan, bound=turned))
-    assert line in said
-
-
 def test_cost_is_that_of_the_models_with_a_price(pool):
     (priced, before), (other, _) = run(10), run(5, "n", basis="hint")
     plan = planned(pool, [*priced, *other], before)
@@ -174,32 +159,6 @@ def test_price_that_is_half_there_is_named(load):
     assert "cost unknown for m: has no price_per_mtok_out in the pool" in text(plan)
     pool = load(half.replace("price_per_mtok_in = 2\n", ""))
     assert "price" not in "\n".join(text(planned(pool, *run(3))))
-
-
-def test_text_says_everything_of_a_plan(pool):
-    loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0), KeyLoad("p/key1", ("c",), 1, 2, 10))
-    (first, before), (hinted, _) = run(200), run(2, "n", (None, None), "hint")
-    plan = planned(pool, [*first, *hinted], before, processes=loads)
-    lines = text(
-        plan, settings=["for 2 workers"], sources=["the run r"], warnings=["no key"], simulated=True
-    )
-    whole = "\n".join(lines)
-    assert lines[0] == "SIMULATED: a plan for the simulated provider"
-    assert "200 cases from the same case in an earlier run\n" in whole
-    assert "2 cases from the pool's latencies" in whole
-    assert lines[1] == "no request was sent; for 2 workers; estimates come from:"
-    assert "  the run r\n" in whole
-    assert "tokens in" in whole
-    assert "unknown" in whole
-    assert "load: p/key0: 2 at once, 4 of 10 QPS: a, b" in whole
-    assert "binding key: p/key0 (qps) and 1 alike, which alone needs 20." in whole
-    assert "lower bound of the time: 19." in whole
-    assert "mode phase: nobody says what its phases are" in whole
-    assert [line.split()[0] for line in lines if line.startswith(("serial ", "ultra <- "))] == [
-        "serial",
-        "ultra",
-    ]
-    assert lines[-1] == "WARNING: no key"
 
 
 def test_binding_key_is_told_from_another_limit_that_binds(load):

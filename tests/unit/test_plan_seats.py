@@ -5,15 +5,10 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.analysis.plan.load import provider_seats
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.report.plan_report import seat_lines
 from tests.unit.pool_texts import simulated
 
 ROOT = Path(__file__).parents[2]
-
-
-def loaded(path, mode=None):
-    return load_pool(path, environ={"RATE_MODE": mode} if mode else {}, overrides=Overrides())
 
 
 def said(pool):
@@ -39,44 +34,32 @@ LAB = "1 each for o3-0416-global, gemini-2.5-flash-06-17, kimi-k2 and 1 more"
         ("seed003", "adaptive", (1300, 300, 200), (19, 15)),
     ],
 )
-def test_documents_pools_have_the_documents_seats(tmp_path, name, mode, azure, lab):
-    text = (ROOT / "pools" / f"{name}.toml").read_text(encoding="utf-8")
-    (tmp_path / "pool.toml").write_text(text)
+def test_documents_pools_have_the_documents_seats(load, name, mode, azure, lab):
+    pool = load((ROOT / "pools" / f"{name}.toml").read_text(encoding="utf-8"), {"RATE_MODE": mode})
     all_azure, each_open, each_closed = azure
     all_lab, each_qwen = lab
-    assert said(loaded(tmp_path / "pool.toml", mode)) == [
+    assert said(pool) == [
         f"seats of azure: {all_azure} in all; "
         f"{OPEN.format(each_open)}; {CLOSED.format(each_closed)}",
         f"seats of ideallab: {all_lab} in all; {QWENS.format(each_qwen)}; {LAB}",
     ]
 
 
-def test_bound_of_the_whole_pool_does_not_join_models(tmp_path):
-    other = '[[provider.model]]\nname = "b"\nper_instance = { workers = 3 }\n'
-    text = simulated(model="per_instance = { workers = 2 }", top="[pool]\nworkers = 1") + other
-    (tmp_path / "pool.toml").write_text(text)
-    assert said(loaded(tmp_path / "pool.toml")) == ["seats of sim: 5 in all; 2 for echo; 3 for b"]
+OTHER = '[[provider.model]]\nname = "b"\n'
+THREE = f"{OTHER}per_instance = {{ workers = 3 }}\n"
+TWO = {"model": "per_instance = { workers = 2 }"}
 
 
-def test_one_model_needs_no_sum(tmp_path):
-    (tmp_path / "pool.toml").write_text(simulated("per_key = { workers = 10 }"))
-    assert said(loaded(tmp_path / "pool.toml")) == ["seats of sim: 10 for echo"]
-
-
-def test_models_without_a_bound_are_named(tmp_path):
-    other = '[[provider.model]]\nname = "free"\n'
-    text = simulated(model="per_instance = { workers = 2 }") + other
-    (tmp_path / "pool.toml").write_text(text)
-    assert said(loaded(tmp_path / "pool.toml")) == ["seats of sim: 2 for echo; unlimited for free"]
-
-
-def test_a_bound_of_the_provider_joins_all_its_models(tmp_path):
-    other = '[[provider.model]]\nname = "b"\nper_instance = { workers = 3 }\n'
-    text = simulated("workers = 4", model="per_instance = { workers = 2 }") + other
-    (tmp_path / "pool.toml").write_text(text)
-    assert said(loaded(tmp_path / "pool.toml")) == ["seats of sim: 4 in all; 2 for echo; 3 for b"]
-
-
-def test_a_provider_without_bounds_has_no_line(tmp_path):
-    (tmp_path / "pool.toml").write_text(simulated("per_key = { qps = 5 }"))
-    assert said(loaded(tmp_path / "pool.toml")) == []
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        # The whole pool's bound joins no models, and a provider's joins all of its own.
+        (simulated(**TWO, top="[pool]\nworkers = 1") + THREE, "5 in all; 2 for echo; 3 for b"),
+        (simulated("workers = 4", **TWO) + THREE, "4 in all; 2 for echo; 3 for b"),
+        (simulated("per_key = { workers = 10 }"), "10 for echo"),
+        (simulated(**TWO) + OTHER, "2 for echo; unlimited for b"),
+        (simulated("per_key = { qps = 5 }"), None),
+    ],
+)
+def test_seats_of_a_provider_are_those_of_its_models(load, text, line):
+    assert said(load(text)) == ([f"seats of sim: {line}"] if line else [])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 import pytest
 
-from bench_suites.original_scripts.fix_a import one_after_the_other
 from bench_suites.original_scripts.key_rule import bind
 from bench_suites.original_scripts.model_key import model_key
 from bench_suites.original_scripts.phase_mode import phase_assignment
@@ -15,8 +12,7 @@ from bench_suites.original_scripts.process import process_of
 from pytest_ultrapar.analysis.plan.load import key_load
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import find_policy
-from pytest_ultrapar.report.plan_report import key_lines
-from tests.unit.policy_play import QWENS, ROOT, cases, lanes_of, pool
+from tests.unit.policy_play import QWENS, cases, lanes_of, pool
 
 SEED_003 = pool("pools/seed003.toml")
 PHASE_52 = cases(QWENS, "phase52", 3, difficulty=("very_easy", "medium"))
@@ -35,18 +31,6 @@ def most(own, assignment):
 
 def shipped(word, own=PHASE_52):
     return find_policy(word, "ultra")(SEED_003, ["gw0"], LANES, own)
-
-
-def test_model_key_in_phase_52_is_the_sum_of_seed_002():
-    found = loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key))
-    assert [load.name for load in found] == [f"ideallab/key{n}" for n in range(3)]
-    assert [load.most_at_once for load in found] == [4, 4, 2]
-    assert [load.qps for load in found] == [8, 8, 4]
-    assert [load.qps_limit for load in found] == [10, 10, 10]
-    big, small = QWENS[0], QWENS[3]
-    assert found[0].processes == tuple(
-        f"phase52 {model} {level}" for model in (big, small) for level in ("very_easy", "medium")
-    )
 
 
 def in_phase(own, found):
@@ -101,22 +85,6 @@ def test_fixes_lower_the_load_of_phase_52(word, expected):
     assert most(PHASE_52, shipped(word)) == expected
 
 
-def test_header_names_who_meets_on_a_key_and_what_it_may_send():
-    lines = key_lines(loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key)))
-    assert lines[0].startswith("load: processes of the original scripts")
-    assert lines[1] == (
-        "load: ideallab/key0: 4 at once, 8 of 10 QPS: phase52 qwen2.5-72b-instruct very_easy, "
-        "phase52 qwen2.5-72b-instruct medium, phase52 qwen2.5-7b-instruct very_easy, "
-        "phase52 qwen2.5-7b-instruct medium"
-    )
-    assert [line.split(": ")[2].split(",")[0] for line in lines[1:]] == [
-        "4 at once",
-        "4 at once",
-        "2 at once",
-    ]
-    assert key_lines(loads([], Assignment())) == []
-
-
 def test_phases_without_concurrency_have_one_process_at_a_time():
     own = cases(QWENS, "phase54", 2, tool_success_rate=(0.9, 0.7))
     assert most(own, phase_assignment(SEED_003, LANES, own, rule=model_key)) == [1, 1, 1]
@@ -138,17 +106,3 @@ def test_load_follows_the_order_of_groups_exactly():
     assert most(own, Assignment(groups=after_all)) == [1, 1, 1]
     words = (Group("a", a, exclusive="w"), Group("b", b, exclusive="w"), Group("c", c))
     assert most(own, Assignment(groups=words)) == [2, 2, 2]
-
-
-def test_table_of_the_page_on_policies_is_what_comes_out():
-    text = (ROOT / "docs" / "reference" / "policies.md").read_text(encoding="utf-8")
-    table = re.findall(r"^\| `([^`]+)` \| ([\d, ]+) \| ([\d, ]+) \|$", text, re.MULTILINE)
-    assert len(table) == 5
-    for word, processes, qps in table:
-        documented = {
-            "model-key": bind(SEED_003, LANES, PHASE_52, model_key),
-            "serial": one_after_the_other(SEED_003.models, PHASE_52),
-        }
-        found = loads(PHASE_52, documented.get(word) or shipped(word))
-        assert processes == ", ".join(str(load.most_at_once) for load in found)
-        assert qps == ", ".join(f"{load.qps:g}" for load in found)

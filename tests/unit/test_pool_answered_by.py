@@ -3,34 +3,22 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.coordinator.earlier_run import differences
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import answered_by
-from tests.unit.pool_texts import real, simulated
+from tests.unit.pool_texts import simulated
 from tests.unit.test_results_manifest import MANIFEST
 
 
-def loaded(tmp_path, text):
-    (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-    return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
-
-
-def test_skill_and_persona_are_told_limits_and_keys_are_not(tmp_path):
-    pool = loaded(tmp_path, simulated(model='persona = "obedient"\nskill = 0.5'))
+def test_skill_and_persona_are_told_limits_and_keys_are_not(load):
+    pool = load(simulated(model='persona = "obedient"\nskill = 0.5'))
     assert answered_by(pool) == {"echo": "simulated obedient of skill 0.5, simulation seed 0"}
     more = simulated("per_key = { workers = 3 }", model='persona = "obedient"\nskill = 0.5')
-    assert answered_by(loaded(tmp_path, more)) == answered_by(pool)
+    assert answered_by(load(more)) == answered_by(pool)
     other = simulated(model='persona = "obedient"\nskill = 0.9')
-    assert answered_by(loaded(tmp_path, other)) != answered_by(pool)
+    assert answered_by(load(other)) != answered_by(pool)
 
 
-def test_real_models_are_told_by_their_names_at_the_api_and_no_address(tmp_path):
-    pool = loaded(tmp_path, real(model='api_name = "gpt-x"'))
-    (who,) = answered_by(pool).values()
-    assert who == "gpt-x at p (openai)"
-
-
-def test_run_answered_by_somebody_else_is_not_reused(tmp_path):
-    pool = loaded(tmp_path, simulated(model="skill = 0.5", named="m"))
+def test_run_answered_by_somebody_else_is_not_reused(load):
+    pool = load(simulated(model="skill = 0.5", named="m"))
     who = answered_by(pool)
     same = msgspec.structs.replace(MANIFEST, answered_by=who)
     assert differences(same, seed=MANIFEST.seed, data={}, pool=pool) == []

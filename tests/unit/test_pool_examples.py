@@ -54,7 +54,6 @@ def seats(pool, *models):
     return pool.seats(tuple(lane for model in models for lane in pool.lanes_of(model)))
 
 
-QWENS = tuple(f"qwen2.5-{size}b-instruct" for size in (72, 32, 14, 7, 3))
 AZURE_OPEN = ("DeepSeek-V3-0324", "DeepSeek-R1-0528", "Llama-3.3-70B-Instruct")
 AZURE_CLOSED = ("gpt-4o-mini", "gpt-5-mini")
 IDEALLAB_CLOSED = ("o3-0416-global", "gemini-2.5-flash-06-17", "kimi-k2", "claude_sonnet4")
@@ -71,36 +70,6 @@ def test_seed001_pool_multiplies_workers_of_closed_azure_models(tmp_path, prompt
     assert {seats(pool, model) for model in AZURE_CLOSED} == {workers}
     assert {seats(pool, model) for model in AZURE_OPEN} == {300}
     assert {seats(pool, model) for model in IDEALLAB_CLOSED} == {1}
-
-
-@pytest.mark.parametrize("name", ["seed000", "seed001", "seed003"])
-def test_closed_models_and_qwens_take_no_seats_from_each_other(name):
-    pool = example(name)
-    path_of = {
-        model: {
-            limit
-            for lane in pool.lanes_of(model)
-            for limit in lane.limits
-            if pool.limits[limit].workers is not None
-        }
-        for model in (*QWENS, *IDEALLAB_CLOSED)
-    }
-
-    for closed in IDEALLAB_CLOSED:
-        others = [limits for model, limits in path_of.items() if model != closed]
-        assert path_of[closed].isdisjoint(set().union(*others))
-
-
-def test_documents_pools_agree_on_prices_and_latencies():
-    by_pool = [
-        {
-            model.name: (model.price_per_mtok_in, model.price_per_mtok_out, model.latency_hint_s)
-            for provider in example(name).providers
-            for model in provider.models
-        }
-        for name in ("seed000", "seed001", "seed003")
-    ]
-    assert by_pool[0] == by_pool[1] == by_pool[2]
 
 
 def test_vllm_pool_follows_the_environment_of_seed004():

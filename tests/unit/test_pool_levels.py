@@ -2,7 +2,6 @@
 
 import pytest
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Instance, Key, Latency, Limit, Simulation
 from tests.unit.pool_texts import real, simulated
 
@@ -34,16 +33,6 @@ price_per_mtok_out = 2.5
 name = "small"
 keys = ["key1"]
 """
-
-
-@pytest.fixture
-def load(tmp_path):
-    def loaded(text, environ=None, **overrides):
-        path = tmp_path / "pool.toml"
-        path.write_text(text, encoding="utf-8")
-        return load_pool(path, environ=environ or {}, overrides=Overrides(**overrides))
-
-    return loaded
 
 
 def test_every_level_makes_its_limit(load):

@@ -9,7 +9,6 @@ import trustme
 from cryptography.hazmat.primitives import serialization as pem
 
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
-from pytest_ultrapar.coordinator.claims.key_keeping import locked_keys
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.fields import Location
@@ -174,14 +173,6 @@ def test_password_of_a_proxy_is_a_secret_in_every_form(load):
     assert noted["p proxy"] == ("http://proxy.example.com:3128", "environment MY_PROXY")
     assert noted["p proxy_env"] == ("MY_PROXY", "pool.toml")
     assert "canary" not in repr((pool, found))
-
-
-def test_key_is_the_same_key_whatever_the_way_to_its_server(load):
-    def names(fields):
-        pool = load(real(fields))
-        return set(locked_keys(pool, pool.lanes, {"KEY_0": "sk-1234567890"}, None))
-
-    assert names("") == names('proxy = "http://proxy:1"\nca_file = "ca.pem"')
 
 
 def test_process_that_asks_for_metrics_gets_the_variables_of_its_way_and_no_others(load):

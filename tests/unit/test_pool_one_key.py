@@ -22,13 +22,9 @@ LOCAL = 'base_url = "http://localhost:8000/v1"'
 
 
 @pytest.fixture
-def load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def loaded(*texts, environ=SAME, **overrides):
-        text = "schema = 1\n" + "".join(map(without_schema, texts))
-        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-        return load_pool("pool.toml", environ=environ, overrides=Overrides(**overrides))
+def load(load):
+    def loaded(*texts, environ=SAME):
+        return load("schema = 1\n" + "".join(map(without_schema, texts)), environ)
 
     return loaded
 

@@ -2,42 +2,12 @@
 
 import pytest
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.environment import Origin, resolve
 from pytest_ultrapar.pool.model import EffectiveValue, Instance
 from pytest_ultrapar.pool.settings import Options
 from tests.unit.pool_texts import real, simulated
 
 LOCAL = 'base_url = "http://localhost:1/v1"'
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def loaded(text, environ=None, **overrides):
-        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-        return load_pool("pool.toml", environ=environ or {}, overrides=Overrides(**overrides))
-
-    return loaded
-
-
-@pytest.mark.parametrize(
-    ("given", "value", "origin"),
-    [
-        (
-            {"command_line": 1, "environment": 2, "file": 3},
-            1,
-            "command line --ultrapar-max-workers",
-        ),
-        ({"command_line": None, "environment": 2, "file": 3}, 2, "environment MAX_WORKERS"),
-        ({"command_line": None, "environment": None, "file": 3}, 3, "pool.toml"),
-        ({"command_line": None, "environment": None, "file": None}, None, "default"),
-    ],
-)
-def test_resolve_takes_the_first_that_says_something(given, value, origin):
-    found, whence = resolve(Options.max_workers, **given)
-    assert (found, str(whence)) == (value, origin)
 
 
 def test_resolve_takes_false_and_zero_for_something():

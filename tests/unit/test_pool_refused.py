@@ -3,7 +3,6 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.pool_texts import real, simulated, without_schema
 
 REFUSED = [
@@ -20,68 +19,36 @@ REFUSED = [
     ("schema = 2\nfoo = 1", "schema must be 1 (got 2)"),
     ("schema = true", "schema must be an integer (got true)"),
     ("schema = 1", "provider is empty: a pool needs at least one [[provider]]"),
-    (
-        "schema = 1\n[provider]\nname='x'",
-        "provider must be a list (got a table); write [[provider]]",
-    ),
-    (
-        simulated("per_keys = { workers = 3 }"),
-        "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
-        "api_version, base_url, budget, ca_file, client_cert, client_key, day, keys, "
-        "latency, max_tokens, metrics_url, model, name, parameters, per_key, "
-        "per_key_model, proxy, proxy_env, qps, rate_mode, rpd, rpm, simulation_seed, "
-        "stream, timeout_s, tpd, tpm, trust_env, workers)",
-    ),
+    ("schema = 1\n[provider]\nname='x'", "provider must be a list (got a table); write [[prov"),
+    (simulated("per_keys = { workers = 3 }"), "provider[0].per_keys is not a known field; did you"),
     (
         simulated("per_key = { worker = 3 }"),
-        "provider[0].per_key.worker is not a known field; did you mean workers? (allowed: "
-        "budget, day, qps, rpd, rpm, tpd, tpm, workers)",
+        "provider[0].per_key.worker is not a known field; did you mean workers? (allowed: budget,",
     ),
     (simulated("per_key = { workers = { fix = 3 } }"), "provider[0].per_key.workers.fix is not a"),
     (simulated(keys='[{name="key0", enviroment="A"}]'), "provider[0].keys[0].enviroment is not a"),
-    (
-        simulated('"a\\u001b[31m b" = 3'),
-        'provider[0] has a field called "a\\x1b[31m b", which is not known',
-    ),
+    (simulated('"a\\u001b[31m b" = 3'), 'provider[0] has a field called "a\\x1b[31m b", which is'),
     (simulated("price_per_mtok_in = 3"), "provider[0].price_per_mtok_in is not a known field; did"),
     (simulated(model="per_model = { workers = 3 }"), "provider[0].model[0].per_model is not a"),
-    (
-        simulated('per_key = { workers = "five" }'),
-        "provider[0].per_key.workers must be an integer or a table (got a string)",
-    ),
+    (simulated('per_key = { workers = "five" }'), "provider[0].per_key.workers must be an integer"),
     (simulated("per_key = { qps = false }"), "provider[0].per_key.qps must be a number or a table"),
     (simulated("timeout_s = 2020-01-01"), "provider[0].timeout_s must be a number (got a date or"),
     (simulated(model='instances = "a"'), "provider[0].model[0].instances must be a list (got a"),
     (simulated(model='instances = ["a", 5]'), "provider[0].model[0].instances[1] must be a string"),
     (simulated(model="skill = 1.5"), "provider[0].model[0].skill must be <= 1 (got 1.5)"),
     (simulated(model='persona = "sloopy"'), 'provider[0].model[0].persona must be "echo" or'),
-    (
-        simulated('latency = { kind = "normal", median_s = 1 }'),
-        'provider[0].latency.kind must be "fixed" or "log-normal" or "knee" (got "normal"); did',
-    ),
-    (
-        simulated('latency = { kind = "knee", median_s = 1 }'),
-        'provider[0].latency.knee is missing: kind = "knee" needs it',
-    ),
-    (
-        simulated('latency = { kind = "fixed", median_s = 1, knee = 4 }'),
-        'provider[0].latency.knee is for kind = "knee" only (got kind = "fixed")',
-    ),
+    (simulated('latency = { kind = "normal", median_s = 1 }'), "provider[0].latency.kind must be"),
+    (simulated('latency = { kind = "knee", median_s = 1 }'), "provider[0].latency.knee is missing"),
     (simulated('latency = { kind = "fixed" }'), "provider[0].latency.median_s is missing"),
     (
         simulated('latency = { kind = "fixed", median_s = 1, sigma = 0.4 }'),
         'provider[0].latency.sigma is for kind = "log-normal" or "knee" only (got kind = "fixed")',
     ),
-    (
-        simulated(model='latency = { kind = "log-normal", median_s = 1 }'),
-        'provider[0].model[0].latency.sigma is missing: kind = "log-normal" needs it',
-    ),
     ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; it is what"),
     ('schema = 1\n[[provider]]\nname = "simulated"', "provider[0].api is missing; it must be"),
     (
         real(api="openia"),
-        'provider[0].api must be "openai" or "azure-openai" or "openai-responses" or '
-        '"anthropic" or "gemini" or "simulated" (got "openia"); did you mean "openai"?',
+        'provider[0].api must be "openai" or "azure-openai" or "openai-responses"',
     ),
     # Numbers out of their bounds.
     (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
@@ -115,8 +82,7 @@ REFUSED = [
     (simulated(named="a" * 101), "provider[0].model[0].name must have at most 100 characters (got"),
     (
         simulated(keys='[{ name = "sk-abcdef" }]'),
-        "provider[0].keys[0].name looks like a secret (it is not shown); a key's name "
-        'stands in all results, so give it one such as "key0"',
+        "provider[0].keys[0].name looks like a secret (it",
     ),
     (simulated(model="instances = []"), "provider[0].model[0].instances must name at least one"),
     (simulated(keys="[]"), "provider[0].keys is empty: a provider needs at least one key, { name"),
@@ -142,42 +108,25 @@ REFUSED = [
     (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" needs the'),
     (real(url=""), 'provider[0].base_url is missing: api = "openai" needs it'),
     (real(url='base_url = "api.example.com/v1"'), "provider[0].base_url must begin with https://"),
-    (
-        real(url='base_url = "https://me:canary@api.example.com/v1"'),
-        "provider[0].base_url must not hold a user name or password: secrets come from",
+    *(
+        (real(url=f'base_url = "{url}"'), f"provider[0].base_url must {what}")
+        for url, what in (
+            ("https://me:canary@api.example.com/v1", "not hold a user name or password: secrets"),
+            ("http://api.example.com/v1", "begin with https://: http:// would send the key in"),
+            ("ftp://api.example.com/v1", 'begin with https:// (got scheme "ftp")'),
+            ("https://a.example:99999/v1", 'be a URL such as "https://api.example.com/v1" (its h'),
+            ("https://a.example/v1?key=canary", "not hold a query or fragment (`?` or `#`)"),
+            ("https://169.254.169.254/v1", "not be a link-local address (got"),
+            ("https://[::1/v1", "be a URL such as"),
+        )
     ),
-    (
-        real(url='base_url = "http://api.example.com/v1"'),
-        "provider[0].base_url must begin with https://: http:// would send the key in the clear,",
-    ),
-    (
-        real(url='base_url = "ftp://api.example.com/v1"'),
-        'provider[0].base_url must begin with https:// (got scheme "ftp")',
-    ),
-    (
-        real(url='base_url = "https://a.example:99999/v1"'),
-        'provider[0].base_url must be a URL such as "https://api.example.com/v1" (its host or',
-    ),
-    (
-        real(url='base_url = "https://a.example/v1?key=canary"'),
-        "provider[0].base_url must not hold a query or fragment (`?` or `#`)",
-    ),
-    (
-        real(url='base_url = "https://169.254.169.254/v1"'),
-        'provider[0].base_url must not be a link-local address (got "169.254.169.254")',
-    ),
-    (real(url='base_url = "https://[::1/v1"'), "provider[0].base_url must be a URL such as"),
     (simulated('base_url = "http://127.0.0.1:8000"'), "provider[0].base_url is not used by api ="),
     (
         simulated('api_version = "2024-10-21"'),
-        'provider[0].api_version is for api = "azure-openai" only (got api = "simulated")',
+        'provider[0].api_version is for api = "azure-openai"',
     ),
     (real(api="azure-openai"), 'provider[0].api_version is missing: api = "azure-openai" needs'),
     (real(model='persona = "echo"'), 'provider[0].model[0].persona is for api = "simulated" only'),
-    (
-        real('latency = { kind = "fixed", median_s = 1 }'),
-        'provider[0].latency is for api = "simulated" only (got api = "openai")',
-    ),
     (simulated(model="ports = [8001]"), "provider[0].model[0].ports needs a base_url, which a"),
     (real(model="ports = [0]"), "provider[0].model[0].ports[0] must be >= 1 (got 0)"),
     (real(model="ports = []"), "provider[0].model[0].ports must name at least one port (got none)"),
@@ -197,17 +146,8 @@ REFUSED = [
         "is nested more than 8 levels deep (at a.a.a.a.a.a.a.a.a)",
     ),
     ("schema = 1" + "0" * 5000, "holds a number that is too long"),
-    (
-        simulated(keys='[{ name = "k", api_key = "sk-canary" }]'),
-        "provider[0].keys[0].api_key is refused: a secret never stands in the file; put "
-        'it into an environment variable and name that variable: env = "MY_API_KEY"',
-    ),
-    (
-        simulated(keys='[{ name = "k", env = "sk-canary" }]'),
-        "provider[0].keys[0].env must be the name of an environment variable, made of "
-        "A-Z, 0-9 and _ (its value is not shown, since it may be a secret; a literal key "
-        "is refused)",
-    ),
+    (simulated(keys='[{ name = "k", api_key = "sk-canary" }]'), "provider[0].keys[0].api_key is"),
+    (simulated(keys='[{ name = "k", env = "sk-canary" }]'), "provider[0].keys[0].env must be the"),
     (simulated('key = "sk-canary"'), "provider[0].key is refused: a secret never stands in the"),
     (simulated(keys='[{ name = "k", env = "" }]'), "provider[0].keys[0].env must be the name of"),
     (simulated(keys='[{ name = "k", env = 5 }]'), "provider[0].keys[0].env must be the name of an"),
@@ -217,28 +157,13 @@ REFUSED = [
     ),
     (
         simulated("per_key = { workers = { fixed = 9, adaptive = 5 } }"),
-        "provider[0].per_key.workers.adaptive = 5 contradicts "
-        "provider[0].per_key.workers.fixed = 9: the ceiling of adaptive mode must not be "
-        "below what fixed mode uses",
+        "provider[0].per_key.workers.adaptive = 5 contradicts provider[0].per_key.workers.fixed =",
     ),
     (simulated("per_key = { qps = 10, rpm = 5 }"), "provider[0].per_key.rpm = 5 contradicts"),
-    (
-        simulated("per_key = { rpd = 0.5 }"),
-        "provider[0].per_key.rpd must be an integer or a table (got 0.5)",
-    ),
-    (
-        simulated("per_key = { rpd = { fixed = 10.5, adaptive = 20 } }"),
-        "provider[0].per_key.rpd.fixed must be an integer (got 10.5)",
-    ),
-    (
-        simulated('per_key = { rpd = 5, day = "America/Los_Angelos" }'),
-        "provider[0].per_key.day must be a time zone of the IANA database, such as "
-        '"America/Los_Angeles" or "UTC" (got "America/Los_Angelos"); did you mean '
-        '"America/Los_Angeles"?',
-    ),
+    (simulated("per_key = { rpd = 0.5 }"), "provider[0].per_key.rpd must be an integer or a table"),
     (
         simulated('per_key = { rpm = 5, day = "UTC" }'),
-        "provider[0].per_key.day means nothing without rpd or tpd in the same table",
+        "provider[0].per_key.day means nothing without",
     ),
     (simulated(top='[pool]\nrate_mode = "fast"'), 'pool.rate_mode must be "fixed" or "adaptive"'),
     (
@@ -251,7 +176,7 @@ REFUSED = [
     ),
     *(
         (simulated(f'per_key = {{ rpd = 5, day = "{name}" }}'), "provider[0].per_key.day must be a")
-        for name in ("America", "localtime", "posixrules", "Factory")
+        for name in ("America", "America/Los_Angelos", "localtime", "posixrules", "Factory")
     ),
 ]
 
@@ -259,13 +184,10 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("text", "message"), REFUSED, ids=[f"{at} {said[:40]}" for at, (_, said) in enumerate(REFUSED)]
 )
-def test_mistake_is_refused_with_one_clear_message(tmp_path, monkeypatch, text, message):
+def test_mistake_is_refused_with_one_clear_message(load, text, message):
     """The message, or the beginning of a long one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-
     with pytest.raises(ConfigError) as refusal:
-        load_pool("pool.toml", environ={}, overrides=Overrides())
+        load(text)
 
     assert str(refusal.value).startswith(f"pool.toml: {message}")
 
@@ -300,12 +222,9 @@ CANARY = "sk-canary-0123456789"
         real(url=f'base_url = "{CANARY}"'),
     ],
 )
-def test_refusal_never_shows_a_secret(tmp_path, text):
-    path = tmp_path / "pool.toml"
-    path.write_text(text, encoding="utf-8")
-
+def test_refusal_never_shows_a_secret(load, text):
     with pytest.raises(ConfigError) as refusal:
-        load_pool(path, environ={}, overrides=Overrides())
+        load(text)
 
     assert "canary" not in str(refusal.value)
     assert refusal.value.__cause__ is None
@@ -314,30 +233,28 @@ def test_refusal_never_shows_a_secret(tmp_path, text):
 
 @pytest.mark.parametrize("name", ["..", ".", ".hidden", "-k", ":a"])
 @pytest.mark.parametrize(
-    ("place", "text"),
+    "text",
     [
-        ("provider[0].name", lambda name: simulated(name=name)),
-        ("provider[0].keys[0].name", lambda name: simulated(keys=f'[{{ name = "{name}" }}]')),
-        ("provider[0].model[0].name", lambda name: simulated(named=name)),
-        ("provider[0].model[0].instances[0]", lambda name: real(model=f'instances = ["{name}"]')),
-        ("role", lambda name: simulated() + f'[role."{name}"]\nmodel = "echo"'),
+        lambda name: simulated(name=name),
+        lambda name: simulated(keys=f'[{{ name = "{name}" }}]'),
+        lambda name: simulated(named=name),
+        lambda name: real(model=f'instances = ["{name}"]'),
+        lambda name: simulated() + f'[role."{name}"]\nmodel = "echo"',
     ],
+    ids=["provider", "key", "model", "instance", "role"],
 )
-def test_name_like_a_folder_or_an_option_is_refused(tmp_path, place, text, name):
-    (tmp_path / "pool.toml").write_text(text(name), encoding="utf-8")
+def test_name_like_a_folder_or_an_option_is_refused(load, text, name):
     with pytest.raises(ConfigError, match=r"must begin with a letter|has a field called"):
-        load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+        load(text(name))
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../other", "a/../b", "a/.."])
-def test_name_at_an_api_stays_in_its_place(tmp_path, name):
-    (tmp_path / "pool.toml").write_text(real(model=f'api_name = "{name}"'), encoding="utf-8")
+def test_name_at_an_api_stays_in_its_place(load, name):
     with pytest.raises(ConfigError, match=r"api_name must not be \"\.\" or hold"):
-        load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+        load(real(model=f'api_name = "{name}"'))
 
 
 @pytest.mark.parametrize("name", ["org/model", "@cf/meta/x", "/models/x", "./x", "a..b"])
-def test_name_at_an_api_may_be_a_path(tmp_path, name):
-    (tmp_path / "pool.toml").write_text(real(model=f'api_name = "{name}"'), encoding="utf-8")
-    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+def test_name_at_an_api_may_be_a_path(load, name):
+    pool = load(real(model=f'api_name = "{name}"'))
     assert pool.providers[0].models[0].instances[0].api_name == name

@@ -22,32 +22,21 @@ def text(roles="", *, subject=None, names=("m", "j")):
     return f'schema = 1\n{roles}\n[[provider]]\nname = "sim"\napi = "simulated"\n{keys}\n{models}'
 
 
-@pytest.fixture
-def loaded(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def load(content):
-        (tmp_path / "pool.toml").write_text(content, encoding="utf-8")
-        return load_pool("pool.toml", environ={}, overrides=Overrides())
-
-    return load
-
-
-def test_model_with_a_role_makes_no_cases_unless_it_says_so(loaded):
-    pool = loaded(text(JUDGE))
+def test_model_with_a_role_makes_no_cases_unless_it_says_so(load):
+    pool = load(text(JUDGE))
     assert (pool.roles, pool.models, pool.subjects) == ({"judge": "j"}, ("m", "j"), ("m",))
-    assert loaded(text(JUDGE, subject={"j": True})).subjects == ("m", "j")
-    assert loaded(text(subject={"j": False})).subjects == ("m",)
+    assert load(text(JUDGE, subject={"j": True})).subjects == ("m", "j")
+    assert load(text(subject={"j": False})).subjects == ("m",)
     assert [(one.name, one.value, one.origin) for one in pool.effective if "role" in one.name] == [
         ("role judge model", "j", "pool.toml")
     ]
 
 
-def test_model_of_two_providers_says_once_whether_it_makes_cases(loaded):
+def test_model_of_two_providers_says_once_whether_it_makes_cases(load):
     other = text(names=("j",)).replace("schema = 1", "").replace('"sim"', '"other"')
-    assert loaded(text(subject={"j": False}) + other).subjects == ("m",)
+    assert load(text(subject={"j": False}) + other).subjects == ("m",)
     with pytest.raises(ConfigError) as refusal:
-        loaded(text(subject={"j": False}) + other + "subject = true\n")
+        load(text(subject={"j": False}) + other + "subject = true\n")
     assert str(refusal.value) == (
         "pool.toml: provider[1].model[0].subject must be false as in provider[0].model[1].subject: "
         "both are the model j"
@@ -81,14 +70,14 @@ def test_model_of_two_providers_says_once_whether_it_makes_cases(loaded):
         ),
     ],
 )
-def test_role_that_cannot_be_is_refused_with_one_sentence(loaded, roles, message):
+def test_role_that_cannot_be_is_refused_with_one_sentence(load, roles, message):
     with pytest.raises(ConfigError) as refusal:
-        loaded(text(roles))
+        load(text(roles))
     assert str(refusal.value) == f"pool.toml: {message}"
 
 
-def test_models_of_roles_are_no_models_to_select(loaded):
-    pool = loaded(text(JUDGE))
+def test_models_of_roles_are_no_models_to_select(load):
+    pool = load(text(JUDGE))
     assert selected_models(pool, ["*"], pool.subjects) == ("m",)
     with pytest.raises(ConfigError) as refusal:
         selected_models(pool, ["j"], pool.subjects)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import betaln, comb
 
 from pytest_ultrapar.analysis.paired import (
     NOTHING_KNOWN,
@@ -250,24 +249,6 @@ def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, corr
     given_ = (counts, 5, share, lambda counts: counts / 5)
     assert 0.935 <= held(*given_, clustered) <= 0.965
     assert held(*given_, unclustered) < 0.88
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("k", "n_repeats"), [(2, 3), (5, 5), (3, 10)])
-@pytest.mark.parametrize("share", [0.3, 0.5])
-@pytest.mark.parametrize("n_cells", [20])
-def test_interval_of_pass_at_k_holds_the_truth(n_cells, share, k, n_repeats):
-    counts = drawn(np.random.default_rng(17), n_cells, n_repeats, share, 0.3)
-    spread = (1 - 0.3) / 0.3
-    a, b = share * spread, (1 - share) * spread
-    at_k = 1 - math.exp(betaln(a, b + k) - betaln(a, b))
-    all_k = math.exp(betaln(a + k, b) - betaln(a, b))
-    draws = comb(n_repeats, k)
-    for truth, value in (
-        (at_k, lambda counts: 1 - comb(n_repeats - counts, k) / draws),
-        (all_k, lambda counts: comb(counts, k) / draws),
-    ):
-        assert held(counts, n_repeats, truth, value, clustered) >= 0.93
 
 
 @pytest.mark.slow

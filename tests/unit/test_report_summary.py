@@ -95,12 +95,6 @@ def test_summary_table_counts_by_the_two_names():
     ]
 
 
-def test_legend_says_what_the_columns_are_and_why_all_has_no_interval():
-    legend = below("Results", lines())[4]
-    assert legend.startswith("n: graded cases, each in the suite that asked it; 95 % interval: of")
-    assert "no interval for all, whose cases may share tasks" in legend
-
-
 def test_one_case_is_not_compared_with_itself():
     some = msgspec.structs.replace(SUMMARY, client_bound="the client was busy")
     assert "speed-up" in "\n".join(lines(some))
@@ -192,28 +186,6 @@ def test_kinds_of_cases_are_not_taken_for_requests():
     assert kinds == "kinds: 3 infra/timeout, 1 error/ValueError"
     assert said.endswith(" requests 2 failed, 7 refused for rate limits")
     assert not [note for note in sections["Trouble"] if "kinds" in note]
-
-
-def test_summary_of_a_run_without_results_still_says_so():
-    nothing = msgspec.structs.replace(
-        STATISTICS,
-        n_final=0,
-        counts=counts(),
-        n_graded=0,
-        coverage=0.0,
-        n_timed=0,
-        makespan_s=None,
-        throughput=None,
-        serial_s=None,
-        speedup=None,
-        latency=None,
-        n_attempts=0,
-        scores={},
-    )
-    empty = msgspec.structs.replace(SUMMARY, statistics=nothing, cells=[], notes=[], kinds={})
-    text = lines(empty)
-    assert text[2].startswith("30 cases: 0 solved")
-    assert "30 never ran; coverage 0.0 %" in text[2]
 
 
 def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():

@@ -28,14 +28,8 @@ from tests.unit.finished_run import (
     episode,
     grade,
     make_run,
-    run_of_seven,
     write_journal,
 )
-
-
-@pytest.fixture
-def run(tmp_path):
-    return run_of_seven(tmp_path / "out")
 
 
 def rows_by_case(run):
@@ -88,16 +82,7 @@ def test_wait_for_the_seat_of_the_first_request_counts_like_that_of_others(tmp_p
 def test_compact_attempts_are_all_requests_ever_sent(run):
     compact(run.path)
     table = pq.read_table(run.path / "attempts.parquet")
-    assert table["case_id"].to_pylist() == [
-        "case0",
-        "case1",
-        "case1",
-        "case2",
-        "case2",
-        "case2",
-        "case3",
-        "case4",
-    ]
+    assert table["case_id"].to_pylist() == [f"case{n}" for n in (0, 1, 1, 2, 2, 2, 3, 4)]
     refused = table.slice(1, 1).to_pylist()[0]
     assert (refused["status"], refused["outcome"], refused["retry_after_s"]) == (429, "rate", 0.5)
     assert table.schema.field("t_first_byte_s").nullable

@@ -28,11 +28,6 @@ from tests.unit.finished_run import NOW, episode, grade, run_of_seven, write_jou
 OF_THE_EPISODE = [column.name for column in EPISODE_COLUMNS]
 
 
-@pytest.fixture
-def run(tmp_path):
-    return run_of_seven(tmp_path / "out")
-
-
 def rows_by_case(run):
     table = pq.read_table(run.path / "results.parquet")
     return {row["case_id"]: row for row in table.to_pylist()}

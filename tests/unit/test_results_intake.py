@@ -17,7 +17,7 @@ from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from tests.unit.finished_run import NOW, case, episode, grade, make_run, run_of_seven, write_journal
+from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
 TABLES = ("results", "attempts", "transcripts")
 
@@ -52,11 +52,6 @@ def growing(run, rng):
         if not left[path]:
             del left[path]
         yield
-
-
-@pytest.fixture
-def run(tmp_path):
-    return run_of_seven(tmp_path / "out")
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -100,18 +100,6 @@ def test_journal_short_write_is_an_error_and_the_last_word(tmp_path, monkeypatch
     assert [item.case_id for _, item in scan_journal(tmp_path)] == ["a" * 16]
 
 
-def test_journal_full_disk_names_the_segment_and_the_reason(tmp_path, monkeypatch):
-    writer = JournalWriter(tmp_path, "gw0", unchanged)
-
-    def full(_fd, _data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(ResultsError, match=r"w-gw0-\d+-0\.jsonl .*No space left on device"):
-        writer.append(ended())
-    writer.close()
-
-
 def test_journal_failed_sync_is_final(tmp_path, monkeypatch):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     writer.append(ended())

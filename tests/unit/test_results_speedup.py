@@ -70,16 +70,3 @@ def test_interval_of_few_cases_holds_the_truth_nearly_always(n, are_paired, spre
         low, high = speedup_interval(strata)
         hits += low <= 10 <= high
     assert hits >= 190
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n_sample", "n_timed"), [(8, 60), (30, 300), (100, 1000)])
-def test_interval_holds_the_true_speedup_as_often_as_it_says(n_sample, n_timed):
-    draw = random.Random(n_sample)
-    hits = 0
-    for _ in range(100):
-        sample = [Part(1, draw.lognormvariate(0, 0.6), 0, 0.0) for _ in range(n_sample)]
-        timed = [Part(0, 0.0, 1, draw.lognormvariate(0, 0.6) / 10) for _ in range(n_timed)]
-        low, high = speedup_interval([sample, timed])
-        hits += low <= 10 <= high
-    assert hits >= 88

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_ultrapar.analysis.measures import Measures, measure_case
 from pytest_ultrapar.analysis.statistics import (
@@ -15,29 +16,19 @@ from pytest_ultrapar.analysis.statistics import (
     run_statistics,
     wilson_interval,
 )
-from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
+from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import Position
 from pytest_ultrapar.store.recovered import CaseHistory, EpisodeEntry
 from pytest_ultrapar.store.tables import parameter_columns
 from pytest_ultrapar.store.timing import service_s, span
+from tests.unit import finished_run
 
 times = st.floats(0, 1e4, allow_nan=False)
 
 
 def attempt(ready_s, lease_s, send_s, end_s, outcome="ok"):
-    return Attempt(
-        turn=0,
-        attempt=0,
-        provider="p",
-        instance="i",
-        key="k",
-        t_ready_s=ready_s,
-        t_lease_s=lease_s,
-        t_send_s=send_s,
-        t_end_s=end_s,
-        outcome=outcome,
-        in_flight_at_send=1,
-    )
+    sent = finished_run.attempt(ready_s, end_s, outcome=outcome)
+    return replace(sent, t_lease_s=lease_s, t_send_s=send_s)
 
 
 def episode(attempts, duration_s, ending="returned", **fields):

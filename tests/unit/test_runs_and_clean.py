@@ -10,14 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.browse.cleaning import Rules, chosen
-from pytest_ultrapar.report.browse.run_folder import FoundRun
-from pytest_ultrapar.report.browse.run_lines import size
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
 from pytest_ultrapar.store.run_lock import LOCK_NAME
@@ -50,20 +44,6 @@ def folder(written, tmp_path, monkeypatch):
     shutil.copytree(written, copy, symlinks=True)
     monkeypatch.chdir(tmp_path)
     return copy
-
-
-@pytest.fixture
-def ultrapar(capsys):
-    def call(*words):
-        try:
-            code = cli.main(words)
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture
@@ -167,14 +147,6 @@ def test_folder_without_a_name_is_not_the_current_one(folder, ultrapar, monkeypa
     assert (code, out) == (4, "")
     assert "FOLDER: an empty name names no folder" in err
     assert (folder / "whole").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("n_bytes", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (34_567, "35 kB"), (2 * 10**15, "2,000 TB")],
-)
-def test_sizes(n_bytes, text):
-    assert size(n_bytes) == text
 
 
 # -- clean -----------------------------------------------------------------------------------------
@@ -330,46 +302,6 @@ def test_rule_that_is_none_removes_nothing(folder, ultrapar, words, sentence):
     said = f"ultrapar clean: error: {sentence}\n"
     assert ultrapar("clean", "runs", "--yes", *words) == (4, "", said)
     assert there(folder) == before
-
-
-found_runs = st.lists(
-    st.builds(
-        lambda number, verdict, age: FoundRun(
-            name=f"r{number}",
-            directory=f"/r{number}",
-            run_id=f"r{number}",
-            verdict=verdict,
-            started_at=NOW - timedelta(hours=age),
-        ),
-        st.integers(0, 999),
-        st.sampled_from(["complete", "interrupted", "going on", "damaged"]),
-        st.integers(0, 100),
-    ),
-    unique_by=lambda run: run.run_id,
-    max_size=12,
-)
-
-
-@given(
-    found_runs,
-    st.none() | st.integers(0, 12),
-    st.none() | st.integers(0, 100),
-    st.booleans(),
-)
-def test_what_goes_meets_every_rule_and_the_newest_stay(runs, keep, hours, interrupted):
-    older_than = None if hours is None else timedelta(hours=hours)
-    runs.sort(key=lambda run: run.started_at, reverse=True)
-    going = chosen(runs, Rules(keep, older_than, interrupted), NOW)
-    stay = [run for run in runs if run not in going]
-    assert len(stay) >= min(len(runs), keep or 0)
-    for run in going:
-        assert run.verdict != "going on"
-        assert run.verdict == "interrupted" or not interrupted
-        assert older_than is None or NOW - run.started_at > older_than
-        n_newer = sum(other.started_at >= run.started_at for other in runs if other is not run)
-        assert keep is None or n_newer >= keep
-    if keep is None and older_than is None and not interrupted:
-        assert all(run.verdict == "going on" for run in stay)
 
 
 def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):

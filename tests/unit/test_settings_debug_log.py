@@ -28,7 +28,6 @@ from pytest_ultrapar.errors import BadRequestError, InfraError, ResultsError
 from pytest_ultrapar.pool.environment import parse_which
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
-from pytest_ultrapar.pool.settings import number_of
 from pytest_ultrapar.system.clock import MonotonicClock
 from tests.pools import lane, pool
 from tests.unit.test_llm_leases import Answers, fine
@@ -56,10 +55,6 @@ def test_words_and_numbers_name_workers(text, included):
 
     assert {name for name in ("main", "gw0", "gw1", "gw9") if which.includes(name)} == included
     assert str(which.setting) == text
-
-
-def test_processes_count_from_one():
-    assert [number_of(name) for name in ("main", "gw0", "gw1", "gw14")] == [1, 1, 2, 15]
 
 
 # -- its lines ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pytest_ultrapar.pool.settings import (
 from pytest_ultrapar.session.options import add_options
 
 SHARE = Bounds(at_least=0, at_most=1)
+MINUTE = Bounds(at_least=1, at_most=60)
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
 OPTIONS = [row for row in SETTINGS if row.option]
@@ -114,65 +115,13 @@ def test_value_in_force_is_recorded_with_its_origin():
     assert {"baseline", "check", "out", "gate"}.isdisjoint(values)
 
 
-def test_one_row_makes_an_option_with_a_variable(monkeypatch):
-    """What a new setting takes: its row. Reading, checks, help and origin come with it."""
-
-    class More(Options):
-        grace_s: Setting[int] = Setting(
-            "--ultrapar-grace SECONDS",
-            "How long to wait",
-            default=5,
-            between=Bounds(at_least=1, at_most=60),
-            variable="GRACE",
-        )
-
-    row = vars(More)["grace_s"]
-    for module in ("pool.settings", "pool.environment", "session.options"):
-        monkeypatch.setattr(f"pytest_ultrapar.{module}.SETTINGS", (*SETTINGS, row))
-    monkeypatch.setattr(Options, "grace_s", row, raising=False)
-    parser = Recording()
-    add_options(parser)  # type: ignore[arg-type]
-
-    assert parser.declared["--ultrapar-grace"] == {
-        "dest": "ultrapar_grace",
-        "default": None,
-        "help": "How long to wait (default: 5; environment: GRACE).",
-        "metavar": "SECONDS",
-        "type": int,
-    }
-    assert settle({}, {}).grace_s == 5  # type: ignore[attr-defined]
-    assert settle({"grace_s": 9}, {"GRACE": "7"}).grace_s == 9  # type: ignore[attr-defined]
-    told = settle({}, {"GRACE": "7"})
-    assert (told.grace_s, told.origin["grace_s"]) == (7, "environment GRACE")  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"--ultrapar-grace must be <= 60 \(got 61\)"):
-        settle({"grace_s": 61}, {})
-    with pytest.raises(ConfigError, match=r"environment: GRACE must be <= 60 \(got 61\)"):
-        settle({}, {"GRACE": "61"})
-
-
 @pytest.mark.parametrize(
     ("facts", "text", "value", "wrong"),
     [
-        ({"default": 5}, "30", 30, ("x", 'must be an integer (got "x")')),
         ({"default": 5}, "-3", -3, ("3.5", 'must be an integer (got "3.5")')),
-        (
-            {"default": 5, "between": Bounds(at_least=1, at_most=60)},
-            "7",
-            7,
-            ("x", 'must be an integer >= 1 and <= 60 (got "x")'),
-        ),
-        (
-            {"default": 0.5, "between": SHARE},
-            "0.25",
-            0.25,
-            ("1.5", "must be <= 1 (got 1.5)"),
-        ),
-        (
-            {"default": 0.5, "between": SHARE},
-            "1e-3",
-            0.001,
-            ("nan", 'must be a number >= 0 and <= 1 (got "nan")'),
-        ),
+        ({"default": 5, "between": MINUTE}, "7", 7, ("x", "must be an integer >= 1 and <= 60")),
+        ({"default": 5, "between": MINUTE}, "60", 60, ("61", "must be <= 60 (got 61)")),
+        ({"default": 0.5, "between": SHARE}, "1e-3", 0.001, ("nan", "must be a number >= 0 and")),
         ({"default": 0.5}, "2", 2.0, ("1_0", 'must be a number (got "1_0")')),
         ({"default": "even"}, "by-key", "by-key", None),
         ({"default": None, "kind": str}, "a,b", "a,b", None),
@@ -186,17 +135,12 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
             ("b", 'must be "true" or "false" (got "b")'),
         ),
         ({"default": False}, "yes", True, ("2", 'must be "true" or "false" (got "2")')),
-        (
-            {"default": Repeats(1)},
-            "2x3",
-            Repeats(2, 3),
-            ("x", "must be a number of repetitions such as"),
-        ),
+        ({"default": Repeats(1)}, "2x3", Repeats(2, 3), ("x", "must be a number of repetitions")),
         (
             {"default": WhichLog()},
             "2",
             WhichLog(is_on=True, number=2),
-            ("x", 'must be "all", "off" or the number'),
+            ("x", 'must be "all", "off"'),
         ),
         (
             {"default": None, "kind": Shard},
@@ -204,12 +148,7 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
             Shard(2, 4),
             ("5/4", "must be one of 1/4 to 4/4"),
         ),
-        (
-            {"default": None, "kind": Ports},
-            "1, 2",
-            Ports((1, 2)),
-            ("x", "must be a list of ports such as"),
-        ),
+        ({"default": None, "kind": Ports}, "1, 2", Ports((1, 2)), ("x", "must be a list of ports")),
     ],
 )
 def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value, wrong):

@@ -39,13 +39,8 @@ def shards(n: int) -> list[Shard]:
 
 
 @pytest.fixture
-def pool(tmp_path):
-    def read(limits: str, **overrides: object):
-        path = tmp_path / "pool.toml"
-        path.write_text(POOL.replace("LIMITS", limits))
-        return load_pool(path, environ={}, overrides=Overrides(**overrides))
-
-    return read
+def pool(load):
+    return lambda limits, **overrides: load(POOL.replace("LIMITS", limits), **overrides)
 
 
 # -- which ----------------------------------------------------------------------------------------

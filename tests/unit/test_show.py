@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pty
 import re
@@ -9,12 +10,9 @@ import subprocess
 import sys
 
 import pytest
-from msgspec.structs import replace
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
-from pytest_ultrapar.report.browse.case_lines import short_names
 from pytest_ultrapar.store.manifest import FILE_NAME
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (
@@ -32,19 +30,9 @@ NODEID = "s/phase53/test_x.py::test[{}]"
 
 
 @pytest.fixture
-def show(capsys, tmp_path, monkeypatch):
+def show(ultrapar, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        try:
-            code = cli.main(["show", *words])
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
+    return functools.partial(ultrapar, "show")
 
 
 def listed(output):
@@ -72,18 +60,6 @@ def test_cases_are_listed_failures_first(show, tmp_path):
     assert row[3:6] == ["2", "4.00", "s"]
     assert " ".join(row[-4:]) == "workflow 0.25, extra 1"
     assert "0.0000200 USD" in out
-
-
-def test_name_of_a_case_in_a_list_is_what_tells_it_from_others():
-    cases = [
-        case(n, model=f"long-{n % 2}", task=f"task{n // 2}", severity="severe", repeat=0)
-        for n in range(4)
-    ]
-    named = ["long-0-task0", "long-1-task0", "long-0-task1", "long-1-task1"]
-    assert short_names(cases) == ("s/phase53/test_x.py::test", named)
-    assert short_names(cases[:1]) == ("", [cases[0].nodeid])
-    other = replace(cases[0], nodeid="s/test_y.py::test[0]")
-    assert short_names([*cases, other]) == ("", [one.nodeid for one in [*cases, other]])
 
 
 def test_cases_of_a_run_that_goes_on(show, tmp_path):
@@ -263,13 +239,6 @@ def test_whole_id_goes_before_parts_of_others(show, tmp_path):
     run = make_run(tmp_path / "r", [case(index) for index in range(12)])
     write_journal(run, "gw0", *(grade(index, "skipped") for index in range(12)))
     assert show("r", "case1")[1].splitlines()[2] == NODEID.format(1)
-
-
-def test_reason_of_a_grade_is_why_and_no_error(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
-    write_journal(run, "gw0", grade(0, "unsolved", error="one step is missing"))
-    lines = show("r", "case0")[1].splitlines()
-    assert "why" in [line.split()[0] for line in lines if "one step is missing" in line]
 
 
 def on_terminal(folder, *words, pager):

@@ -35,27 +35,10 @@ def test_over_limit_is_understood_by_our_own_client():
     assert (failure.outcome, failure.retry_after_s) == ("rate", 1.0)
 
 
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [
-        (400, "bad_request"),
-        (401, "auth"),
-        (402, "quota"),
-        (403, "forbidden"),
-        (404, "not_found"),
-        (418, "bad_request"),
-        (429, "rate"),
-        (500, "overload"),
-        (503, "overload"),
-    ],
-)
-def test_refusal_by_status_means_to_our_client_what_it_means_elsewhere(status, outcome):
+@pytest.mark.parametrize("status", [*range(400, 430), *range(500, 510)])
+def test_refusal_by_status_means_to_our_client_what_it_means_elsewhere(status):
     error = ApiError.of_status(status, "no")
+    body = RESOURCE.refusal(error).body
     assert error.status == status
-    assert classify_status(status, RESOURCE.refusal(error).body, None).outcome == outcome
-    assert set(json.loads(RESOURCE.refusal(error).body)["error"]) == {
-        "message",
-        "type",
-        "param",
-        "code",
-    }
+    assert classify_status(status, body, None).outcome == classify_status(status, b"", None).outcome
+    assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}

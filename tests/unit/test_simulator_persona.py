@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 from pytest_ultrapar.simulator.persona import ChatMessage
 from pytest_ultrapar.simulator.served import persona_by_name
@@ -24,14 +22,3 @@ def test_echo_says_the_beginning_of_the_last_user_message():
 def test_echo_without_a_user_says_so_little():
     reply = persona_by_name("echo")([ChatMessage("system", "s")], random.Random(0), 1.0)
     assert reply.content == "echo: "
-
-
-def test_controller_side_imports_no_server():
-    code = (
-        "import sys, pytest_ultrapar.simulator.process, pytest_ultrapar.testing, "
-        "pytest_ultrapar.simulator.command;"
-        "print([m for m in ('uvicorn', 'uvloop', 'httptools')"
-        " if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "[]"

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.apis.openai import ChatStream, decode_response
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.completion import count_usage
@@ -18,60 +17,21 @@ CHAT = Chat()
 MESSAGES = [ChatMessage("user", "what is it")]
 
 
-def events(pieces):
-    """The documents of a stream whose framing is right."""
-    content = b"".join(part for _, part in pieces).decode()
-    assert content.endswith("\n\n")
-    lines = content[:-2].split("\n\n")
-    assert all(line.startswith("data: ") for line in lines)
-    assert lines.pop() == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines]
-
-
-def joined(chunks):
-    """The message that the chunks add up to, and its finish reason, as a client makes it."""
-    message = {"role": None, "content": None, "calls": []}
-    reason = None
-    for chunk in chunks:
-        for choice in chunk["choices"]:
-            assert reason is None
-            delta = choice["delta"]
-            message["role"] = delta.get("role", message["role"])
-            if "content" in delta:
-                message["content"] = (message["content"] or "") + delta["content"]
-            for call in delta.get("tool_calls", ()):
-                if call["index"] == len(message["calls"]):
-                    assert call["type"] == "function"
-                    message["calls"].append([call["id"], call["function"]["name"], ""])
-                message["calls"][call["index"]][2] += call["function"].get("arguments", "")
-            reason = choice["finish_reason"]
-    return message, reason
-
-
 @given(content=TEXT, calls=CALLS, told=st.booleans())
 def test_stream_adds_up_to_the_completion_as_whole(content, calls, told):
     reply = PersonaReply(content, calls, "tool_calls" if calls else "stop")
     completion = Completion("n", [reply], count_usage([reply], MESSAGES))
     request = Request("m", MESSAGES, include_usage=told)
-    whole = json.loads(CHAT.whole(request, completion))
-    pieces = CHAT.pieces(request, completion)
-    chunks = events(pieces)
-    assert all((c["id"], c["model"]) == (whole["id"], whole["model"]) for c in chunks)
-    assert {c["object"] for c in chunks} == {"chat.completion.chunk"}
-    message, reason = joined(chunks)
-    expected = whole["choices"][0]["message"]
-    assert message["role"] == "assistant"
-    assert message["content"] == expected["content"]
-    assert message["calls"] == [
-        [call["id"], call["function"]["name"], call["function"]["arguments"]]
-        for call in expected.get("tool_calls", ())
-    ]
-    assert reason == whole["choices"][0]["finish_reason"]
-    if told:
-        assert chunks[-1]["choices"] == []
-        assert [c["usage"] for c in chunks] == [None] * (len(chunks) - 1) + [whole["usage"]]
-    else:
-        assert not any("usage" in c for c in chunks)
+    whole = decode_response(CHAT.whole(request, completion), "p/i/k", 0.0)
+    stream = ChatStream()
+    for _, piece in CHAT.pieces(request, completion):
+        stream.feed(piece, 0.0)
+    assert stream.done
+    found = stream.reply("p/i/k", 0.0)
+    usage = (whole.tokens_in, whole.tokens_out) if told else (None, None)
+    assert (found.tokens_in, found.tokens_out) == usage
+    for name in ("id", "model", "text", "tool_calls", "finish_reason"):
+        assert getattr(found, name) == getattr(whole, name)
 
 
 @given(content=TEXT)

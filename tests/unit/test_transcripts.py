@@ -195,49 +195,6 @@ def test_turns_are_in_their_order_whoever_was_answered_first():
     assert [content for _, _, content in talk.said] == ["a", "A", "b", "B"]
 
 
-MESSAGE = {
-    "id": "msg_1",
-    "type": "message",
-    "role": "assistant",
-    "model": "claude",
-    "content": [
-        {"type": "text", "text": "Hi"},
-        {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"x": 1}},
-    ],
-    "stop_reason": "tool_use",
-    "usage": {"input_tokens": 3, "output_tokens": 4},
-}
-RESPONSE = {
-    "id": "resp_1",
-    "object": "response",
-    "status": "completed",
-    "model": "gpt",
-    "output": [
-        {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]},
-        {"type": "function_call", "call_id": "toolu_1", "name": "look", "arguments": '{"x":1}'},
-    ],
-    "usage": {"input_tokens": 3, "output_tokens": 4},
-}
-
-
-@pytest.mark.parametrize(
-    ("api", "sent", "came"),
-    [
-        ("anthropic", {"messages": ASKED[1:], "max_tokens": 9}, MESSAGE),
-        ("openai-responses", {"input": ASKED[1:], "max_output_tokens": 9}, RESPONSE),
-        ("openai", {"messages": ASKED[1:]}, answer({"content": "Hi", "tool_calls": [CALL]})),
-    ],
-)
-def test_answers_of_all_apis_are_rows_of_one_shape(api, sent, came):
-    row = Talk().add(sent, came, api=api).rows[-1]
-    assert (row.role, row.content, row.choice) == ("assistant", "Hi", 0)
-    assert [one["name"] for one in json.loads(row.tool_calls)] == ["look"]
-    assert json.loads(json.loads(row.tool_calls)[0]["arguments"]) == {"x": 1}
-    assert row.tool_call_ids in ('["toolu_1"]', '["call_1"]')
-    assert row.answer_id == came["id"]
-    assert row.served_model == came["model"]
-
-
 def test_vectors_stay_in_the_journal():
     body = {"object": "list", "model": "e", "data": [{"embedding": [0.5] * 9}], "usage": {"n": 1}}
     row = Talk().add({"input": ["a"], "dimensions": 9}, body, api="embeddings").rows[-1]

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from execnet.gateway_base import DumpError, dumps, loads
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_ultrapar.session import worker
 from pytest_ultrapar.session.worker import PrefetchQueue
@@ -137,12 +135,6 @@ def test_an_item_is_one_event_and_carried_out_in_its_order(wire):
     assert last == finished
 
 
-def test_other_messages_go_at_once_and_overtake_none(wire):
-    finished = ("workerfinished", {"workeroutput": {"exitstatus": 0}})
-    said(wire, [*ITEM, finished])
-    assert wire.arrived == [*ITEM, finished]
-
-
 def test_a_message_that_cannot_be_taken_apart_keeps_no_other_from_the_controller():
     wire = Wire()
     put = wire.node.putevent
@@ -178,10 +170,6 @@ def test_what_cannot_be_sent_is_as_loud_as_without_an_outbox(wire, strange):
 
 class Text(str):
     """As enum members and many libraries' own texts are."""
-
-
-class Number(int):
-    pass
 
 
 @pytest.mark.parametrize(
@@ -225,27 +213,3 @@ def test_report_that_marshal_does_not_take_is_left_to_execnet(endless):
     Outbox(lambda name, **kwargs: sent.append(kwargs["data"])).sendevent("testreport", data=data)
     assert len(sent) == 1
     assert sent[0] is data
-
-
-PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary(),
-    lambda inner: (
-        st.lists(inner)
-        | st.lists(inner).map(tuple)
-        | st.dictionaries(st.text() | st.integers(), inner)
-    ),
-)
-
-
-@pytest.mark.slow
-@given(PLAIN)
-def test_plain_values_come_out_with_their_types(value):
-    wire = Wire()
-    wire.outbox.sendevent("testreport", data=value)
-    wire.outbox.flush()
-    assert repr(wire.arrived) == repr([("testreport", {"data": value})])

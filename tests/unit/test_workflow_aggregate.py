@@ -66,13 +66,8 @@ def test_aggregate_has_the_originals_columns_in_its_order_and_infra():
 
 def test_aggregate_counts_a_partial_case_half():
     (row,) = rows(SOLVED, SOLVED, PARTIAL, UNSOLVED)
-    assert [row[name] for name in ("total", "success", "full_success", "partial", "failed")] == [
-        4,
-        3,
-        2,
-        1,
-        1,
-    ]
+    counts = ("total", "success", "full_success", "partial", "failed")
+    assert [row[name] for name in counts] == [4, 3, 2, 1, 1]
     assert row["success_rate"] == 0.75
     assert row["weighted_success_score"] == pytest.approx(0.625)
     assert row["full_success_rate"] + row["partial_rate"] + row["failure_rate"] == 1

@@ -1,7 +1,5 @@
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -28,13 +26,6 @@ def test_library_edited_by_hand_is_named_and_has_another_digest(tmp_path, monkey
     path.write_text(path.read_text().replace("First", "Firstly", 1))
     assert TASKS.edited() == ("descriptions_easy.json",)
     assert TASKS.digest() != made
-
-
-def test_library_generator_runs_as_a_module(tmp_path):
-    command = [sys.executable, "-m", "bench_suites.workflow.generate_tasks", str(tmp_path)]
-    subprocess.run(command, check=True, cwd=DATA.parents[2])
-    assert {path.name for path in tmp_path.iterdir()} == set(generate())
-    assert (tmp_path / "tasks.json").read_bytes() == (DATA / "tasks.json").read_bytes()
 
 
 @pytest.mark.parametrize(

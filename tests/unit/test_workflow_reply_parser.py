@@ -15,65 +15,15 @@ CALL = Action("call", READER, ARGUMENTS)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("rest", "arguments"),
     [
-        f"<tool_call>{READER} {TEXT}</tool_call>",
-        f"<tool_call>{READER} {TEXT}",
-        f"<tool_call>{READER} {TEXT}</tool_call",
-        f"<tool_call>{READER}\n{TEXT}\n</tool_call>",
-        f"<tool_call> {READER}({TEXT}) </tool_call>",
-        f"<tool_call>{READER}: {TEXT}</tool_call>",
-        f"<tool_call>`{READER}`\n```json\n{TEXT}\n```\n</tool_call>",
-        f"<tool_call>{READER} arguments: {TEXT}</tool_call>",
-        f"<TOOL_CALL>{READER} {TEXT}</TOOL_CALL>",
-        f"< tool_call >{READER} {TEXT}</ tool_call >",
-        f'<tool_call id="1">{READER} {TEXT}</tool_call>',
-        f"<tool_call>{READER} {TEXT}</tool_search>",
-        f"I will read it. <tool_call>{READER} {TEXT}</tool_call> Then I wait for the result.",
-        f"<tool_call>{READER} {TEXT} and now I wait",
-        f"<tool_call>{json.dumps({'name': READER, 'arguments': ARGUMENTS})}</tool_call>",
-        f"<tool_call>\n{json.dumps({'name': READER, 'arguments': ARGUMENTS}, indent=2)}\n",
-        f"<tool_call>{json.dumps({'tool': READER, 'parameters': ARGUMENTS})}</tool_call>",
-        f"<tool_call>{json.dumps({'name': READER, 'arguments': TEXT})}",
-        f"<think>first <tool_call>network_fetcher</tool_call></think><tool_call>{READER} {TEXT}",
+        ("()</tool_call>", {}),
+        ("\n\nNow I wait for the result {see above}.", {}),
+        (f' {{"a": {"[" * 20}1{"]" * 20}}}</tool_call>', None),
     ],
 )
-def test_parser_reads_a_call_in_every_dress(text):
-    assert parse_reply(text).actions == (CALL,)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"<tool_call>{READER}</tool_call>",
-        f"<tool_call>{READER}",
-        f"<tool_call>{READER}()</tool_call>",
-        f"<tool_call>{READER}\n\nNow I wait for the result {{see above}}.",
-        f'<tool_call>"{READER}"</tool_call>',
-    ],
-)
-def test_parser_takes_a_name_alone_for_a_call_without_arguments(text):
-    assert parse_reply(text).actions == (Action("call", READER, {}),)
-
-
-@pytest.mark.parametrize(
-    "rest",
-    [
-        ' {"source": "data',
-        ' source="data/x.csv"',
-        ' ["data/x.csv"]',
-        " source: data/x.csv",
-        ' {"source": NaN}',
-        f' {{"n": {"9" * 5000}}}',
-        ' {"a": ' * 2000,
-        f' {{"a": {"[" * 20}1{"]" * 20}}}',
-    ],
-)
-def test_parser_marks_arguments_that_are_no_json_object(rest):
-    (action,) = parse_reply(f"<tool_call>{READER}{rest}</tool_call>").actions
-    assert action.kind == "call"
-    assert action.text == READER
-    assert action.arguments is None
+def test_parser_tells_no_arguments_from_those_that_it_cannot_take(rest, arguments):
+    assert parse_reply(f"<tool_call>{READER}{rest}").actions == (Action("call", READER, arguments),)
 
 
 def test_parser_never_searches_arguments_for_names_or_tags():
@@ -82,23 +32,6 @@ def test_parser_never_searches_arguments_for_names_or_tags():
     assert parse_reply(text).actions == (Action("call", "utility_logger", inner),)
     text = "<tool_call>write_it utility_logger network_poster</tool_call>"
     assert parse_reply(text).actions == (Action("call", "write_it", None),)
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        (READER, TEXT, CALL),
-        (READER, "", Action("call", READER, {})),
-        (READER, '{"source": ', Action("call", READER, None)),
-        (READER, "[1]", Action("call", READER, None)),
-        ("tool_search", '{"query": "read a file"}', Action("search", "read a file")),
-        ("tool_info", json.dumps({"name": READER}), Action("info", READER)),
-        ("tool_call", json.dumps({"name": READER, "arguments": ARGUMENTS}), CALL),
-        ("tool_call", "nonsense", Action("call", "", None)),
-    ],
-)
-def test_parser_reads_native_calls(name, arguments, expected):
-    assert parse_reply("", None, (Native(name, arguments),)).actions == (expected,)
 
 
 def test_parser_takes_reasoning_for_the_answer_when_there_is_no_content():

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-import subprocess
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,8 +17,6 @@ from pytest_ultrapar.store.cases_file import Shared, write_shared
 from tests.unit.finished_run import NOW, run_of_seven
 from tests.unit.test_workflow_aggregate import COLUMNS
 from tests.unit.workflow_results_runs import bench_case, some, write_run
-
-ROOT = Path(__file__).parents[2]
 
 
 def mixed_cases():
@@ -153,26 +148,6 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
     assert "does not hold what the suites of a run took" in refused(capsys, run)
     assert not list(tmp_path.glob("*/aggregate.*"))
-
-
-@pytest.mark.slow
-def test_command_has_a_help_and_refuses_an_unknown_phase():
-    def command(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "bench_suites.workflow_results", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    helped = command("--help")
-    assert helped.returncode == 0
-    assert "aggregate.parquet and aggregate.csv" in helped.stdout
-    unknown = command("run", "--phase", "5.6")
-    assert unknown.returncode == 2
-    assert "choose from" in unknown.stderr
-    assert command().returncode == 2
 
 
 def test_run_of_other_suites_is_refused(tmp_path, capsys):

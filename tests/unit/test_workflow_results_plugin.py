@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -127,17 +125,6 @@ def test_phase_that_took_all_of_its_cells_is_found(tmp_path):
     write_cases(tmp_path, cases_of("phase51"))
     write_shared(tmp_path, [Shared("phase55", ("case0",))])
     assert phases_in(tmp_path) == ["5.1", "5.5"]
-
-
-def test_plugin_is_light():
-    script = "import sys, bench_suites.workflow_results.plugin; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    loaded = {name.split(".")[0] for name in done.stdout.split()}
-    assert "bench_suites" in loaded
-    assert loaded & {"pyarrow", "msgspec", "numpy", "asyncio"} == set()
-    assert "bench_suites.workflow" not in done.stdout.split()
 
 
 @pytest.mark.slow

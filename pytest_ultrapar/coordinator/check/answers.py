@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.pool.model import Lane
-from pytest_ultrapar.report.text import counted, duration, named, visible
+from pytest_ultrapar.report.text import counted, duration, listed, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,10 +157,10 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     yield counts(pool, answers)
     yield from failures(answers, least=2)
     if unknown:
-        yield f"nothing is known about {named(unknown)}"
+        yield f"nothing is known about {listed(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
-        yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {named(dead)}"
+        yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
@@ -188,7 +188,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
         if len(own) < least:
             continue
         first = own[0]
-        lanes = named([one.lane.lane_id for one in own])
+        lanes = listed([one.lane.lane_id for one in own])
         if len({one.why for one in own}) == 1:
             yield f"{word}: {lanes}: {first.why}"
         elif len({one.cause for one in own}) == 1:

@@ -11,7 +11,7 @@ from pytest_ultrapar.coordinator.check.asking import SmallestChat
 from pytest_ultrapar.coordinator.check.pool_check import lane_answers
 from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.text import counted, named
+from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def check_lanes(
     known = tuple(one.known for one in found if one.known is not None)
     removed = [one.lane_id for one in known if one.removed]
     if removed:
-        yield f"check: the run goes on without {named(removed)}"
+        yield f"check: the run goes on without {listed(removed)}"
     if any(one.word in {"limited", "unsure"} for one in found):
         yield "check: limited and unsure lanes may recover; they do not stop the run"
     limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}
