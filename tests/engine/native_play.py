@@ -13,7 +13,7 @@ import httpx
 
 from pytest_ultrapar.broker.lease_use import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.gateway import Gateway
@@ -58,6 +58,7 @@ class Play:
         llm: Its client.
         server: Who answers.
         tokens: Says what requests may take.
+        feedback: What the broker was told as leases came back, in order.
     """
 
     def __init__(
@@ -66,7 +67,15 @@ class Play:
         self.llm = Llm(sender)
         self.tokens = tokens
         self.server = server
+        self.feedback: list[Feedback] = []
         self._broker = broker
+        release = broker.release
+
+        def noting(lease_id: Any, outcome: Any, told: Feedback = NO_FEEDBACK) -> None:
+            self.feedback.append(told)
+            release(lease_id, outcome, told)
+
+        broker.release = noting  # type: ignore[method-assign]
         self.client = self.llm.httpx_client(httpx)
 
     async def n_in_flight(self) -> int:
@@ -103,6 +112,7 @@ def play(
     model: str = "",
     path: str = "/v1",
     n_keys: int = 1,
+    max_attempts: int = 3,
     gateway: Gateway | None = None,
 ) -> Any:
     """Play a scene to its end, and make sure that no seat is taken then.
@@ -133,7 +143,7 @@ def play(
             port=broker,
             exchange=http,
             endpoints=found,
-            retry=RetryPolicy(3),
+            retry=RetryPolicy(max_attempts),
             clock=clock,
             next_request_id=iter(range(2, 100)).__next__,
             shown=partial(redactor.short, most=500),

@@ -5,140 +5,79 @@ from __future__ import annotations
 import json
 from typing import Any
 
-OPENAI_HEADERS = {
-    "content-type": "application/json",
-    "openai-organization": "org-example",
-    "openai-processing-ms": "412",
-    "openai-version": "2020-10-01",
-    "x-ratelimit-limit-requests": "5000",
-    "x-ratelimit-limit-tokens": "160000",
-    "x-ratelimit-remaining-requests": "4999",
-    "x-ratelimit-remaining-tokens": "159976",
-    "x-ratelimit-reset-requests": "12ms",
-    "x-ratelimit-reset-tokens": "8ms",
-    "x-request-id": "req_0123456789abcdef",
-}
-AZURE_HEADERS = {
-    "content-type": "application/json",
-    "apim-request-id": "bb943c68-99ed-46ab-bda9-a5efbdf5897a",
-    "azureml-model-session": "d008-20240215231538",
-    "x-ms-region": "North Central US",
-    "x-ratelimit-remaining-requests": "79",
-    "x-ratelimit-remaining-tokens": "61353",
-    "x-request-id": "3a8b1a44-a02c-4a07-b51d-1c88acec4c4f",
-}
-SAFE = {
+_OPENAI_HEADERS = (
+    b"openai-organization: org-example",
+    b"openai-processing-ms: 412",
+    b"x-ratelimit-limit-requests: 5000",
+    b"x-ratelimit-limit-tokens: 160000",
+    b"x-ratelimit-remaining-requests: 4999",
+    b"x-ratelimit-remaining-tokens: 159976",
+    b"x-ratelimit-reset-requests: 12ms",
+    b"x-ratelimit-reset-tokens: 8ms",
+)
+_AZURE_HEADERS = (
+    b"apim-request-id: bb943c68-99ed-46ab-bda9-a5efbdf5897a",
+    b"azureml-model-session: d008-20240215231538",
+    b"x-ratelimit-remaining-requests: 79",
+    b"x-ratelimit-remaining-tokens: 61353",
+)
+_SAFE = {
     name: {"filtered": False, "severity": "safe"}
     for name in ("hate", "self_harm", "sexual", "violence")
 }
-USAGE = {
+_OF_THE_PROMPT = {"prompt_filter_results": [{"prompt_index": 0, "content_filter_results": _SAFE}]}
+_USAGE = {
     "prompt_tokens": 19,
     "completion_tokens": 10,
     "total_tokens": 29,
     "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-    "completion_tokens_details": {
-        "reasoning_tokens": 4,
-        "audio_tokens": 0,
-        "accepted_prediction_tokens": 0,
-        "rejected_prediction_tokens": 0,
-    },
-}
-TOOL_CALL = {
-    "id": "call_abc123",
-    "type": "function",
-    "function": {"name": "get_weather", "arguments": '{\n"location": "Boston"\n}'},
+    "completion_tokens_details": {"reasoning_tokens": 4, "audio_tokens": 0},
 }
 
 
-def completion(message: dict[str, Any], *, finish: str = "stop") -> dict[str, Any]:
-    """A whole answer of OpenAI."""
+def headers(azure: bool = False) -> tuple[bytes, ...]:
+    """What comes with every answer, limits among it."""
+    return _AZURE_HEADERS if azure else _OPENAI_HEADERS
+
+
+def completion(message: dict[str, Any], *, azure: bool = False) -> dict[str, Any]:
+    """A whole answer; Azure adds what its filter found."""
     whole = {"role": "assistant", "content": None, "refusal": None, "annotations": []} | message
-    choice = {"index": 0, "message": whole, "logprobs": None, "finish_reason": finish}
-    return {
+    choice = {"index": 0, "message": whole, "logprobs": None, "finish_reason": "stop"}
+    body = {
         "id": "chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT",
         "object": "chat.completion",
         "created": 1741569952,
         "model": "gpt-4o-mini-2024-07-18",
-        "choices": [choice],
-        "usage": USAGE,
-        "service_tier": "default",
-        "system_fingerprint": "fp_44709d6fcb",
+        "choices": [choice | ({"content_filter_results": _SAFE} if azure else {})],
+        "usage": _USAGE,
     }
+    return body | (_OF_THE_PROMPT if azure else {})
 
 
-def azure_completion(message: dict[str, Any], *, finish: str = "stop") -> dict[str, Any]:
-    """The same of Azure, which adds what its filter found."""
-    body = completion(message, finish=finish)
-    body["choices"][0]["content_filter_results"] = SAFE
-    body["prompt_filter_results"] = [{"prompt_index": 0, "content_filter_results": SAFE}]
-    return body
-
-
-def stream(*deltas: dict[str, Any], finish: str = "stop", azure: bool = False) -> bytes:
+def stream(*deltas: dict[str, Any], azure: bool = False) -> bytes:
     """A streamed answer; Azure begins with a piece without choices."""
-    common = {
-        "id": "chatcmpl-123",
-        "object": "chat.completion.chunk",
-        "created": 1694268190,
-        "model": "" if azure else "gpt-4o-mini",
-        "system_fingerprint": "fp_44709d6fcb",
-    }
-    filtered = {"content_filter_results": SAFE} if azure else {}
-    pieces: list[dict[str, Any]] = []
-    if azure:
-        results = [{"prompt_index": 0, "content_filter_results": SAFE}]
-        pieces.append(common | {"choices": [], "prompt_filter_results": results})
-    for number, delta in enumerate(({"role": "assistant", "content": ""}, *deltas, {})):
-        ends = number == len(deltas) + 1
-        choice = {
-            "index": 0,
-            "delta": delta,
-            "logprobs": None,
-            "finish_reason": finish if ends else None,
-        }
-        pieces.append(common | {"choices": [choice | filtered], "usage": None})
-    pieces.append(common | {"choices": [], "usage": USAGE})
-    lines = [f"data: {json.dumps(piece)}\n\n" for piece in pieces]
+    common = {"id": "chatcmpl-123", "object": "chat.completion.chunk", "created": 1694268190}
+    filtered = {"content_filter_results": _SAFE} if azure else {}
+    pieces = [{"choices": []} | _OF_THE_PROMPT] if azure else []
+    for delta in ({"role": "assistant", "content": ""}, *deltas):
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+        pieces.append({"choices": [choice | filtered], "usage": None})
+    last = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}
+    pieces += [{"choices": [last | filtered], "usage": None}, {"choices": [], "usage": _USAGE}]
+    lines = [f"data: {json.dumps(common | piece)}\n\n" for piece in pieces]
     return "".join([*lines, "data: [DONE]\n\n"]).encode()
 
 
-def openai_error(message: str, kind: str, code: str | None) -> dict[str, Any]:
-    """An error of OpenAI."""
+def _error(message: str, kind: str, code: str | None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-AZURE_FILTERED = {
-    "error": {
-        "message": "The response was filtered due to the prompt triggering Azure OpenAI's content "
-        "management policy. Please modify your prompt and retry.",
-        "type": None,
-        "param": "prompt",
-        "code": "content_filter",
-        "status": 400,
-        "innererror": {
-            "code": "ResponsibleAIPolicyViolation",
-            "content_filter_result": {"hate": {"filtered": True, "severity": "high"}},
-        },
-    }
-}
-AZURE_NO_DEPLOYMENT = {
-    "error": {
-        "code": "DeploymentNotFound",
-        "message": "The API deployment for this resource does not exist. If you created the "
-        "deployment within the last 5 minutes, please wait a moment and try again.",
-    }
-}
-AZURE_NO_ACCESS = {
-    "error": {
-        "code": "401",
-        "message": "Access denied due to invalid subscription key or wrong API endpoint.",
-    }
-}
-AZURE_TOO_FAST = {
-    "error": {
-        "code": "429",
-        "message": "Requests to the ChatCompletions_Create Operation under Azure OpenAI API "
-        "version 2024-10-21 have exceeded token rate limit of your current pricing tier. "
-        "Please retry after 7 seconds.",
-    }
-}
+WRONG_KEY = _error("Incorrect API key provided.", "invalid_request_error", "invalid_api_key")
+TOO_FAST = _error("Rate limit reached for m", "requests", "rate_limit_exceeded")
+BROKEN = _error("The server had an error", "server_error", None)
+TOO_LONG = _error(
+    "This model's maximum context length is 8192 tokens.",
+    "invalid_request_error",
+    "context_length_exceeded",
+)
