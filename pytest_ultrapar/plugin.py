@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
-KNOWN_TO_WORK = {"pytest": ("9.1", "9.2"), "pytest-xdist": ("3.8",)}
-"""Minor releases with which the tests of this package pass: runs on a pool rely on internals, which
-may change with any release. `pyproject.toml` allows no others."""
 _planned_workers_key = pytest.StashKey[int]()
 """Of the run that is planned; a plan itself has none."""
 
@@ -71,9 +67,9 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
         msg = "--ultrapar-plan needs --ultrapar-pool FILE (or ini ultrapar_pool)"
         raise pytest.UsageError(msg)
     if _has_workers(config):
-        from pytest_ultrapar.session import xdist_options  # noqa: PLC0415 - needed with workers only
+        from pytest_ultrapar.session import required_names, xdist_options  # noqa: PLC0415 - needed with workers only
 
-        _refuse_releases(config)
+        required_names.look_up(workers=True)
         with usage_errors():
             xdist_options.refuse(config)
         config.stash[_planned_workers_key] = xdist_options.n_workers(config)
@@ -125,7 +121,9 @@ def _coordinate(config: pytest.Config) -> None:
 
     # Before the imports below: they make enough containers for many collections.
     garbage.collect_seldom(config)
-    _refuse_releases(config)
+    from pytest_ultrapar.session import required_names  # noqa: PLC0415
+
+    required_names.look_up(workers=_has_workers(config))
     from pytest_ultrapar.session import run_config, selection  # noqa: PLC0415
     from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
 
@@ -211,18 +209,6 @@ def _refuse(config: pytest.Config) -> None:
         from pytest_ultrapar.session import xdist_options  # noqa: PLC0415
 
         xdist_options.refuse(config)
-
-
-def _refuse_releases(config: pytest.Config) -> None:
-    """Refuse releases of pytest and xdist that are not known to work; before any is relied on."""
-    for project in KNOWN_TO_WORK if _has_workers(config) else ("pytest",):
-        installed, known = version(project), KNOWN_TO_WORK[project]
-        if ".".join(installed.split(".")[:2]) not in known:
-            msg = (
-                f"a run of pytest-ultrapar on a pool relies on internals of {project}; known to "
-                f"work are {' and '.join(known)}, not {installed}"
-            )
-            raise pytest.UsageError(msg)
 
 
 def _n_workers(config: pytest.Config) -> int:

@@ -167,5 +167,11 @@ class PrefetchQueue:
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
     # By what it has: xdist's class is made in the module `__channelexec__` (the end of
     # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
-    plugins = config.pluginmanager.get_plugins()
-    return next(one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command"))
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
+            return plugin
+    msg = (
+        "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
+        "known to work: pytest-xdist 3.8"
+    )
+    raise ConfigError(msg)

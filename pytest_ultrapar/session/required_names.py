@@ -1,0 +1,126 @@
+"""The internals of pytest and xdist that a run on a pool relies on, and whether they are there.
+
+They may change with any release. A run looks all of them up before it imports what uses them, so
+that a release without one of them is a sentence and not a traceback. Without a pool none is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from inspect import get_annotations
+from typing import Any
+
+import pytest
+
+KNOWN_TO_WORK = {"pytest": ("9.1", "9.2"), "pytest-xdist": ("3.8",)}
+"""Minor releases with which the tests of this package pass; `pyproject.toml` allows no others."""
+
+_PYTEST = {
+    "_pytest._io": ("TerminalWriter._file", "TerminalWriter._current_line"),
+    "_pytest.capture": (
+        "CaptureFixture._start",
+        "CaptureFixture._capture",
+        "CaptureManager._global_capturing",
+        "CaptureManager.global_and_fixture_disabled",
+        "FDCaptureBase.syscapture",
+        "MultiCapture.out",
+        "MultiCapture.err",
+        "SysCaptureBase._old",
+        "SysCaptureBase.tmpfile",
+    ),
+    "_pytest.compat": ("NOTSET",),
+    "_pytest.fixtures": ("FixtureRequest", "SubRequest", "FuncFixtureInfo.name2fixturedefs"),
+    "_pytest.logging": (
+        "LoggingPlugin.caplog_handler",
+        "LoggingPlugin.formatter",
+        "LoggingPlugin.log_cli_handler",
+        "LoggingPlugin.log_file_handler",
+        "LoggingPlugin.log_level",
+        "LoggingPlugin.report_handler",
+    ),
+    "_pytest.main": ("Session._setupstate",),
+    "_pytest.mark.structures": ("NodeKeywords._markers",),
+    "_pytest.nodes": ("Item._report_sections",),
+    "_pytest.python": (
+        "DirectParamFixtureDef",
+        "Function._fixtureinfo",
+        "Function._initrequest",  # makes `_request`
+        "Metafunc._arg2fixturedefs",
+        "Metafunc._calls",
+        "pytest_pyfunc_call",
+    ),
+    "_pytest.runner": ("SetupState.setup", "SetupState.stack", "_update_current_test_var"),
+    "_pytest.scope": ("Scope",),
+    "_pytest.skipping": ("evaluate_skip_marks", "evaluate_xfail_marks"),
+    "_pytest.warnings": ("parse_warning_filter",),
+}
+_XDIST = {
+    "xdist.dsession": (
+        "DSession.loop_once",
+        "DSession.nodemanager",
+        "DSession.queue",
+        "DSession.shouldstop",
+    ),
+    "xdist.remote": (
+        "WorkerInteractor.handle_command",
+        "WorkerInteractor.sendevent",
+        "WorkerInteractor.torun",
+    ),
+    "xdist.report": ("report_collection_diff",),
+    "xdist.workermanage": (
+        "NodeManager.group",
+        "NodeManager.setup_node",
+        "WorkerController.gateway",
+        "WorkerController.process_from_remote",
+        "WorkerController.putevent",
+        "WorkerController.send_runtest_some",
+        "WorkerController.shutting_down",
+        "parse_tx_spec_config",
+    ),
+}
+
+
+def look_up(*, workers: bool) -> None:
+    """See that all names are there. Called before anything that uses them is imported.
+
+    Args:
+        workers: Whether the run has xdist's workers; xdist is not imported without them.
+
+    Raises:
+        pytest.UsageError: Naming the first that is missing, and releases that are known to work.
+    """
+    parts = {"pytest": _PYTEST} | ({"pytest-xdist": _XDIST} if workers else {})
+    for project, modules in parts.items():
+        for module, names in modules.items():
+            for name in names:
+                if not _is_there(module, name):
+                    known = " and ".join(KNOWN_TO_WORK[project])
+                    msg = (
+                        f"{project} {version(project)} has no {module}.{name}, which a run of "
+                        f"pytest-ultrapar on a pool relies on; known to work: {project} {known}"
+                    )
+                    raise pytest.UsageError(msg)
+
+
+def _is_there(module: str, name: str) -> bool:
+    try:
+        owner: Any = import_module(module)
+    except ImportError:
+        return False
+    first, _, attribute = name.partition(".")
+    if not hasattr(owner, first):
+        return False
+    return not attribute or _has(getattr(owner, first), attribute)
+
+
+def _has(owner: type, attribute: str) -> bool:
+    """Whether a class's instances have an attribute: its own, declared, or set when made."""
+    return hasattr(owner, attribute) or any(
+        attribute in get_annotations(base)
+        or attribute in getattr(getattr(base, "__init__", None), "__code__", _NO_CODE).co_names
+        for base in owner.__mro__
+    )
+
+
+_NO_CODE = (lambda: None).__code__

@@ -1,0 +1,95 @@
+"""The internals of pytest and xdist that a run uses are those that it looks up."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+import pytest_ultrapar
+from pytest_ultrapar.session import required_names
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(pytest_ultrapar.__file__).parent
+
+
+def at_run_time(node: ast.AST):
+    """All nodes below one, without what only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from at_run_time(child)
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_s(3)
+def test_every_name_that_is_imported_is_looked_up():
+    listed = {
+        f"{module}.{name.partition('.')[0]}"
+        for modules in (required_names._PYTEST, required_names._XDIST)
+        for module, names in modules.items()
+        for name in names
+    } | {*required_names._PYTEST, *required_names._XDIST}
+    imported = {
+        f"{node.module}.{alias.name}"
+        for path in PACKAGE.rglob("*.py")
+        for node in at_run_time(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("_pytest", "xdist"))
+        for alias in node.names
+    }
+    assert imported - listed == set()
+    assert len(imported) > 5
+
+
+@pytest.mark.parametrize("project", required_names.KNOWN_TO_WORK)
+def test_only_releases_that_are_tested_can_be_installed(project):
+    first, *_, last = [
+        *required_names.KNOWN_TO_WORK[project],
+        required_names.KNOWN_TO_WORK[project][-1],
+    ]
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = next(one for one in map(Requirement, known["dependencies"]) if one.name == project)
+    major, minor = last.split(".")
+    assert str(required.specifier) == f"<{major}.{int(minor) + 1},>={first}"
+    installed = Version(version(project))
+    assert f"{installed.major}.{installed.minor}" in required_names.KNOWN_TO_WORK[project]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "missing"),
+    [
+        ("_pytest.skipping", "evaluate_skip_marks", "_pytest.skipping.evaluate_skip_marks"),
+        ("_pytest.capture.CaptureFixture", "_start", "_pytest.capture.CaptureFixture._start"),
+        ("xdist.report", "report_collection_diff", "xdist.report.report_collection_diff"),
+        (
+            "xdist.workermanage.WorkerController",
+            "process_from_remote",
+            "xdist.workermanage.WorkerController.process_from_remote",
+        ),
+    ],
+)
+def test_a_name_that_is_missing_is_one_sentence(monkeypatch, module, name, missing):
+    monkeypatch.delattr(f"{module}.{name}")
+    with pytest.raises(pytest.UsageError) as refused:
+        required_names.look_up(workers=True)
+    project = "pytest-xdist" if missing.startswith("xdist") else "pytest"
+    known = " and ".join(required_names.KNOWN_TO_WORK[project])
+    assert str(refused.value) == (
+        f"{project} {version(project)} has no {missing}, which a run of pytest-ultrapar on a pool "
+        f"relies on; known to work: {project} {known}"
+    )
+
+
+def test_an_attribute_of_an_instance_counts_as_there_where_a_method_sets_it():
+    class Known:
+        def __init__(self):
+            self._set = 1
+
+    assert required_names._has(Known, "_set")
+    assert not required_names._has(Known, "_gone")
