@@ -12,17 +12,10 @@ from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.demand import wants_of
+from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
-from pytest_ultrapar.broker.lanes import (
-    GroupBook,
-    GroupState,
-    HeldLease,
-    ModelState,
-    Waiting,
-    WorkerState,
-    settle,
-)
+from pytest_ultrapar.broker.limits import settle
 from pytest_ultrapar.broker.news import NewsBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
@@ -33,7 +26,7 @@ from pytest_ultrapar.broker.protocol import (
     GroupProgress,
     Refusal,
 )
-from pytest_ultrapar.broker.retry_budget import ParkedRetry, RetryBudget
+from pytest_ultrapar.broker.retry_budget import ParkedRetry
 from pytest_ultrapar.broker.scheduler import (
     Homes,
     Scheduler,
@@ -42,6 +35,7 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
+from pytest_ultrapar.broker.waiting import Waiting, WorkerState
 from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -55,9 +49,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.demand import Wants
+    from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
-    from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
+    from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, ModelState
     from pytest_ultrapar.broker.news import News
     from pytest_ultrapar.broker.protocol import (
         Feedback,
@@ -66,7 +61,9 @@ if TYPE_CHECKING:
         LeaseRequest,
         ShareStatus,
     )
+    from pytest_ultrapar.broker.retry_budget import RetryBudget
     from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.waiting import HeldLease
     from pytest_ultrapar.pool.model import LaneId, Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
@@ -275,13 +272,13 @@ class LaneBroker:
             return self._finish(now_s)
         lane = held.lane
         lane.terms.end(lease_id)
-        lane.count_outcome(outcome)
+        lane.outcomes[outcome] += 1
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
         self._table.progress.came_back(held, outcome, now_s)
         if feedback.late_s is not None:
-            for limit in lane.rated:
-                limit.was_late(held.behind_s + feedback.late_s)
+            for headroom in lane.headrooms:
+                headroom.saw(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
@@ -319,7 +316,7 @@ class LaneBroker:
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
-        is_paid = held is not None and self._table.pay(lease_id, held, *most)
+        is_paid = held is not None and self._table.pay(lease_id, held, most)
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
@@ -626,9 +623,10 @@ class LaneBroker:
             self._table.look_at(self._table.estimate_anew(limit, now_s))
             return None
         in_flight = limit.seats.in_flight
-        if limit.observe(
+        controller.observe(
             Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, feedback)
-        ):
+        )
+        if limit.adopt_cap():
             self._table.look_at(limit.lanes)
         return controller.pause_s
 
@@ -675,7 +673,7 @@ class LaneBroker:
         request: LeaseRequest,
         now_s: float,
         *,
-        parked: ParkedRetry[WorkerState] | None = None,
+        parked: ParkedRetry | None = None,
     ) -> Waiting | None:
         """The request with everything its names stand for; None after refusing or parking it.
 
@@ -727,7 +725,8 @@ class LaneBroker:
         waits_for = lane_set
         if prefers is not None and prefers.is_up:
             waits_for = self._table.lane_set(model, (prefers,), now_s)
-        waiting = Waiting(
+        since_s = now_s if parked is None else parked.came_s
+        return Waiting(
             order=self._n_requests,
             worker=worker,
             request=request,
@@ -736,12 +735,12 @@ class LaneBroker:
             waits_for=waits_for,
             group=group,
             prefers=prefers,
-            now_s=now_s,
             opens=opens,
+            since_s=since_s,
+            full_s=waits_for.full_s(now_s),
+            shut_s=group.shut_s(now_s) if group is not None and opens else 0.0,
+            parked_s=now_s - since_s,
         )
-        if parked is not None:
-            waiting.since_s, waiting.parked_s = parked.came_s, now_s - parked.came_s
-        return waiting
 
     def _lane_set(
         self, model: ModelState, group: GroupState | None, request: LeaseRequest, now_s: float
@@ -797,7 +796,7 @@ class LaneBroker:
         return worker
 
 
-def _end_probe(budget: RetryBudget[WorkerState], outcome: LeaseOutcome, now_s: float) -> None:
+def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
     if outcome == "unsent" or outcome in ANSWERED:
         budget.probe_over()
     elif outcome in CLASSES:

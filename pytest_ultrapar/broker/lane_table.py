@@ -10,13 +10,8 @@ from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
 from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s, never_late_s
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
-from pytest_ultrapar.broker.lanes import (
-    InstanceState,
-    LaneSet,
-    LaneState,
-    LimitState,
-    ModelState,
-)
+from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
+from pytest_ultrapar.broker.limits import LimitState
 from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress
 from pytest_ultrapar.broker.shares import Row, Tranche
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
@@ -34,10 +29,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
-    from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.broker.shares import Holding
-    from pytest_ultrapar.broker.wakes import LeaseTerms
+    from pytest_ultrapar.broker.waiting import HeldLease, WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 
@@ -277,50 +271,55 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
-    def pay(
-        self, lease_id: int, held: HeldLease, most_in: int, most_out: int, n_guessed: int
-    ) -> bool:
-        """Reserve money for a lease that is out; False, and nothing reserved, where it is short."""
+    def pay(self, lease_id: int, held: HeldLease, most: tuple[int, int, int]) -> bool:
+        """Reserve money for a lease, by the figures of a `PricedRequest`.
+
+        Returns:
+            Whether that much was there and can be remembered; else nothing must be sent on it.
+        """
         lane = held.lane
         if self.budgets is None or lane.tariff is None:
             return True
+        most_in, most_out, n_guessed = most
         units = lane.tariff.most(most_in, most_out, n_guessed)
-        if not lane.reserve_money(units):
+        if any(units > purse.left for purse in lane.purses):
             return False
-        self.owe(held, units, most_in, most_out, n_guessed)
+        for purse in lane.purses:
+            purse.reserve(units)
+        held.units += units
+        held.n_guessed = n_guessed
+        held.bounded = lane.tariff.most(most_in, most_out, 0)
+        if held.case is not None:
+            held.case.reserve(lane.lane, units)
         if self.budgets.reserved(lease_id, lane.lane, held.units):
             return True
         self.money_is_shut()
         return False
 
-    def owe(self, held: HeldLease, units: int, most_in: int, most_out: int, n_guessed: int) -> None:
-        """Note what was reserved for a lease, and for what."""
-        held.units += units
-        held.n_guessed, held.bounded = n_guessed, units
-        assert held.lane.tariff is not None
-        if n_guessed:
-            held.bounded = held.lane.tariff.most(most_in, most_out, 0)
-        if held.case is not None:
-            held.case.reserve(held.lane.lane, units)
-
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
     ) -> None:
         """Count what a lease cost, of which money was reserved."""
+        lane, tariff = held.lane, held.lane.tariff
         assert self.budgets is not None
-        used, lanes = held.lane.settle_money(held.units, outcome, feedback)
+        assert tariff is not None
+        used = tariff.charged(outcome, feedback, held.units)
+        for limit in lane.metered:
+            if limit.purse is not None:
+                limit.purse.settle(held.units, used)
+                if limit.head_of_line is not None:
+                    self.look_at(limit.lanes)
         self.budgets.settled(lease_id, used)
         if held.case is not None:
             needed = held.bounded
-            if held.n_guessed and held.lane.tariff is not None:
+            if held.n_guessed:
                 # Not what was guessed: of that the first answers tell far too much.
-                needed += held.lane.tariff.most(0, feedback.tokens_out or 0, 0)
-            held.case.settle(held.lane.lane, reserved=held.units, needed=needed, used=used)
-        if outcome == "ok" and feedback.tokens_out and held.lane.tariff is not None:
-            held.lane.tariff.learn(feedback.tokens_out, held.n_guessed or 1)
+                needed += tariff.most(0, feedback.tokens_out or 0, 0)
+            held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
+        if outcome == "ok" and feedback.tokens_out:
+            tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
             self.money_is_shut()
-        self.look_at(lanes)
         self._look_at_short()
 
     def money_is_shut(self) -> None:
@@ -402,14 +401,14 @@ class LaneTable:
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
 
-    def _end_terms(self, terms: LeaseTerms[WorkerState], now_s: float) -> None:
+    def _end_terms(self, terms: LeaseTerms, now_s: float) -> None:
         """Free the seats of leases that nobody gave back although nothing can be in flight."""
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)
             if held.probes is not None:
                 held.probes.probe_lost(now_s)
             lane = held.lane
-            lane.count_outcome("lost")
+            lane.outcomes["lost"] += 1
             self.give_back(lane)
         next_s = terms.next_end_s()
         if next_s is not None:
@@ -419,7 +418,7 @@ class LaneTable:
         """A lease lost its holder: free its seat when the provider can be at work no more."""
         grace_s = lane.grace_s()
         self.in_flight -= 1
-        lane.count_outcome("lost")
+        lane.outcomes["lost"] += 1
         if grace_s <= 0:
             self._free_seat(lane)
             return
@@ -545,9 +544,10 @@ class LaneTable:
         """Let the limits of one instance alone hear what its server says."""
         for limit in self._estimated:
             its = {(lane.lane.provider, lane.lane.instance) for lane in limit.lanes}
-            if its != {(provider, instance)}:
+            if its != {(provider, instance)} or limit.controller is None:
                 continue
-            if limit.load_reported(load, now_s):
+            limit.controller.load_reported(load, limit.seats.in_flight, now_s)
+            if limit.adopt_cap():
                 self.look_at(limit.lanes)
             self._touched.append(limit)
 
@@ -648,7 +648,8 @@ class LaneTable:
 
     def take_changes(self) -> list[LimitChange]:
         """Changes of the limits that are estimated, since the last call; oldest first."""
-        changes = [one for limit in self._estimated for one in limit.take_changes()]
+        controllers = [limit.controller for limit in self._estimated if limit.controller]
+        changes = [one for controller in controllers for one in controller.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
 
     def take_pauses(self) -> list[LanePause]:
@@ -708,7 +709,8 @@ class LaneTable:
         controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
         if limit.controller is None:
             self._estimated.append(limit)
-        limit.control(controller)
+        limit.controller = controller
+        limit.adopt_cap()
         self._touched.append(limit)
         for sharing in limit.lanes:
             sharing.follow(sharing.path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, keeps_limits, reserve
+from pytest_ultrapar.broker.limits import reserve, units_of
 from pytest_ultrapar.broker.protocol import (
     DAILY_QUOTA,
     NO_LANE,
@@ -21,23 +21,19 @@ from pytest_ultrapar.broker.protocol import (
     PricedRequest,
     Refusal,
 )
+from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
     from collections import OrderedDict
     from collections.abc import Collection, Iterable, Mapping
 
+    from pytest_ultrapar.broker.groups import GroupBook
     from pytest_ultrapar.broker.lane_table import LaneTable
-    from pytest_ultrapar.broker.lanes import (
-        GroupBook,
-        LaneSet,
-        LaneState,
-        LimitState,
-        ModelState,
-        Waiting,
-        WorkerState,
-    )
+    from pytest_ultrapar.broker.lanes import LaneSet, LaneState, ModelState
+    from pytest_ultrapar.broker.limits import LimitState
     from pytest_ultrapar.broker.protocol import LeaseRequest
+    from pytest_ultrapar.broker.waiting import Waiting, WorkerState
     from pytest_ultrapar.pool.model import LaneId
 
 
@@ -159,16 +155,6 @@ class Scheduler:
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
-    def _refuse_unkept(self, waiting: Waiting, trouble: str) -> None:
-        """Refuse a request, which is in no line, whose reservation cannot be remembered.
-
-        So is everybody else as soon as nothing is in flight on their limits.
-        """
-        if waiting.probes is not None:
-            waiting.probes.probe_over()
-        self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, trouble))
-        self._table.money_is_shut()
-
     def futile(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
@@ -251,37 +237,37 @@ class Scheduler:
 
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
-        if units := lane.units(request):
-            is_there = lane.reserve_money(units)
-            assert is_there
-            assert table.budgets is not None
-            if not table.budgets.reserved(self._n_leases + 1, lane.lane, units):
-                self._refuse_unkept(waiting, table.budgets.trouble)
-                return
-        seat_wait_s = rate_wait_s = 0.0
-        if now_s > waiting.since_s:
-            seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
-        behind_s = table.take(lane, now_s)
-        table.progress.sent(lane.model.name, request.case_id)
-        self._n_leases += 1
-        # What the provider counts, over all lanes that share the limit: a refusal is about that.
-        at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
-        held = HeldLease(lane, now_s, at_grant, behind_s, waiting.probes)
-        worker.leases[self._n_leases] = held
-        tokens = 0
+        held = HeldLease(lane, now_s, waiting.probes)
         if table.budgets is not None:
             if waiting.opens:
                 table.budgets.cases.begin(request.case_id, lane.lane)
             held.case = table.budgets.cases.of(request.case_id)
-        if units:
-            assert isinstance(request, PricedRequest)
-            table.owe(held, units, request.most_in, request.most_out, request.n_guessed)
+            if isinstance(request, PricedRequest) and not table.pay(
+                self._n_leases + 1, held, (request.most_in, request.most_out, request.n_guessed)
+            ):
+                # There was enough, so it is that the reservation cannot be remembered: whoever else
+                # waits for money is refused, too, as soon as nothing is in flight.
+                if waiting.probes is not None:
+                    waiting.probes.probe_over()
+                trouble = table.budgets.trouble
+                self.actions.append(Refusal(worker.name, request.request_id, trouble))
+                return
+        seat_wait_s = rate_wait_s = 0.0
+        if now_s > waiting.since_s:
+            seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
+        held.behind_s = table.take(lane, now_s)
+        table.progress.sent(lane.model.name, request.case_id)
+        self._n_leases += 1
+        # What the provider counts, over all lanes that share the limit: a refusal is about that.
+        held.at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
+        worker.leases[self._n_leases] = held
+        tokens = 0
         if lane.metered:
             tokens = request.tokens
-            held.reserved = reserve(lane, tokens, now_s)
+            held.reserved = reserve(lane.metered, tokens, now_s)
         # A host that slept has leases of before, and others may have by now what they stand on.
         ends_s = table.part_ends_s(lane)
-        send_by_s = min(lane.send_by_s(now_s - behind_s), ends_s)
+        send_by_s = min(lane.send_by_s(now_s - held.behind_s), ends_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
             table.begin_probe(lane, now_s, send_by_s)
@@ -297,7 +283,7 @@ class Scheduler:
             lane.in_flight,
             tokens,
             lane.instance.is_answering(now_s),
-            lane.late_after_s(now_s - behind_s),
+            lane.late_after_s(now_s - held.behind_s),
             ends_s,
         )
         self.actions.append(Grant(worker.name, request.request_id, lease))
@@ -437,25 +423,25 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
     waited_s = now_s - waiting.since_s
     parked_s = waiting.parked_s
     if parked_s > 0:
-        lane.count_wait("retry budget", parked_s)
+        lane.waited_s["retry budget"] += parked_s
         waited_s -= parked_s
     if waiting.opens and waiting.group is not None:
         shut_s = min(waited_s, waiting.group.shut_s(now_s) - waiting.shut_s)
         if shut_s > 0:
-            lane.count_wait("group", shut_s)
+            lane.waited_s["group"] += shut_s
             waited_s -= shut_s
     # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
     seat_wait_s = max(0.0, min(waited_s, waiting.waits_for.full_s(now_s) - waiting.full_s))
     if seat_wait_s > 0:
-        lane.count_wait(lane.seat_label, seat_wait_s)
+        lane.waited_s[lane.seat_label] += seat_wait_s
         waited_s -= seat_wait_s
     if waiting.opens and lane.stealable_s > waiting.since_s and not waiting.worker.is_home(lane):
         kept_s = min(waited_s, lane.stealable_s - waiting.since_s)
         if kept_s > 0:
-            lane.count_wait("home", kept_s)
+            lane.waited_s["home"] += kept_s
             waited_s -= kept_s
     if waited_s > 0:
-        lane.count_wait(lane.rate_label or lane.seat_label, waited_s)
+        lane.waited_s[lane.rate_label or lane.seat_label] += waited_s
     return seat_wait_s, max(0.0, waited_s) + parked_s
 
 
@@ -569,8 +555,8 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
     soonest: tuple[float, str] | None = None
     for limit in limits:
         for kind, ledger in limit.days:
-            units = tokens if kind.counts == "tokens" else 1
-            wait_s = limit.day_ready_at_s(kind, ledger, tokens, now_s) - now_s
+            units = units_of(kind.counts, tokens)
+            wait_s = limit.day_ready_at_s(kind, ledger, units, now_s) - now_s
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
                 # An hour of the day, not a time from now: it stays true in the results, and is the
                 # same for all cases.
