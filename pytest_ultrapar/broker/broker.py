@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         KnownLane,
         LeaseOutcome,
         LeaseRequest,
+        Most,
         ShareStatus,
     )
     from pytest_ultrapar.broker.retry_budget import RetryBudget
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId, Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
-_ACQUIRES = (wire.Acquire, wire.AcquirePriced)
 
 
 class LaneBroker:
@@ -159,15 +159,14 @@ class LaneBroker:
             return None, self.release(
                 who, message.lease_id, message.outcome, message.feedback, now_s
             )
-        if isinstance(message, _ACQUIRES):
+        if isinstance(message, wire.Acquire):
             return None, self.request(who, message.request, now_s)
         answer: wire.Answer | None = None
         actions: list[Action] = []
         match message:
             case wire.EpisodeOver(case_id):
                 actions = self.episode_ended(who, case_id, now_s)
-            case wire.Pay(lease_id, most_in, most_out, n_guessed):
-                most = most_in, most_out, n_guessed
+            case wire.Pay(lease_id, most):
                 is_paid, actions = self.pay(who, lease_id, most, now_s)
                 answer = wire.Paid(is_paid)
             case wire.SentLate(lease_id, late_s):
@@ -300,14 +299,14 @@ class LaneBroker:
         return self._finish(now_s)
 
     def pay(
-        self, worker: str, lease_id: int, most: tuple[int, int, int], now_s: float
+        self, worker: str, lease_id: int, most: Most, now_s: float
     ) -> tuple[bool, list[Action]]:
         """Reserve what the request of a lease may cost, of which nothing was known at its grant.
 
         Args:
             worker: Whose lease it is.
             lease_id: Which one.
-            most: The figures of a `PricedRequest`, in its order.
+            most: What it may cost.
             now_s: As everywhere.
 
         Returns:

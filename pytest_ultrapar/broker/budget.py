@@ -24,7 +24,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE, PricedRequest
+from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE
 from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, Most
     from pytest_ultrapar.broker.shares import Tranche
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.money import ModelPrice
@@ -354,7 +354,7 @@ class Budgets:
         what, remedy = f"the request: it may cost {needed}", "raise the budget"
         if request.opens:
             what = f"a case of {request.model}: it may take {needed}, as others did"
-        elif isinstance(request, PricedRequest) and request.n_guessed:
+        elif request.most is not None and request.most.n_guessed:
             what = f"a request without max_tokens: it may cost {needed}"
             remedy = "bound its answer with max_tokens, or raise the budget"
         return (
@@ -400,16 +400,10 @@ class Tariff:
         self._price = price
         self._answer = answer
 
-    def units(self, request: LeaseRequest) -> int:
-        """What a request may cost at most, or by estimate."""
-        if not isinstance(request, PricedRequest):
-            return 0
-        return self.most(request.most_in, request.most_out, request.n_guessed)
-
-    def most(self, most_in: int, most_out: int, n_guessed: int) -> int:
-        """As `units`, by the figures of a `PricedRequest`."""
-        guessed = math.ceil(n_guessed * self._answer.early)
-        return self._price.most(most_in, most_out + guessed)
+    def most(self, most: Most) -> int:
+        """What a request may cost at most, or by estimate, in units."""
+        guessed = math.ceil(most.n_guessed * self._answer.early)
+        return self._price.most(most.most_in, most.most_out + guessed)
 
     def learn(self, tokens_out: int, n_answers: int) -> None:
         """Take into account how long answers were."""

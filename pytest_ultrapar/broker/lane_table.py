@@ -12,7 +12,7 @@ from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s, nev
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
-from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress
+from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
 from pytest_ultrapar.broker.shares import Row, Tranche
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
@@ -271,8 +271,8 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
-    def pay(self, lease_id: int, held: HeldLease, most: tuple[int, int, int]) -> bool:
-        """Reserve money for a lease, by the figures of a `PricedRequest`.
+    def pay(self, lease_id: int, held: HeldLease, most: Most) -> bool:
+        """Reserve money for a lease.
 
         Returns:
             Whether that much was there and can be remembered; else nothing must be sent on it.
@@ -280,15 +280,14 @@ class LaneTable:
         lane = held.lane
         if self.budgets is None or lane.tariff is None:
             return True
-        most_in, most_out, n_guessed = most
-        units = lane.tariff.most(most_in, most_out, n_guessed)
+        units = lane.tariff.most(most)
         if any(units > purse.left for purse in lane.purses):
             return False
         for purse in lane.purses:
             purse.reserve(units)
         held.units += units
-        held.n_guessed = n_guessed
-        held.bounded = lane.tariff.most(most_in, most_out, 0)
+        held.n_guessed = most.n_guessed
+        held.bounded = lane.tariff.most(most._replace(n_guessed=0))
         if held.case is not None:
             held.case.reserve(lane.lane, units)
         if self.budgets.reserved(lease_id, lane.lane, held.units):
@@ -314,7 +313,7 @@ class LaneTable:
             needed = held.bounded
             if held.n_guessed:
                 # Not what was guessed: of that the first answers tell far too much.
-                needed += tariff.most(0, feedback.tokens_out or 0, 0)
+                needed += tariff.most(Most(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out:
             tariff.learn(feedback.tokens_out, held.n_guessed or 1)

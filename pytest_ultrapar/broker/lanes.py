@@ -248,7 +248,9 @@ class LaneState(Wake):
 
     def units(self, request: LeaseRequest) -> int:
         """Money that a request may cost here; 0 where none is counted."""
-        return 0 if self.tariff is None else self.tariff.units(request)
+        if self.tariff is None or request.most is None:
+            return 0
+        return self.tariff.most(request.most)
 
     def pays(self, request: LeaseRequest) -> bool:
         """Whether all its limits have the money for a request now."""

@@ -18,7 +18,6 @@ from pytest_ultrapar.broker.protocol import (
     Action,
     Grant,
     Lease,
-    PricedRequest,
     Refusal,
 )
 from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits
@@ -242,9 +241,8 @@ class Scheduler:
             if waiting.opens:
                 table.budgets.cases.begin(request.case_id, lane.lane)
             held.case = table.budgets.cases.of(request.case_id)
-            if isinstance(request, PricedRequest) and not table.pay(
-                self._n_leases + 1, held, (request.most_in, request.most_out, request.n_guessed)
-            ):
+            most = request.most
+            if most is not None and not table.pay(self._n_leases + 1, held, most):
                 # There was enough, so it is that the reservation cannot be remembered: whoever else
                 # waits for money is refused, too, as soon as nothing is in flight.
                 if waiting.probes is not None:
