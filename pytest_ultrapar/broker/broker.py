@@ -117,15 +117,14 @@ class LaneBroker:
             self._wakes,
             random.Random(seed),
             episode_timeout_s=episode_timeout_s,
-            days=days,
+            days=days or {},
             late_s=late_s,
             budgets=budgets,
             shared=shared,
         )
         self._news = NewsBook(self._table)
-        self._groups = GroupBook(self._wakes, self._look_at_models)
-        self._homes = Homes(self._table.lanes, self._wakes)
-        self._homes.due = lambda now_s: self._table.look_at(self._homes.end_home_wait(now_s))
+        self._groups = GroupBook(self._wakes, self._table.look_at)
+        self._homes = Homes(self._table.lanes, self._wakes, self._table.look_at)
         self._workers: dict[str, WorkerState] = {}
         # Workers in order of their last granted opening request, the longest without one in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
@@ -220,7 +219,7 @@ class LaneBroker:
             raise ValueError(msg)
         if not state.has_spoken:
             state.has_spoken = True
-            self._table.look_at(self._homes.arrived(worker, now_s))
+            self._homes.arrived(worker, now_s)
         if request.case_id in self._taken:
             self._refuse_taken(state, request)
             return self._finish(now_s)
@@ -234,7 +233,7 @@ class LaneBroker:
             return self._finish(now_s)
         self._scheduler.enqueue(waiting)
         if is_gated and group is not None:
-            self._look_at_models(self._groups.refresh(group, now_s))
+            self._groups.refresh(group, now_s)
         elif is_settled:
             self._scheduler.watch(waiting, now_s)
         else:
@@ -337,7 +336,7 @@ class LaneBroker:
         state = self._workers.get(worker)
         if state is not None:
             self._close_episode(state, case_id, now_s)
-        self._look_at_models(self._groups.end_case(case_id, now_s))
+        self._groups.end_case(case_id, now_s)
         return self._finish(now_s)
 
     def disconnect(self, worker: str, now_s: float) -> list[Action]:
@@ -369,7 +368,7 @@ class LaneBroker:
         for case_id in list(state.open_cases):
             self._close_episode(state, case_id, now_s)
         del self._rotation[worker]
-        self._table.look_at(self._homes.departed(worker, now_s))
+        self._homes.departed(worker, now_s)
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
@@ -382,7 +381,7 @@ class LaneBroker:
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
-        self._table.look_at(self._homes.assign(assignment.home, now_s))
+        self._homes.assign(assignment.home, now_s)
         for state in self._workers.values():
             state.home = self._homes.home_of(state.name)
         for group in self._groups.assign(assignment, now_s):
@@ -619,7 +618,7 @@ class LaneBroker:
         if (is_crowded or outcome in ANSWERED) and lane.instance.learn(
             controller.n_cuts, now_s, is_refused=is_crowded
         ):
-            self._table.look_at(self._table.estimate_anew(limit, now_s))
+            self._table.estimate_anew(limit, now_s)
             return None
         in_flight = limit.seats.in_flight
         controller.observe(
@@ -774,18 +773,14 @@ class LaneBroker:
         if waiting.line is not None:
             waiting.line.leave(waiting)
         if waiting.group is not None:
-            self._look_at_models(self._groups.went_quiet(waiting.group, now_s))
+            self._groups.went_quiet(waiting.group, now_s)
 
     def _close_episode(self, worker: WorkerState, case_id: str, now_s: float) -> None:
         group = worker.open_cases.pop(case_id, None)
         if group is not None:
             group.n_open -= 1
-            self._look_at_models(self._groups.refresh(group, now_s))
-            self._look_at_models(self._groups.went_quiet(group, now_s))
-
-    def _look_at_models(self, models: Iterable[ModelState]) -> None:
-        for model in models:
-            self._table.look_at(model.lanes)
+            self._groups.refresh(group, now_s)
+            self._groups.went_quiet(group, now_s)
 
     def _worker(self, name: str) -> WorkerState:
         worker = self._workers.get(name)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from pytest_ultrapar.broker.assignment import Assignment, Group
-    from pytest_ultrapar.broker.lanes import LaneSet, ModelState
+    from pytest_ultrapar.broker.lanes import LaneSet, LaneState, ModelState
     from pytest_ultrapar.broker.waiting import Line
 
 
@@ -71,9 +71,11 @@ class GroupBook:
     Groups of one `exclusive` word share a lock: a group takes it when the first request of it comes
     that could start otherwise, and releases it when its last case has ended, or when that request
     left again and nothing was ever opened.
+
+    Where a gate opens, the lanes that its requests may use are looked at again.
     """
 
-    def __init__(self, wakes: WakeQueue, look_at: Callable[[Iterable[ModelState]], object]) -> None:
+    def __init__(self, wakes: WakeQueue, look_at: Callable[[Iterable[LaneState]], None]) -> None:
         self._wakes = wakes
         self._look_at = look_at
         self._groups: dict[str, GroupState] = {}
@@ -104,7 +106,7 @@ class GroupBook:
 
     def _new_group(self, name: str, now_s: float) -> GroupState:
         group = GroupState(name, now_s)
-        group.due = lambda now_s: self._look_at(self.refresh(group, now_s))
+        group.due = lambda now_s: self.refresh(group, now_s)
         return group
 
     def states(self) -> Collection[GroupState]:
@@ -153,51 +155,39 @@ class GroupBook:
             self._schedule(self._groups[rule.name], now_s)
         return [state for state in orphans if state.lines]
 
-    def end_case(self, case_id: str, now_s: float) -> list[ModelState]:
-        """Count a case as ended, once; open the gates that waited for it.
-
-        Returns:
-            Models whose waiting requests may now be served.
-        """
+    def end_case(self, case_id: str, now_s: float) -> None:
+        """Count a case as ended, once; open the gates that waited for it."""
         if case_id in self.ended:
-            return []
+            return
         self.ended.add(case_id)
         group = self._by_case.pop(case_id, None)
         if group is None:
-            return []
+            return
         group.n_left -= 1
-        if group.n_left:
-            return []
-        models: list[ModelState] = []
-        for follower in self._followers.get(group.name, ()):
-            models += self._schedule(follower, now_s)
-        return models + self._release_lock(group, now_s)
+        if not group.n_left:
+            for follower in self._followers.get(group.name, ()):
+                self._schedule(follower, now_s)
+            self._release_lock(group, now_s)
 
-    def refresh(self, group: GroupState, now_s: float) -> list[ModelState]:
-        """Open or shut the group's gate as its rule says at `now_s`.
-
-        Returns:
-            Models whose waiting requests may now be served.
-        """
+    def refresh(self, group: GroupState, now_s: float) -> None:
+        """Open or shut the group's gate as its rule says at `now_s`."""
         admits = self._decide(group, now_s)
         if admits is group.admits:
-            return []
+            return
         group.set_gate(now_s, admits=admits)
-        return list({line.model: None for line in group.lines}) if admits else []
+        for line in group.lines if admits else ():
+            self._look_at(line.model.lanes)
 
-    def went_quiet(self, group: GroupState, now_s: float) -> list[ModelState]:
-        """Release the lock when nobody of the group waits and it is not under way (any more).
-
-        Returns:
-            Models whose waiting requests may now be served.
-        """
+    def went_quiet(self, group: GroupState, now_s: float) -> None:
+        """Release the lock when nobody of the group waits and it is not under way (any more)."""
         is_under_way = group.has_opened and (group.n_left or group.n_open)
-        return [] if group.lines or is_under_way else self._release_lock(group, now_s)
+        if not group.lines and not is_under_way:
+            self._release_lock(group, now_s)
 
-    def _schedule(self, group: GroupState, now_s: float) -> list[ModelState]:
+    def _schedule(self, group: GroupState, now_s: float) -> None:
         rule = group.rule
         if rule is None or self.start_s is None:
-            return []
+            return
         if group.startable_s == math.inf and not any(
             self._groups[name].n_left for name in rule.after
         ):
@@ -206,7 +196,7 @@ class GroupBook:
             group.startable_s = (now_s if rule.after else self.start_s) + rule.start_after_s
         if now_s < group.startable_s < math.inf:
             self._wakes.ensure(group, group.startable_s)
-        return self.refresh(group, now_s)
+        self.refresh(group, now_s)
 
     def _decide(self, group: GroupState, now_s: float) -> bool:
         rule = group.rule
@@ -222,14 +212,13 @@ class GroupBook:
             holder = self._holders[lock] = group
         return holder is group
 
-    def _release_lock(self, group: GroupState, now_s: float) -> list[ModelState]:
+    def _release_lock(self, group: GroupState, now_s: float) -> None:
         lock = group.rule.exclusive if group.rule is not None else None
         if lock is None or self._holders.get(lock) is not group:
-            return []
+            return
         del self._holders[lock]
-        models = []
-        # The group itself comes last: it would take the lock again before any other could.
         for candidate in self._sharers.get(lock, ()):
             if candidate is not group:
-                models += self.refresh(candidate, now_s)
-        return models + self.refresh(group, now_s)
+                self.refresh(candidate, now_s)
+        # Last, as it would take the lock again before any other could.
+        self.refresh(group, now_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
-from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s, never_late_s
+from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
@@ -16,7 +16,6 @@ from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress,
 from pytest_ultrapar.broker.shares import Row, Tranche
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random
@@ -47,23 +46,18 @@ class Progress:
     """Counts requests by episode, and seconds by request. A few steps for each lease."""
 
     def __init__(self) -> None:
-        # Model and requests so far of each open episode, by case id.
-        self._open: dict[str, tuple[str, int]] = {}
-        # By other models, how often it asked those: in roles.
-        self._open_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # Requests of each open episode by model, its own first, by case id.
+        self._open: dict[str, Counter[str]] = {}
+        # Of episodes that are over, by their own model: how many requests they made of it, and how
+        # many of others, in roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def sent(self, model: str, case_id: str) -> None:
         """A request of a case got a lease; those of unnamed cases are not counted."""
-        if not case_id:
-            return
-        own, n_requests = self._open.get(case_id, (model, 0))
-        if own == model:
-            self._open[case_id] = (model, n_requests + 1)
-        else:
-            self._open_beside[case_id][model] += 1
+        if case_id:
+            self._open.setdefault(case_id, Counter())[model] += 1
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
         """A lease was given back."""
@@ -75,20 +69,19 @@ class Progress:
 
     def ended(self, case_id: str) -> None:
         """An episode is over; nothing happens for one that asked for nothing or ended before."""
-        if (episode := self._open.pop(case_id, None)) is not None:
-            model, n_requests = episode
-            self._ended[model][n_requests] += 1
-            self._ended_beside[model].update(self._open_beside.pop(case_id, ()))
+        if asked := self._open.pop(case_id, None):
+            model = next(iter(asked))
+            self._ended[model][asked.pop(model)] += 1
+            self._ended_beside[model].update(asked)
 
     def lost(self, case_ids: Iterable[str]) -> None:
         """Episodes are gone with their worker, to be begun anew."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
-            self._open_beside.pop(case_id, None)
 
     def n_open(self) -> Counter[str]:
         """Open episodes by model."""
-        return Counter(model for model, _ in self._open.values())
+        return Counter(next(iter(asked)) for asked in self._open.values())
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
         """A snapshot, a row for each model that was asked.
@@ -97,16 +90,16 @@ class Progress:
             held: All leases that are out.
             now_s: The time.
         """
-        still_open: dict[str, Counter[int]] = {}
-        for model, n_requests in self._open.values():
-            still_open.setdefault(model, Counter())[n_requests] += 1
+        still_open: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for asked in self._open.values():
+            (model, n_requests), *others = asked.items()
+            still_open[model][n_requests] += 1
+            beside[model].update(dict(others))
         under_way: dict[str, Counter[int]] = {}
         for lease in held:
             counts = under_way.setdefault(lease.lane.model.name, Counter())
             counts[_bin(now_s - lease.granted_s)] += 1
-        beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for case_id, asked in self._open_beside.items():
-            beside[self._open[case_id][0]].update(asked)
         models = dict.fromkeys((*self._ended, *still_open, *self._seconds, *under_way))
         return [
             ModelProgress(
@@ -151,11 +144,11 @@ class LaneTable:
         wakes: WakeQueue,
         rng: random.Random,
         *,
-        episode_timeout_s: float = EPISODE_TIMEOUT_S,
-        days: Mapping[str, Days] | None = None,
-        late_s: Promise = never_late_s,
-        budgets: Budgets | None = None,
-        shared: Iterable[tuple[str, str]] = (),
+        episode_timeout_s: float,
+        days: Mapping[str, Days],
+        late_s: Promise,
+        budgets: Budgets | None,
+        shared: Iterable[tuple[str, str]],
     ) -> None:
         self._wakes = wakes
         self.budgets = budgets
@@ -163,7 +156,7 @@ class LaneTable:
         purses = {} if budgets is None else budgets.purses
         self.episode_timeout_s = episode_timeout_s
         self.idle: list[LimitState] = []
-        self.days = days or {}
+        self.days = days
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
         self.progress = Progress()
@@ -490,12 +483,8 @@ class LaneTable:
             _set_balance(model.lanes)
         return limit
 
-    def estimate_anew(self, limit: LimitState, now_s: float) -> list[LaneState]:
-        """Forget an estimate: what lowered the limit had nothing to do with it.
-
-        Returns:
-            The lanes that share the limit, which have more room now.
-        """
+    def estimate_anew(self, limit: LimitState, now_s: float) -> None:
+        """Forget an estimate: what lowered the limit had nothing to do with it."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
         # In adaptive mode nobody knows it, and the search begins again; else it is as declared.
@@ -505,7 +494,7 @@ class LaneTable:
         limit.pace_ready_s = -math.inf
         limit.reckon()
         controller.note_start(now_s, limit.seats.in_flight)
-        return limit.lanes
+        self.look_at(limit.lanes)
 
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
         """Carry out what a lane's health demands."""

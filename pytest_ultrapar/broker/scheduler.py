@@ -25,7 +25,7 @@ from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
     from collections import OrderedDict
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pytest_ultrapar.broker.groups import GroupBook
     from pytest_ultrapar.broker.lane_table import LaneTable
@@ -450,18 +450,28 @@ the first request on."""
 
 
 class Homes(Wake):
-    """The homes of an assignment. Wakes when lanes are held for absent workers no longer."""
+    """The homes of an assignment. Wakes when lanes stop being held for absent workers.
 
-    def __init__(self, lanes: Mapping[LaneId, LaneState], wakes: WakeQueue) -> None:
+    Lanes that may be stolen from then on are looked at again.
+    """
+
+    def __init__(
+        self,
+        lanes: Mapping[LaneId, LaneState],
+        wakes: WakeQueue,
+        look_at: Callable[[Iterable[LaneState]], None],
+    ) -> None:
         super().__init__()
         self._lanes = lanes
         self._wakes = wakes
+        self._look_at = look_at
+        self.due = self._end_home_wait
         self._homes: dict[str, frozenset[LaneState]] = {}
         self._arrived: set[str] = set()
         self._has_begun = self._is_over = False
 
-    def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> list[LaneState]:
-        """Put homes in force. Returns the lanes that may be stolen from now on."""
+    def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> None:
+        """Put homes in force."""
         self._homes = {
             worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
         }
@@ -474,39 +484,39 @@ class Homes(Wake):
         for lane in self._lanes.values():
             # Only closed here: what opens a lane also notes since when.
             lane.is_stealable = lane.is_stealable and not lane.absent
-        return self._open_to_all(now_s)
+        self._open_to_all(now_s)
 
     def home_of(self, worker: str) -> frozenset[LaneState] | None:
         """The home lanes of a worker; None when it is at home everywhere."""
         return self._homes.get(worker)
 
-    def arrived(self, worker: str, now_s: float) -> list[LaneState]:
-        """A worker asked for its first lease. Returns the lanes that may be stolen now."""
+    def arrived(self, worker: str, now_s: float) -> None:
+        """A worker asked for its first lease."""
         if not (self._has_begun or self._is_over):
             self._has_begun = True
             self._wakes.ensure(self, now_s + HOME_WAIT_S)
-        return self.departed(worker, now_s)
+        self.departed(worker, now_s)
 
-    def departed(self, worker: str, now_s: float) -> list[LaneState]:
-        """No lane waits for this worker (any more). Returns the lanes that may be stolen now."""
+    def departed(self, worker: str, now_s: float) -> None:
+        """No lane waits for this worker (any more)."""
         self._arrived.add(worker)
         for lane in self._homes.get(worker, ()):
             lane.absent.pop(worker, None)
-        return self._open_to_all(now_s)
+        self._open_to_all(now_s)
 
-    def end_home_wait(self, now_s: float) -> list[LaneState]:
-        """The time for workers to come is over. Returns the lanes that may be stolen now."""
+    def _end_home_wait(self, now_s: float) -> None:
+        """The time for workers to come is over."""
         self._is_over = True
         for lane in self._lanes.values():
             lane.absent.clear()
-        return self._open_to_all(now_s)
+        self._open_to_all(now_s)
 
-    def _open_to_all(self, now_s: float) -> list[LaneState]:
+    def _open_to_all(self, now_s: float) -> None:
         opened = [lane for lane in self._lanes.values() if not (lane.is_stealable or lane.absent)]
         for lane in opened:
             lane.is_stealable = True
             lane.stealable_s = now_s
-        return opened
+        self._look_at(opened)
 
 
 MAX_SHOWN = 8

@@ -27,12 +27,11 @@ def test_seats_refuse_to_go_above_their_cap_or_below_zero():
         seats.take()
 
 
-def test_seats_without_a_cap_are_never_full_and_never_loaded():
+def test_seats_without_a_cap_are_never_full():
     seats = Seats(math.inf)
     for _ in range(1000):
         seats.take()
     assert not seats.is_full
-    assert seats.load == 0.0
 
 
 def test_seats_stay_taken_until_enough_seats_returned_after_the_cap_was_lowered():
