@@ -506,10 +506,9 @@ class SpendingFile:
             # Whole or not at all: who finds the file takes its word for what was spent.
             content = b"".join((self._sum(self._total), *lines))
             replace_content(path, content, temporary_for(path))
-            flags = os.O_RDWR | os.O_CLOEXEC
-            self._fd = os.open(path, flags | os.O_APPEND)
-            # Linux appends what is written by the other one, wherever it should go.
-            self._sum_fd = os.open(path, flags)
+            # Not to append: then Linux would append the sum, too.
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -534,7 +533,6 @@ class SpendingFile:
     def close(self) -> None:
         """Write no more."""
         os.close(self._fd)
-        os.close(self._sum_fd)
 
     def _write(self, words: str, more: int) -> None:
         """Append a line that changes the sum by `more`, and write the sum.
@@ -545,13 +543,13 @@ class SpendingFile:
         total = self._total + more
         try:
             if more < 0:
-                os.pwrite(self._sum_fd, self._sum(total), 0)
+                os.pwrite(self._fd, self._sum(total), 0)
             # What is left of a short write is tried again, for the reason.
             while rest and n_written:
                 n_written = os.write(self._fd, rest)
                 rest = rest[n_written:]
             if more > 0 and not rest:
-                os.pwrite(self._sum_fd, self._sum(total), 0)
+                os.pwrite(self._fd, self._sum(total), 0)
         except OSError as error:
             raise self._failed(error) from error
         if rest:

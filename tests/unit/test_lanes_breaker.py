@@ -22,11 +22,6 @@ def probe(one: Breaker, at_s: float) -> None:
     one.probe(at_s)
 
 
-def test_breaker_opens_at_the_fifth_failure_in_a_row():
-    one = breaker()
-    assert [one.failed(FAILURES, n, n) for n in range(5)] == [False] * 4 + [True]
-
-
 def test_breaker_counts_failures_anew_after_an_answer():
     one = breaker()
     for n in range(100):
