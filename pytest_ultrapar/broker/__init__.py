@@ -1,7 +1,8 @@
 """Who may send what, where and when: the broker, the only owner of all limits.
 
-Begin with `scheduler.py`, which brings waiting requests and free lanes together. `lanes.py` and
-`lane_table.py` hold the state of lanes and limits, `throttles.py` what keeps a limit, `health.py`
+Begin with `scheduler.py`, which brings waiting requests and free lanes together. `limits.py`,
+`lanes.py`, `waiting.py` and `groups.py` hold the state of a run, `lane_table.py` what changes it;
+`throttles.py` is what keeps a limit, `health.py`
 when a lane pauses, `budget.py` and `day_ledger.py` what is spent and not given back. `broker.py`
 joins them as a pure state machine. `host.py` puts it on an event loop: in this process
 (`local.py`), in one of its own (`server.py`, `client.py`), or in virtual time (`play.py`).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -120,26 +121,17 @@ def _check_lanes(where: str, named: Iterable[str], lanes: Collection[str]) -> No
 
 
 def _check_order(groups: dict[str, Group]) -> None:
-    n_before = {}
-    followers: dict[str, list[str]] = {}
     for group in groups.values():
-        before = set(group.after)
-        n_before[group.name] = len(before)
-        for name in before:
+        for name in group.after:
             if name not in groups:
                 msg = (
                     f"assignment: group {group.name!r} comes after {name!r}, which is no group; "
                     f"there are {', '.join(map(repr, list(groups)[:8]))}"
                 )
                 raise ConfigError(msg)
-            followers.setdefault(name, []).append(group.name)
-    ready = [name for name, n in n_before.items() if n == 0]
-    while ready:
-        for follower in followers.get(ready.pop(), ()):
-            n_before[follower] -= 1
-            if n_before[follower] == 0:
-                ready.append(follower)
-    stuck = [name for name, n in n_before.items() if n]
-    if stuck:
-        msg = f"assignment: these groups wait for each other and never start: {', '.join(stuck)}"
-        raise ConfigError(msg)
+    try:
+        TopologicalSorter({group.name: group.after for group in groups.values()}).prepare()
+    except CycleError as error:
+        stuck = ", ".join(name for name in groups if name in error.args[1])
+        msg = f"assignment: these groups wait for each other and never start: {stuck}"
+        raise ConfigError(msg) from None

@@ -12,17 +12,10 @@ from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.demand import wants_of
+from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
-from pytest_ultrapar.broker.lanes import (
-    GroupBook,
-    GroupState,
-    HeldLease,
-    ModelState,
-    Waiting,
-    WorkerState,
-    settle,
-)
+from pytest_ultrapar.broker.limits import settle
 from pytest_ultrapar.broker.news import NewsBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
@@ -33,7 +26,7 @@ from pytest_ultrapar.broker.protocol import (
     GroupProgress,
     Refusal,
 )
-from pytest_ultrapar.broker.retry_budget import ParkedRetry, RetryBudget
+from pytest_ultrapar.broker.retry_budget import ParkedRetry
 from pytest_ultrapar.broker.scheduler import (
     Homes,
     Scheduler,
@@ -42,6 +35,7 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
+from pytest_ultrapar.broker.waiting import Waiting, WorkerState
 from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -55,22 +49,25 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.demand import Wants
+    from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
-    from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
+    from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, ModelState
     from pytest_ultrapar.broker.news import News
     from pytest_ultrapar.broker.protocol import (
         Feedback,
         KnownLane,
         LeaseOutcome,
         LeaseRequest,
+        Most,
         ShareStatus,
     )
+    from pytest_ultrapar.broker.retry_budget import RetryBudget
     from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.waiting import HeldLease
     from pytest_ultrapar.pool.model import LaneId, Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
-_ACQUIRES = (wire.Acquire, wire.AcquirePriced)
 
 
 class LaneBroker:
@@ -120,15 +117,14 @@ class LaneBroker:
             self._wakes,
             random.Random(seed),
             episode_timeout_s=episode_timeout_s,
-            days=days,
+            days=days or {},
             late_s=late_s,
             budgets=budgets,
             shared=shared,
         )
         self._news = NewsBook(self._table)
-        self._groups = GroupBook(self._wakes, self._look_at_models)
-        self._homes = Homes(self._table.lanes, self._wakes)
-        self._homes.due = lambda now_s: self._table.look_at(self._homes.end_home_wait(now_s))
+        self._groups = GroupBook(self._wakes, self._table.look_at)
+        self._homes = Homes(self._table.lanes, self._wakes, self._table.look_at)
         self._workers: dict[str, WorkerState] = {}
         # Workers in order of their last granted opening request, the longest without one in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
@@ -162,15 +158,14 @@ class LaneBroker:
             return None, self.release(
                 who, message.lease_id, message.outcome, message.feedback, now_s
             )
-        if isinstance(message, _ACQUIRES):
+        if isinstance(message, wire.Acquire):
             return None, self.request(who, message.request, now_s)
         answer: wire.Answer | None = None
         actions: list[Action] = []
         match message:
             case wire.EpisodeOver(case_id):
                 actions = self.episode_ended(who, case_id, now_s)
-            case wire.Pay(lease_id, most_in, most_out, n_guessed):
-                most = most_in, most_out, n_guessed
+            case wire.Pay(lease_id, most):
                 is_paid, actions = self.pay(who, lease_id, most, now_s)
                 answer = wire.Paid(is_paid)
             case wire.SentLate(lease_id, late_s):
@@ -224,7 +219,7 @@ class LaneBroker:
             raise ValueError(msg)
         if not state.has_spoken:
             state.has_spoken = True
-            self._table.look_at(self._homes.arrived(worker, now_s))
+            self._homes.arrived(worker, now_s)
         if request.case_id in self._taken:
             self._refuse_taken(state, request)
             return self._finish(now_s)
@@ -238,7 +233,7 @@ class LaneBroker:
             return self._finish(now_s)
         self._scheduler.enqueue(waiting)
         if is_gated and group is not None:
-            self._look_at_models(self._groups.refresh(group, now_s))
+            self._groups.refresh(group, now_s)
         elif is_settled:
             self._scheduler.watch(waiting, now_s)
         else:
@@ -275,13 +270,13 @@ class LaneBroker:
             return self._finish(now_s)
         lane = held.lane
         lane.terms.end(lease_id)
-        lane.count_outcome(outcome)
+        lane.outcomes[outcome] += 1
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
         self._table.progress.came_back(held, outcome, now_s)
         if feedback.late_s is not None:
-            for limit in lane.rated:
-                limit.was_late(held.behind_s + feedback.late_s)
+            for headroom in lane.headrooms:
+                headroom.saw(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
@@ -303,14 +298,14 @@ class LaneBroker:
         return self._finish(now_s)
 
     def pay(
-        self, worker: str, lease_id: int, most: tuple[int, int, int], now_s: float
+        self, worker: str, lease_id: int, most: Most, now_s: float
     ) -> tuple[bool, list[Action]]:
         """Reserve what the request of a lease may cost, of which nothing was known at its grant.
 
         Args:
             worker: Whose lease it is.
             lease_id: Which one.
-            most: The figures of a `PricedRequest`, in its order.
+            most: What it may cost.
             now_s: As everywhere.
 
         Returns:
@@ -319,7 +314,7 @@ class LaneBroker:
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
-        is_paid = held is not None and self._table.pay(lease_id, held, *most)
+        is_paid = held is not None and self._table.pay(lease_id, held, most)
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
@@ -341,7 +336,7 @@ class LaneBroker:
         state = self._workers.get(worker)
         if state is not None:
             self._close_episode(state, case_id, now_s)
-        self._look_at_models(self._groups.end_case(case_id, now_s))
+        self._groups.end_case(case_id, now_s)
         return self._finish(now_s)
 
     def disconnect(self, worker: str, now_s: float) -> list[Action]:
@@ -373,7 +368,7 @@ class LaneBroker:
         for case_id in list(state.open_cases):
             self._close_episode(state, case_id, now_s)
         del self._rotation[worker]
-        self._table.look_at(self._homes.departed(worker, now_s))
+        self._homes.departed(worker, now_s)
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
@@ -386,7 +381,7 @@ class LaneBroker:
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
-        self._table.look_at(self._homes.assign(assignment.home, now_s))
+        self._homes.assign(assignment.home, now_s)
         for state in self._workers.values():
             state.home = self._homes.home_of(state.name)
         for group in self._groups.assign(assignment, now_s):
@@ -623,12 +618,13 @@ class LaneBroker:
         if (is_crowded or outcome in ANSWERED) and lane.instance.learn(
             controller.n_cuts, now_s, is_refused=is_crowded
         ):
-            self._table.look_at(self._table.estimate_anew(limit, now_s))
+            self._table.estimate_anew(limit, now_s)
             return None
         in_flight = limit.seats.in_flight
-        if limit.observe(
+        controller.observe(
             Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, feedback)
-        ):
+        )
+        if limit.adopt_cap():
             self._table.look_at(limit.lanes)
         return controller.pause_s
 
@@ -675,7 +671,7 @@ class LaneBroker:
         request: LeaseRequest,
         now_s: float,
         *,
-        parked: ParkedRetry[WorkerState] | None = None,
+        parked: ParkedRetry | None = None,
     ) -> Waiting | None:
         """The request with everything its names stand for; None after refusing or parking it.
 
@@ -727,7 +723,8 @@ class LaneBroker:
         waits_for = lane_set
         if prefers is not None and prefers.is_up:
             waits_for = self._table.lane_set(model, (prefers,), now_s)
-        waiting = Waiting(
+        since_s = now_s if parked is None else parked.came_s
+        return Waiting(
             order=self._n_requests,
             worker=worker,
             request=request,
@@ -736,12 +733,12 @@ class LaneBroker:
             waits_for=waits_for,
             group=group,
             prefers=prefers,
-            now_s=now_s,
             opens=opens,
+            since_s=since_s,
+            full_s=waits_for.full_s(now_s),
+            shut_s=group.shut_s(now_s) if group is not None and opens else 0.0,
+            parked_s=now_s - since_s,
         )
-        if parked is not None:
-            waiting.since_s, waiting.parked_s = parked.came_s, now_s - parked.came_s
-        return waiting
 
     def _lane_set(
         self, model: ModelState, group: GroupState | None, request: LeaseRequest, now_s: float
@@ -776,18 +773,14 @@ class LaneBroker:
         if waiting.line is not None:
             waiting.line.leave(waiting)
         if waiting.group is not None:
-            self._look_at_models(self._groups.went_quiet(waiting.group, now_s))
+            self._groups.went_quiet(waiting.group, now_s)
 
     def _close_episode(self, worker: WorkerState, case_id: str, now_s: float) -> None:
         group = worker.open_cases.pop(case_id, None)
         if group is not None:
             group.n_open -= 1
-            self._look_at_models(self._groups.refresh(group, now_s))
-            self._look_at_models(self._groups.went_quiet(group, now_s))
-
-    def _look_at_models(self, models: Iterable[ModelState]) -> None:
-        for model in models:
-            self._table.look_at(model.lanes)
+            self._groups.refresh(group, now_s)
+            self._groups.went_quiet(group, now_s)
 
     def _worker(self, name: str) -> WorkerState:
         worker = self._workers.get(name)
@@ -797,7 +790,7 @@ class LaneBroker:
         return worker
 
 
-def _end_probe(budget: RetryBudget[WorkerState], outcome: LeaseOutcome, now_s: float) -> None:
+def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
     if outcome == "unsent" or outcome in ANSWERED:
         budget.probe_over()
     elif outcome in CLASSES:

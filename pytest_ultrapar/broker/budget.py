@@ -24,7 +24,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE, PricedRequest
+from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE
 from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, Most
     from pytest_ultrapar.broker.shares import Tranche
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.money import ModelPrice
@@ -354,7 +354,7 @@ class Budgets:
         what, remedy = f"the request: it may cost {needed}", "raise the budget"
         if request.opens:
             what = f"a case of {request.model}: it may take {needed}, as others did"
-        elif isinstance(request, PricedRequest) and request.n_guessed:
+        elif request.most is not None and request.most.n_guessed:
             what = f"a request without max_tokens: it may cost {needed}"
             remedy = "bound its answer with max_tokens, or raise the budget"
         return (
@@ -400,16 +400,10 @@ class Tariff:
         self._price = price
         self._answer = answer
 
-    def units(self, request: LeaseRequest) -> int:
-        """What a request may cost at most, or by estimate."""
-        if not isinstance(request, PricedRequest):
-            return 0
-        return self.most(request.most_in, request.most_out, request.n_guessed)
-
-    def most(self, most_in: int, most_out: int, n_guessed: int) -> int:
-        """As `units`, by the figures of a `PricedRequest`."""
-        guessed = math.ceil(n_guessed * self._answer.early)
-        return self._price.most(most_in, most_out + guessed)
+    def most(self, most: Most) -> int:
+        """What a request may cost at most, or by estimate, in units."""
+        guessed = math.ceil(most.n_guessed * self._answer.early)
+        return self._price.most(most.most_in, most.most_out + guessed)
 
     def learn(self, tokens_out: int, n_answers: int) -> None:
         """Take into account how long answers were."""
@@ -512,10 +506,9 @@ class SpendingFile:
             # Whole or not at all: who finds the file takes its word for what was spent.
             content = b"".join((self._sum(self._total), *lines))
             replace_content(path, content, temporary_for(path))
-            flags = os.O_RDWR | os.O_CLOEXEC
-            self._fd = os.open(path, flags | os.O_APPEND)
-            # Linux appends what is written by the other one, wherever it should go.
-            self._sum_fd = os.open(path, flags)
+            # Not to append: then Linux would append the sum, too.
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -540,7 +533,6 @@ class SpendingFile:
     def close(self) -> None:
         """Write no more."""
         os.close(self._fd)
-        os.close(self._sum_fd)
 
     def _write(self, words: str, more: int) -> None:
         """Append a line that changes the sum by `more`, and write the sum.
@@ -551,13 +543,13 @@ class SpendingFile:
         total = self._total + more
         try:
             if more < 0:
-                os.pwrite(self._sum_fd, self._sum(total), 0)
+                os.pwrite(self._fd, self._sum(total), 0)
             # What is left of a short write is tried again, for the reason.
             while rest and n_written:
                 n_written = os.write(self._fd, rest)
                 rest = rest[n_written:]
             if more > 0 and not rest:
-                os.pwrite(self._sum_fd, self._sum(total), 0)
+                os.pwrite(self._fd, self._sum(total), 0)
         except OSError as error:
             raise self._failed(error) from error
         if rest:

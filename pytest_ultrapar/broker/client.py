@@ -11,7 +11,6 @@ import msgspec
 from pytest_ultrapar.broker import debug_log, wire
 from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.broker.protocol import Grant, Refusal
-from pytest_ultrapar.errors import NoLaneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,12 +68,12 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self._loop = loop
         self._reader = wire.FrameReader()
         self._decoder = msgspec.msgpack.Decoder(wire.ServerMessage)
         self._transport: asyncio.WriteTransport | None = None
         self._outgoing = bytearray()
-        self._leases: dict[int, asyncio.Future[Lease]] = {}
         self._asked: deque[asyncio.Future[Any]] = deque()
         self._lost: str | None = None
         self._on_lost: Callable[[], None] | None = None
@@ -93,7 +92,7 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
             return future
         self._leases[request.request_id] = future
         future.add_done_callback(lambda done: self._withdraw(request.request_id, done))
-        self._send(wire.acquiring(request))
+        self._send(wire.Acquire(request))
         if debug_log.is_on():
             debug_log.tell_lease(request, future)
         return future
@@ -150,26 +149,12 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
 
     def _receive(self, message: wire.ServerMessage) -> None:
         match message:
-            case Grant(_, request_id, lease):
-                future = self._leases.pop(request_id, None)
-                if future is None or future.cancelled():
-                    # Withdrawn while the grant was under way.
-                    self._send(wire.Release(lease.lease_id, "unsent"))
-                else:
-                    future.set_result(lease)
-            case Refusal(_, request_id, reason, kind):
-                future = self._leases.pop(request_id, None)
-                if future is not None and not future.cancelled():
-                    future.set_exception(NoLaneError(reason, kind))
+            case Grant() | Refusal():
+                self._carry_out(message)
             case answer:
                 asked = self._asked.popleft()
                 if not asked.done():
                     asked.set_result(answer)
-
-    def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
-        if future.cancelled() and self._leases.get(request_id) is future:
-            del self._leases[request_id]
-            self._send(wire.Withdraw(request_id))
 
     def _send(self, message: wire.ClientMessage) -> None:
         if self._lost is not None:
@@ -187,11 +172,10 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         if self._lost is not None:
             return
         self._lost = reason
-        waiting = [*self._leases.values(), *self._asked]
-        self._leases.clear()
-        self._asked.clear()
-        for future in waiting:
-            if not future.done():
-                future.set_exception(ConnectionError(reason))
+        self._fail_all(reason)
+        while self._asked:
+            asked = self._asked.popleft()
+            if not asked.done():
+                asked.set_exception(ConnectionError(reason))
         if self._on_lost is not None:
             self._on_lost()

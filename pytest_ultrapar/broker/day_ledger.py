@@ -112,9 +112,6 @@ class DayLedger:
         Raises:
             ConfigError: The memory cannot be read or trusted.
         """
-        if amount < 1:
-            msg = f"amount must be >= 1 (got {amount!r})"
-            raise ValueError(msg)
         self.amount = amount
         self.trouble = ""
         self.failing_since_s = math.inf

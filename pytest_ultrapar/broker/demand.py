@@ -18,8 +18,11 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.lane_table import LaneTable
-    from pytest_ultrapar.broker.lanes import GroupState, LaneState, LimitState, WorkerState
+    from pytest_ultrapar.broker.lanes import LaneState
+    from pytest_ultrapar.broker.limits import LimitState
+    from pytest_ultrapar.broker.waiting import WorkerState
 
 TELLING_ANSWERS = 5
 """So many answers tell how long one takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -16,41 +16,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from pytest_ultrapar.broker.adaptive.observation import LimitChange
+    from pytest_ultrapar.broker.health import LanePause
+
 
 WRITE_EVERY_S = 1.0
 
 
-class _Timed(Protocol):
-    @property
-    def t_s(self) -> float:
-        """When, monotonic seconds of the host."""
-
-
-T = TypeVar("T", bound=_Timed)
 R = TypeVar("R", bound=msgspec.Struct)
 
 
-class HistoryFile(Generic[T]):
+class HistoryFile:
     """Appends to a file what has happened; a crash costs a second of it.
 
     There is no file where nothing happens, as in most runs. One that cannot be written (any more)
     is let go: a history is worth no run.
     """
 
-    def __init__(self, path: Path, record: Callable[[int, T], msgspec.Struct]) -> None:
+    def __init__(self, path: Path, record: Callable[[int, Any], msgspec.Struct]) -> None:
         """Make or continue the file with the first change.
 
         Args:
             path: The file.
             record: Makes a line of the time that people read, microseconds since the epoch, and of
-                what happened then.
+                what happened then: a struct with `t_s`, monotonic seconds of the host.
         """
         self._path: Path | None = path
         self._record = record
         self._fd: int | None = None
         self._epoch_s = time.time() - boot_s()
 
-    def append(self, changes: Iterable[T]) -> None:
+    def append(self, changes: Iterable[LimitChange | LanePause]) -> None:
         """Add what has happened, the oldest first."""
         left = b"".join(
             msgspec.json.encode(self._record(round((self._epoch_s + each.t_s) * 1e6), each)) + b"\n"

@@ -26,9 +26,7 @@ from pytest_ultrapar.system.clock import HostDayClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-    from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.protocol import Action
     from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings
     from pytest_ultrapar.system.clock import Clock
@@ -66,7 +64,6 @@ class BrokerHost:
         *,
         carry_out: Callable[[list[Action]], None],
         on_broken: Callable[[Exception], object],
-        shares: Callable[[BrokerHost], Shares] | None = None,
     ) -> None:
         """Start with nothing in flight.
 
@@ -76,7 +73,6 @@ class BrokerHost:
             loop: Where timers are; it need not run yet.
             carry_out: Told what follows from time going by and from servers' load.
             on_broken: Called when the broker itself failed and nobody would be served again.
-            shares: Makes who tells the broker its shares; None: as `settings.shares` says.
 
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
@@ -99,10 +95,10 @@ class BrokerHost:
             shared=settings.shared,
         )
         self._clock = clock
-        self.loop = self._loop = loop
+        self.loop = loop
         self._carry_out = carry_out
         self._on_broken = on_broken
-        self._histories: tuple[HistoryFile[LimitChange], HistoryFile[LanePause]] | None = None
+        self._histories: tuple[HistoryFile, HistoryFile] | None = None
         if settings.history is not None:
             folder = Path(settings.history)
             self._histories = (
@@ -115,9 +111,7 @@ class BrokerHost:
         self._watch = LoadWatch(watched(settings.pool, os.environ), loop, self._load_reported)
         if self._histories is not None:
             loop.call_later(WRITE_EVERY_S, self._write_in_time)
-        if shares is None and settings.shares is not None:
-            shares = _loaded(settings.shares)
-        self._shares = None if shares is None else shares(self)
+        self._shares = None if settings.shares is None else self._load(settings.shares)
         if self._shares is not None:
             loop.call_soon(self._start_shares)
 
@@ -135,7 +129,7 @@ class BrokerHost:
             self._timer.cancel()
         self._timer_s = wake_s
         delay_s = max(0.0, wake_s - self.now_s())
-        self._timer = self._loop.call_at(self._loop.time() + delay_s, self._tick)
+        self._timer = self.loop.call_at(self.loop.time() + delay_s, self._tick)
 
     def close(self) -> None:
         """Wake the broker no more; write the last of its history and its days. Idempotent."""
@@ -165,7 +159,16 @@ class BrokerHost:
         Raises:
             Exception: What `move` raised; the broker serves nobody any more then.
         """
-        self._move(move)
+        if self._is_closed:
+            return
+        try:
+            self._carry_out(move())
+            self.arm()
+        except Exception as error:
+            # Nobody called who could be told, and all would wait for ever.
+            self._watch.stop()
+            self._on_broken(error)
+            raise
 
     def _start_shares(self) -> None:
         if self._is_closed or self._shares is None:
@@ -181,27 +184,15 @@ class BrokerHost:
     def _tick(self) -> None:
         self._timer = None
         self._timer_s = math.inf
-        self._move(lambda: self.broker.tick(self.now_s()))
+        self.move(lambda: self.broker.tick(self.now_s()))
 
     def _load_reported(self, place: Place, load: ServerLoad) -> None:
-        self._move(lambda: self.broker.load_reported(*place, load, self.now_s()))
-
-    def _move(self, move: Callable[[], list[Action]]) -> None:
-        if self._is_closed:
-            return
-        try:
-            self._carry_out(move())
-            self.arm()
-        except Exception as error:
-            # Nobody called who could be told, and all would wait for ever.
-            self._watch.stop()
-            self._on_broken(error)
-            raise
+        self.move(lambda: self.broker.load_reported(*place, load, self.now_s()))
 
     def _write_in_time(self) -> None:
         if not self._is_closed:
             self._write_histories()
-            self._loop.call_later(WRITE_EVERY_S, self._write_in_time)
+            self.loop.call_later(WRITE_EVERY_S, self._write_in_time)
 
     def _write_histories(self) -> None:
         if self._histories is not None:
@@ -209,8 +200,7 @@ class BrokerHost:
             limits.append(self.broker.take_changes())
             pauses.append(self.broker.take_pauses())
 
-
-def _loaded(settings: SharesSettings) -> Callable[[BrokerHost], Shares]:
-    module, _, name = settings.factory.partition(":")
-    factory = getattr(import_module(module), name)
-    return lambda host: factory(host, settings.config)
+    def _load(self, settings: SharesSettings) -> Shares:
+        module, _, name = settings.factory.partition(":")
+        shares: Shares = getattr(import_module(module), name)(self, settings.config)
+        return shares

@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
-from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s, never_late_s
+from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
-from pytest_ultrapar.broker.lanes import (
-    InstanceState,
-    LaneSet,
-    LaneState,
-    LimitState,
-    ModelState,
-)
-from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress
+from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
+from pytest_ultrapar.broker.limits import LimitState
+from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
 from pytest_ultrapar.broker.shares import Row, Tranche
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random
@@ -34,10 +28,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
-    from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.broker.shares import Holding
-    from pytest_ultrapar.broker.wakes import LeaseTerms
+    from pytest_ultrapar.broker.waiting import HeldLease, WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 
@@ -53,23 +46,18 @@ class Progress:
     """Counts requests by episode, and seconds by request. A few steps for each lease."""
 
     def __init__(self) -> None:
-        # Model and requests so far of each open episode, by case id.
-        self._open: dict[str, tuple[str, int]] = {}
-        # By other models, how often it asked those: in roles.
-        self._open_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # Requests of each open episode by model, its own first, by case id.
+        self._open: dict[str, Counter[str]] = {}
+        # Of episodes that are over, by their own model: how many requests they made of it, and how
+        # many of others, in roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def sent(self, model: str, case_id: str) -> None:
         """A request of a case got a lease; those of unnamed cases are not counted."""
-        if not case_id:
-            return
-        own, n_requests = self._open.get(case_id, (model, 0))
-        if own == model:
-            self._open[case_id] = (model, n_requests + 1)
-        else:
-            self._open_beside[case_id][model] += 1
+        if case_id:
+            self._open.setdefault(case_id, Counter())[model] += 1
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
         """A lease was given back."""
@@ -81,20 +69,19 @@ class Progress:
 
     def ended(self, case_id: str) -> None:
         """An episode is over; nothing happens for one that asked for nothing or ended before."""
-        if (episode := self._open.pop(case_id, None)) is not None:
-            model, n_requests = episode
-            self._ended[model][n_requests] += 1
-            self._ended_beside[model].update(self._open_beside.pop(case_id, ()))
+        if asked := self._open.pop(case_id, None):
+            model = next(iter(asked))
+            self._ended[model][asked.pop(model)] += 1
+            self._ended_beside[model].update(asked)
 
     def lost(self, case_ids: Iterable[str]) -> None:
         """Episodes are gone with their worker, to be begun anew."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
-            self._open_beside.pop(case_id, None)
 
     def n_open(self) -> Counter[str]:
         """Open episodes by model."""
-        return Counter(model for model, _ in self._open.values())
+        return Counter(next(iter(asked)) for asked in self._open.values())
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
         """A snapshot, a row for each model that was asked.
@@ -103,16 +90,16 @@ class Progress:
             held: All leases that are out.
             now_s: The time.
         """
-        still_open: dict[str, Counter[int]] = {}
-        for model, n_requests in self._open.values():
-            still_open.setdefault(model, Counter())[n_requests] += 1
+        still_open: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for asked in self._open.values():
+            (model, n_requests), *others = asked.items()
+            still_open[model][n_requests] += 1
+            beside[model].update(dict(others))
         under_way: dict[str, Counter[int]] = {}
         for lease in held:
             counts = under_way.setdefault(lease.lane.model.name, Counter())
             counts[_bin(now_s - lease.granted_s)] += 1
-        beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for case_id, asked in self._open_beside.items():
-            beside[self._open[case_id][0]].update(asked)
         models = dict.fromkeys((*self._ended, *still_open, *self._seconds, *under_way))
         return [
             ModelProgress(
@@ -157,11 +144,11 @@ class LaneTable:
         wakes: WakeQueue,
         rng: random.Random,
         *,
-        episode_timeout_s: float = EPISODE_TIMEOUT_S,
-        days: Mapping[str, Days] | None = None,
-        late_s: Promise = never_late_s,
-        budgets: Budgets | None = None,
-        shared: Iterable[tuple[str, str]] = (),
+        episode_timeout_s: float,
+        days: Mapping[str, Days],
+        late_s: Promise,
+        budgets: Budgets | None,
+        shared: Iterable[tuple[str, str]],
     ) -> None:
         self._wakes = wakes
         self.budgets = budgets
@@ -169,7 +156,7 @@ class LaneTable:
         purses = {} if budgets is None else budgets.purses
         self.episode_timeout_s = episode_timeout_s
         self.idle: list[LimitState] = []
-        self.days = days or {}
+        self.days = days
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
         self.progress = Progress()
@@ -277,50 +264,54 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
-    def pay(
-        self, lease_id: int, held: HeldLease, most_in: int, most_out: int, n_guessed: int
-    ) -> bool:
-        """Reserve money for a lease that is out; False, and nothing reserved, where it is short."""
+    def pay(self, lease_id: int, held: HeldLease, most: Most) -> bool:
+        """Reserve money for a lease.
+
+        Returns:
+            Whether that much was there and can be remembered; else nothing must be sent on it.
+        """
         lane = held.lane
         if self.budgets is None or lane.tariff is None:
             return True
-        units = lane.tariff.most(most_in, most_out, n_guessed)
-        if not lane.reserve_money(units):
+        units = lane.tariff.most(most)
+        if any(units > purse.left for purse in lane.purses):
             return False
-        self.owe(held, units, most_in, most_out, n_guessed)
+        for purse in lane.purses:
+            purse.reserve(units)
+        held.units += units
+        held.n_guessed = most.n_guessed
+        held.bounded = lane.tariff.most(most._replace(n_guessed=0))
+        if held.case is not None:
+            held.case.reserve(lane.lane, units)
         if self.budgets.reserved(lease_id, lane.lane, held.units):
             return True
         self.money_is_shut()
         return False
 
-    def owe(self, held: HeldLease, units: int, most_in: int, most_out: int, n_guessed: int) -> None:
-        """Note what was reserved for a lease, and for what."""
-        held.units += units
-        held.n_guessed, held.bounded = n_guessed, units
-        assert held.lane.tariff is not None
-        if n_guessed:
-            held.bounded = held.lane.tariff.most(most_in, most_out, 0)
-        if held.case is not None:
-            held.case.reserve(held.lane.lane, units)
-
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
     ) -> None:
         """Count what a lease cost, of which money was reserved."""
+        lane, tariff = held.lane, held.lane.tariff
         assert self.budgets is not None
-        used, lanes = held.lane.settle_money(held.units, outcome, feedback)
+        assert tariff is not None
+        used = tariff.charged(outcome, feedback, held.units)
+        for limit in lane.metered:
+            if limit.purse is not None:
+                limit.purse.settle(held.units, used)
+                if limit.head_of_line is not None:
+                    self.look_at(limit.lanes)
         self.budgets.settled(lease_id, used)
         if held.case is not None:
             needed = held.bounded
-            if held.n_guessed and held.lane.tariff is not None:
+            if held.n_guessed:
                 # Not what was guessed: of that the first answers tell far too much.
-                needed += held.lane.tariff.most(0, feedback.tokens_out or 0, 0)
-            held.case.settle(held.lane.lane, reserved=held.units, needed=needed, used=used)
-        if outcome == "ok" and feedback.tokens_out and held.lane.tariff is not None:
-            held.lane.tariff.learn(feedback.tokens_out, held.n_guessed or 1)
+                needed += tariff.most(Most(0, feedback.tokens_out or 0))
+            held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
+        if outcome == "ok" and feedback.tokens_out:
+            tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
             self.money_is_shut()
-        self.look_at(lanes)
         self._look_at_short()
 
     def money_is_shut(self) -> None:
@@ -402,14 +393,14 @@ class LaneTable:
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
 
-    def _end_terms(self, terms: LeaseTerms[WorkerState], now_s: float) -> None:
+    def _end_terms(self, terms: LeaseTerms, now_s: float) -> None:
         """Free the seats of leases that nobody gave back although nothing can be in flight."""
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)
             if held.probes is not None:
                 held.probes.probe_lost(now_s)
             lane = held.lane
-            lane.count_outcome("lost")
+            lane.outcomes["lost"] += 1
             self.give_back(lane)
         next_s = terms.next_end_s()
         if next_s is not None:
@@ -419,7 +410,7 @@ class LaneTable:
         """A lease lost its holder: free its seat when the provider can be at work no more."""
         grace_s = lane.grace_s()
         self.in_flight -= 1
-        lane.count_outcome("lost")
+        lane.outcomes["lost"] += 1
         if grace_s <= 0:
             self._free_seat(lane)
             return
@@ -492,12 +483,8 @@ class LaneTable:
             _set_balance(model.lanes)
         return limit
 
-    def estimate_anew(self, limit: LimitState, now_s: float) -> list[LaneState]:
-        """Forget an estimate: what lowered the limit had nothing to do with it.
-
-        Returns:
-            The lanes that share the limit, which have more room now.
-        """
+    def estimate_anew(self, limit: LimitState, now_s: float) -> None:
+        """Forget an estimate: what lowered the limit had nothing to do with it."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
         # In adaptive mode nobody knows it, and the search begins again; else it is as declared.
@@ -507,7 +494,7 @@ class LaneTable:
         limit.pace_ready_s = -math.inf
         limit.reckon()
         controller.note_start(now_s, limit.seats.in_flight)
-        return limit.lanes
+        self.look_at(limit.lanes)
 
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
         """Carry out what a lane's health demands."""
@@ -545,9 +532,10 @@ class LaneTable:
         """Let the limits of one instance alone hear what its server says."""
         for limit in self._estimated:
             its = {(lane.lane.provider, lane.lane.instance) for lane in limit.lanes}
-            if its != {(provider, instance)}:
+            if its != {(provider, instance)} or limit.controller is None:
                 continue
-            if limit.load_reported(load, now_s):
+            limit.controller.load_reported(load, limit.seats.in_flight, now_s)
+            if limit.adopt_cap():
                 self.look_at(limit.lanes)
             self._touched.append(limit)
 
@@ -648,7 +636,8 @@ class LaneTable:
 
     def take_changes(self) -> list[LimitChange]:
         """Changes of the limits that are estimated, since the last call; oldest first."""
-        changes = [one for limit in self._estimated for one in limit.take_changes()]
+        controllers = [limit.controller for limit in self._estimated if limit.controller]
+        changes = [one for controller in controllers for one in controller.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
 
     def take_pauses(self) -> list[LanePause]:
@@ -708,7 +697,8 @@ class LaneTable:
         controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
         if limit.controller is None:
             self._estimated.append(limit)
-        limit.control(controller)
+        limit.controller = controller
+        limit.adopt_cap()
         self._touched.append(limit)
         for sharing in limit.lanes:
             sharing.follow(sharing.path)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pytest_ultrapar.broker import debug_log, wire
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.port import BrokerPort
-from pytest_ultrapar.broker.protocol import Action, Grant
-from pytest_ultrapar.errors import NoLaneError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseRequest
+    from pytest_ultrapar.broker.protocol import Action, BrokerStatus, Lease, LeaseRequest
     from pytest_ultrapar.broker.settings import BrokerSettings
     from pytest_ultrapar.system.clock import Clock
 
@@ -46,6 +44,7 @@ class LocalBroker(BrokerPort):
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
         """
+        super().__init__()
         self._loop = loop
         self._worker = worker
         self._host = BrokerHost(
@@ -53,7 +52,6 @@ class LocalBroker(BrokerPort):
         )
         self._broker = self._host.broker
         self._broker.connect(worker, clock.now_s())
-        self._futures: dict[int, asyncio.Future[Lease]] = {}
         self._serves = True
         self._last_words: BrokerStatus | None = None
 
@@ -64,8 +62,8 @@ class LocalBroker(BrokerPort):
             future.set_exception(ConnectionError("the broker is closed"))
             return future
         request_id = request.request_id
-        self._futures[request_id] = future
-        self._do(wire.acquiring(request))
+        self._leases[request_id] = future
+        self._do(wire.Acquire(request))
         if not future.done():
             # Only a future that waits can be cancelled; a callback on every one costs as much as
             # the grant.
@@ -133,35 +131,10 @@ class LocalBroker(BrokerPort):
         # A broker that failed has threads, a history and days to end all the same.
         self._host.close()
 
-    def _fail_all(self, reason: str) -> None:
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(ConnectionError(reason))
-        self._futures.clear()
-
     def _broken(self, error: Exception) -> None:
         self._serves = False
         self._fail_all(f"the broker failed: {error!r}")
 
-    def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
-        if not (future.cancelled() and self._futures.get(request_id) is future):
-            return
-        del self._futures[request_id]
-        self.tell(wire.Withdraw(request_id))
-
     def _deliver(self, actions: list[Action]) -> None:
-        unwanted = []
         for action in actions:
-            # Gone when its withdrawal is what brought this: time goes on first, and may end a lane.
-            future = self._futures.pop(action.request_id, None)
-            if isinstance(action, Grant):
-                if future is None or future.cancelled():
-                    # Cancelled in this round of the loop; the callback that withdraws comes
-                    # after us.
-                    unwanted.append(action.lease)
-                else:
-                    future.set_result(action.lease)
-            elif future is not None and not future.cancelled():
-                future.set_exception(NoLaneError(action.reason, action.kind))
-        for lease in unwanted:
-            self.release(lease, "unsent")
+            self._carry_out(action)

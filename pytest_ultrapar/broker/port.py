@@ -9,18 +9,29 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Refusal
+from pytest_ultrapar.errors import ConfigError, NoLaneError
 
 if TYPE_CHECKING:
     import asyncio
 
     from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.broker.protocol import (
+        Action,
+        BrokerStatus,
+        Lease,
+        LeaseOutcome,
+        LeaseRequest,
+        Most,
+    )
 
 
 class BrokerPort(ABC):
     """Brings messages to the broker; every method is called on the engine's loop."""
+
+    def __init__(self) -> None:
+        # Of requests without a lease yet, by their id.
+        self._leases: dict[int, asyncio.Future[Lease]] = {}
 
     @abstractmethod
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
@@ -52,17 +63,16 @@ class BrokerPort(ABC):
             debug_log.tell_return(lease, outcome, feedback.retry_after_s)
         self.tell(wire.Release(lease.lease_id, outcome, feedback))
 
-    async def pay(self, lease: Lease, most_in: int, most_out: int, n_guessed: int) -> bool:
+    async def pay(self, lease: Lease, most: Most) -> bool:
         """Have the money for a request reserved, whose lease has none yet; whether it is.
 
-        The figures are those of a `PricedRequest`. False: that much is not there; the lease is to
-        be given back as `unsent`, and asked for anew with a `PricedRequest`, which waits until
-        money is free.
+        False: that much is not there; the lease is to be given back as `unsent`, and asked for
+        again with `LeaseRequest.most`, which waits until money is free.
 
         Raises:
             ConnectionError: The broker is gone.
         """
-        paid = await self.ask(wire.Pay(lease.lease_id, most_in, most_out, n_guessed))
+        paid = await self.ask(wire.Pay(lease.lease_id, most))
         return bool(paid.is_paid)
 
     def sent_late(self, lease: Lease, late_s: float) -> None:
@@ -95,3 +105,31 @@ class BrokerPort(ABC):
         """
         status: BrokerStatus = (await self.ask(wire.AskStatus())).status
         return status
+
+    # -- for those who bring the messages ----------------------------------------------------------
+
+    def _carry_out(self, action: Action) -> None:
+        """Let a request know what became of it; a lease that it no longer wants goes back."""
+        future = self._leases.pop(action.request_id, None)
+        is_wanted = future is not None and not future.cancelled()
+        if isinstance(action, Refusal):
+            if future is not None and is_wanted:
+                future.set_exception(NoLaneError(action.reason, action.kind))
+        elif future is not None and is_wanted:
+            future.set_result(action.lease)
+        else:
+            # Withdrawn while the grant was under way.
+            self.release(action.lease, "unsent")
+
+    def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
+        """A callback of a request's future: withdraw the request if that is cancelled."""
+        if future.cancelled() and self._leases.get(request_id) is future:
+            del self._leases[request_id]
+            self.tell(wire.Withdraw(request_id))
+
+    def _fail_all(self, reason: str) -> None:
+        """Fail what waits for a lease, as the broker is gone."""
+        waiting, self._leases = self._leases, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionError(reason))

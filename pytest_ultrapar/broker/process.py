@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_PATH_BYTES = 100
 """A Unix socket's path ends at 108 bytes on Linux and at 104 on BSD, the closing zero included."""
 SOCKET_NAME = "s"
-_STDERR_NAME = "stderr"  # of earlier versions
 _LOCK_NAME = "lock"
 _IN_RUN = "broker-"
 _ELSEWHERE = "ultrapar-broker-"
@@ -128,7 +127,7 @@ def _remove_if_left(path: Path) -> None:
     try:
         if _lock(fd):
             # Only what a broker's directory holds: in any other one there is more, and it stays.
-            for name in (SOCKET_NAME, _STDERR_NAME, _LOCK_NAME):
+            for name in (SOCKET_NAME, _LOCK_NAME):
                 (path / name).unlink(missing_ok=True)
             path.rmdir()
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -67,6 +67,21 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
 NO_FEEDBACK = Feedback()
 
 
+class Most(NamedTuple):
+    """What a request may cost, in tokens of its lane's price.
+
+    Attributes:
+        most_in: Tokens that the prompt has at most.
+        most_out: Tokens that its answers have at most, those left out that nothing bounds.
+        n_guessed: How many these are. Each counts as answers of the model have been so far, at any
+            time while the request waits.
+    """
+
+    most_in: int
+    most_out: int
+    n_guessed: int = 0
+
+
 class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     """A wish for one lease.
 
@@ -84,6 +99,9 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         after: The lane on which the try before failed by no fault of the request: a retry, which
             goes to another lane of the model where one is up.
         is_bound: Whether no other lane than `lane` will do: only that has what the request names.
+        most: What it may cost, where a budget counts that. Nobody knows it of an episode's first
+            request before the episode begins: that is paid when it is known
+            (`port.BrokerPort.pay`).
     """
 
     request_id: int
@@ -95,30 +113,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     tokens: int = 0
     after: LaneId | None = None
     is_bound: bool = False
-
-
-class PricedRequest(LeaseRequest, frozen=True, array_like=True):
-    """A wish for a lease where a budget counts what it may cost.
-
-    Nobody knows that of an episode's first request before the episode begins: that one is asked for
-    as any other, and paid when it is known (`port.BrokerPort.pay`).
-
-    Attributes:
-        most_in: Tokens that the prompt has at most.
-        most_out: Tokens that its answers have at most, those left out that nothing bounds.
-        n_guessed: How many these are. Each counts as answers of the model have been so far, at any
-            time while the request waits.
-    """
-
-    most_in: int = 0
-    most_out: int = 0
-    n_guessed: int = 0
-
-
-def priced(request: LeaseRequest, most_in: int, most_out: int, n_guessed: int = 0) -> PricedRequest:
-    """The same wish, where money counts."""
-    wish = msgspec.structs.asdict(request)
-    return PricedRequest(**wish, most_in=most_in, most_out=most_out, n_guessed=n_guessed)
+    most: Most | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.broker.wakes import Wake
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import LeaseRequest
+    from pytest_ultrapar.broker.waiting import WorkerState
 
 SHARE, FIXED = 0.2, 10
 """Retries may be this share of an instance's requests, and this many more.
@@ -21,24 +22,15 @@ FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
 """A probe that failed is followed by the next one after 1, 2, 4, ... 30 s."""
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-_Worker = TypeVar("_Worker", bound=_Named)
-
-
-class ParkedRetry(Generic[_Worker]):
+class ParkedRetry(NamedTuple):
     """A retry that waits until its instance's budget has grown; it came at `came_s`."""
 
-    def __init__(self, worker: _Worker, request: LeaseRequest, came_s: float) -> None:
-        self.worker = worker
-        self.request = request
-        self.came_s = came_s
+    worker: WorkerState
+    request: LeaseRequest
+    came_s: float
 
 
-class RetryBudget(Wake, Generic[_Worker]):
+class RetryBudget(Wake):
     """The retries of one instance, over all processes of a run. Wakes when the next probe may go.
 
     A retry draws on the budget when it is asked for, so that any number of retries that wait for a
@@ -59,7 +51,7 @@ class RetryBudget(Wake, Generic[_Worker]):
     def __init__(self) -> None:
         super().__init__()
         self.n_drawn = 0
-        self.parked: OrderedDict[tuple[str, int], ParkedRetry[_Worker]] = OrderedDict()
+        self.parked: OrderedDict[tuple[str, int], ParkedRetry] = OrderedDict()
         self._is_probing = False
         self._delay_s = FIRST_PROBE_S
         self._probe_s = -math.inf
@@ -80,7 +72,7 @@ class RetryBudget(Wake, Generic[_Worker]):
         """
         return not self.parked and self._draw(n_requests)
 
-    def park(self, retry: ParkedRetry[_Worker], now_s: float) -> None:
+    def park(self, retry: ParkedRetry, now_s: float) -> None:
         """Let a retry wait."""
         if not self.parked and not self._is_probing and self._delay_s == FIRST_PROBE_S:
             # No probe has failed since the last answer; but something else has, just now.
@@ -89,7 +81,7 @@ class RetryBudget(Wake, Generic[_Worker]):
 
     def take(
         self, n_requests: int, now_s: float, *, is_removed: bool = False
-    ) -> tuple[ParkedRetry[_Worker], bool] | None:
+    ) -> tuple[ParkedRetry, bool] | None:
         """The parked retry that may go now, and whether it goes as the probe; None for none.
 
         Args:

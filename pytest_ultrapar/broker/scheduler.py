@@ -11,33 +11,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, keeps_limits, reserve
+from pytest_ultrapar.broker.limits import reserve, units_of
 from pytest_ultrapar.broker.protocol import (
     DAILY_QUOTA,
     NO_LANE,
     Action,
     Grant,
     Lease,
-    PricedRequest,
     Refusal,
 )
+from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
     from collections import OrderedDict
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from pytest_ultrapar.broker.groups import GroupBook
     from pytest_ultrapar.broker.lane_table import LaneTable
-    from pytest_ultrapar.broker.lanes import (
-        GroupBook,
-        LaneSet,
-        LaneState,
-        LimitState,
-        ModelState,
-        Waiting,
-        WorkerState,
-    )
+    from pytest_ultrapar.broker.lanes import LaneSet, LaneState, ModelState
+    from pytest_ultrapar.broker.limits import LimitState
     from pytest_ultrapar.broker.protocol import LeaseRequest
+    from pytest_ultrapar.broker.waiting import Waiting, WorkerState
     from pytest_ultrapar.pool.model import LaneId
 
 
@@ -159,16 +154,6 @@ class Scheduler:
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
-    def _refuse_unkept(self, waiting: Waiting, trouble: str) -> None:
-        """Refuse a request, which is in no line, whose reservation cannot be remembered.
-
-        So is everybody else as soon as nothing is in flight on their limits.
-        """
-        if waiting.probes is not None:
-            waiting.probes.probe_over()
-        self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, trouble))
-        self._table.money_is_shut()
-
     def futile(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
@@ -251,37 +236,36 @@ class Scheduler:
 
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
-        if units := lane.units(request):
-            is_there = lane.reserve_money(units)
-            assert is_there
-            assert table.budgets is not None
-            if not table.budgets.reserved(self._n_leases + 1, lane.lane, units):
-                self._refuse_unkept(waiting, table.budgets.trouble)
-                return
-        seat_wait_s = rate_wait_s = 0.0
-        if now_s > waiting.since_s:
-            seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
-        behind_s = table.take(lane, now_s)
-        table.progress.sent(lane.model.name, request.case_id)
-        self._n_leases += 1
-        # What the provider counts, over all lanes that share the limit: a refusal is about that.
-        at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
-        held = HeldLease(lane, now_s, at_grant, behind_s, waiting.probes)
-        worker.leases[self._n_leases] = held
-        tokens = 0
+        held = HeldLease(lane, now_s, waiting.probes)
         if table.budgets is not None:
             if waiting.opens:
                 table.budgets.cases.begin(request.case_id, lane.lane)
             held.case = table.budgets.cases.of(request.case_id)
-        if units:
-            assert isinstance(request, PricedRequest)
-            table.owe(held, units, request.most_in, request.most_out, request.n_guessed)
+            most = request.most
+            if most is not None and not table.pay(self._n_leases + 1, held, most):
+                # There was enough, so it is that the reservation cannot be remembered: whoever else
+                # waits for money is refused, too, as soon as nothing is in flight.
+                if waiting.probes is not None:
+                    waiting.probes.probe_over()
+                trouble = table.budgets.trouble
+                self.actions.append(Refusal(worker.name, request.request_id, trouble))
+                return
+        seat_wait_s = rate_wait_s = 0.0
+        if now_s > waiting.since_s:
+            seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
+        held.behind_s = table.take(lane, now_s)
+        table.progress.sent(lane.model.name, request.case_id)
+        self._n_leases += 1
+        # What the provider counts, over all lanes that share the limit: a refusal is about that.
+        held.at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
+        worker.leases[self._n_leases] = held
+        tokens = 0
         if lane.metered:
             tokens = request.tokens
-            held.reserved = reserve(lane, tokens, now_s)
+            held.reserved = reserve(lane.metered, tokens, now_s)
         # A host that slept has leases of before, and others may have by now what they stand on.
         ends_s = table.part_ends_s(lane)
-        send_by_s = min(lane.send_by_s(now_s - behind_s), ends_s)
+        send_by_s = min(lane.send_by_s(now_s - held.behind_s), ends_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
             table.begin_probe(lane, now_s, send_by_s)
@@ -297,7 +281,7 @@ class Scheduler:
             lane.in_flight,
             tokens,
             lane.instance.is_answering(now_s),
-            lane.late_after_s(now_s - behind_s),
+            lane.late_after_s(now_s - held.behind_s),
             ends_s,
         )
         self.actions.append(Grant(worker.name, request.request_id, lease))
@@ -437,25 +421,25 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
     waited_s = now_s - waiting.since_s
     parked_s = waiting.parked_s
     if parked_s > 0:
-        lane.count_wait("retry budget", parked_s)
+        lane.waited_s["retry budget"] += parked_s
         waited_s -= parked_s
     if waiting.opens and waiting.group is not None:
         shut_s = min(waited_s, waiting.group.shut_s(now_s) - waiting.shut_s)
         if shut_s > 0:
-            lane.count_wait("group", shut_s)
+            lane.waited_s["group"] += shut_s
             waited_s -= shut_s
     # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
     seat_wait_s = max(0.0, min(waited_s, waiting.waits_for.full_s(now_s) - waiting.full_s))
     if seat_wait_s > 0:
-        lane.count_wait(lane.seat_label, seat_wait_s)
+        lane.waited_s[lane.seat_label] += seat_wait_s
         waited_s -= seat_wait_s
     if waiting.opens and lane.stealable_s > waiting.since_s and not waiting.worker.is_home(lane):
         kept_s = min(waited_s, lane.stealable_s - waiting.since_s)
         if kept_s > 0:
-            lane.count_wait("home", kept_s)
+            lane.waited_s["home"] += kept_s
             waited_s -= kept_s
     if waited_s > 0:
-        lane.count_wait(lane.rate_label or lane.seat_label, waited_s)
+        lane.waited_s[lane.rate_label or lane.seat_label] += waited_s
     return seat_wait_s, max(0.0, waited_s) + parked_s
 
 
@@ -466,18 +450,28 @@ the first request on."""
 
 
 class Homes(Wake):
-    """The homes of an assignment. Wakes when lanes are held for absent workers no longer."""
+    """The homes of an assignment. Wakes when lanes stop being held for absent workers.
 
-    def __init__(self, lanes: Mapping[LaneId, LaneState], wakes: WakeQueue) -> None:
+    Lanes that may be stolen from then on are looked at again.
+    """
+
+    def __init__(
+        self,
+        lanes: Mapping[LaneId, LaneState],
+        wakes: WakeQueue,
+        look_at: Callable[[Iterable[LaneState]], None],
+    ) -> None:
         super().__init__()
         self._lanes = lanes
         self._wakes = wakes
+        self._look_at = look_at
+        self.due = self._end_home_wait
         self._homes: dict[str, frozenset[LaneState]] = {}
         self._arrived: set[str] = set()
         self._has_begun = self._is_over = False
 
-    def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> list[LaneState]:
-        """Put homes in force. Returns the lanes that may be stolen from now on."""
+    def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> None:
+        """Put homes in force."""
         self._homes = {
             worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
         }
@@ -490,39 +484,39 @@ class Homes(Wake):
         for lane in self._lanes.values():
             # Only closed here: what opens a lane also notes since when.
             lane.is_stealable = lane.is_stealable and not lane.absent
-        return self._open_to_all(now_s)
+        self._open_to_all(now_s)
 
     def home_of(self, worker: str) -> frozenset[LaneState] | None:
         """The home lanes of a worker; None when it is at home everywhere."""
         return self._homes.get(worker)
 
-    def arrived(self, worker: str, now_s: float) -> list[LaneState]:
-        """A worker asked for its first lease. Returns the lanes that may be stolen now."""
+    def arrived(self, worker: str, now_s: float) -> None:
+        """A worker asked for its first lease."""
         if not (self._has_begun or self._is_over):
             self._has_begun = True
             self._wakes.ensure(self, now_s + HOME_WAIT_S)
-        return self.departed(worker, now_s)
+        self.departed(worker, now_s)
 
-    def departed(self, worker: str, now_s: float) -> list[LaneState]:
-        """No lane waits for this worker (any more). Returns the lanes that may be stolen now."""
+    def departed(self, worker: str, now_s: float) -> None:
+        """No lane waits for this worker (any more)."""
         self._arrived.add(worker)
         for lane in self._homes.get(worker, ()):
             lane.absent.pop(worker, None)
-        return self._open_to_all(now_s)
+        self._open_to_all(now_s)
 
-    def end_home_wait(self, now_s: float) -> list[LaneState]:
-        """The time for workers to come is over. Returns the lanes that may be stolen now."""
+    def _end_home_wait(self, now_s: float) -> None:
+        """The time for workers to come is over."""
         self._is_over = True
         for lane in self._lanes.values():
             lane.absent.clear()
-        return self._open_to_all(now_s)
+        self._open_to_all(now_s)
 
-    def _open_to_all(self, now_s: float) -> list[LaneState]:
+    def _open_to_all(self, now_s: float) -> None:
         opened = [lane for lane in self._lanes.values() if not (lane.is_stealable or lane.absent)]
         for lane in opened:
             lane.is_stealable = True
             lane.stealable_s = now_s
-        return opened
+        self._look_at(opened)
 
 
 MAX_SHOWN = 8
@@ -569,8 +563,8 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
     soonest: tuple[float, str] | None = None
     for limit in limits:
         for kind, ledger in limit.days:
-            units = tokens if kind.counts == "tokens" else 1
-            wait_s = limit.day_ready_at_s(kind, ledger, tokens, now_s) - now_s
+            units = units_of(kind.counts, tokens)
+            wait_s = limit.day_ready_at_s(kind, ledger, units, now_s) - now_s
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
                 # An hour of the day, not a time from now: it stays true in the results, and is the
                 # same for all cases.

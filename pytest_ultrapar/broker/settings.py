@@ -38,7 +38,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
         spending_path: Where the run remembers what it spent; None: no budget counts.
         shared: Rows that hosts share, by limit and word (`shares.rows_of`): closed until somebody
             tells the broker its shares.
-        shares: Who that is; None: nobody, or who starts the broker in its own process.
+        shares: Who that is; None: nobody.
     """
 
     pool: Pool

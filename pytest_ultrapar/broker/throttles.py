@@ -28,11 +28,6 @@ class Seats:
         """Whether no seat is free."""
         return self.in_flight >= self.cap
 
-    @property
-    def load(self) -> float:
-        """Share of the seats taken, 0 to 1; 0 when unlimited."""
-        return self.in_flight / self.cap
-
     def take(self) -> None:
         """Take one seat.
 

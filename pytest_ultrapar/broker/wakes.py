@@ -1,13 +1,13 @@
-"""What the broker looks at later: wakes in order of time, and the ends of leases."""
+"""What the broker looks at later: wakes in order of time."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 class Wake:
@@ -62,41 +62,3 @@ class WakeQueue:
         while heap and heap[0][0] != heap[0][2].wake_s:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
-
-
-_Worker = TypeVar("_Worker")
-
-
-class LeaseTerms(Wake, Generic[_Worker]):
-    """The leases of one lane that are out, oldest first; wakes when the oldest may be over.
-
-    All of a lane have the same term, so that their order is that of their ends and a lease costs
-    one entry in a dict; it wakes once per term, not once per lease.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._out: dict[int, tuple[_Worker, float]] = {}
-
-    def begin(self, lease_id: int, worker: _Worker, end_s: float) -> None:
-        """A lease was granted that ends at `end_s`, which is no earlier than that of the last."""
-        self._out[lease_id] = worker, end_s
-
-    def end(self, lease_id: int) -> None:
-        """A lease came back."""
-        del self._out[lease_id]
-
-    def pop_over(self, now_s: float) -> Iterator[tuple[int, _Worker]]:
-        """Leases whose term has ended, which are forgotten here."""
-        while self._out:
-            lease_id, (worker, end_s) = next(iter(self._out.items()))
-            if end_s > now_s:
-                return
-            del self._out[lease_id]
-            yield lease_id, worker
-
-    def next_end_s(self) -> float | None:
-        """When the oldest lease ends by itself; None when none is out."""
-        for _, end_s in self._out.values():
-            return end_s
-        return None

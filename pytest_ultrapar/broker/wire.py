@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.protocol import (
     Grant,
     LeaseOutcome,
     LeaseRequest,
-    PricedRequest,
+    Most,
     Refusal,
 )
 
@@ -93,22 +93,14 @@ class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
     late_s: float
 
 
-class AcquirePriced(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """A wish for a lease where money counts."""
-
-    request: PricedRequest
-
-
-class Pay(msgspec.Struct, frozen=True, array_like=True, tag=11):
+class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """A wish to have the money for the request of a lease reserved."""
 
     lease_id: int
-    most_in: int
-    most_out: int
-    n_guessed: int
+    most: Most
 
 
-class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=12):
+class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Until when the claims of this host hold (`LaneBroker.hold_claims`); for controllers only."""
 
     until_s: float
@@ -155,7 +147,6 @@ ClientMessage = (
     | Alive
     | AskSigns
     | SentLate
-    | AcquirePriced
     | Pay
     | HoldClaims
 )
@@ -166,16 +157,11 @@ ServerMessage = Welcome | Grant | Refusal | Answer
 MAY_SAY = {
     "worker": (
         *(Acquire, Withdraw, Release, EpisodeOver, AskStatus, Alive),
-        *(SentLate, AcquirePriced, Pay),
+        *(SentLate, Pay),
     ),
     "controller": (EpisodeOver, Assign, AskStatus, AskSigns, HoldClaims),
 }
 """What a client may say after its `Hello`, by its role."""
-
-
-def acquiring(request: LeaseRequest) -> Acquire | AcquirePriced:
-    """The wish for a lease as a message."""
-    return AcquirePriced(request) if isinstance(request, PricedRequest) else Acquire(request)
 
 
 _encoder = msgspec.msgpack.Encoder()

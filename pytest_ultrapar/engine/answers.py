@@ -17,7 +17,7 @@ from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, body_text
-from pytest_ultrapar.broker.protocol import Feedback
+from pytest_ultrapar.broker.protocol import Feedback, Most
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Request(Protocol):
     Attributes:
         messages: What of it is text to be read.
         tokens: How many it may take, in and out; 0 where no limit counts them.
-        most: What a `PricedRequest` says of it (`TokenEstimates.most`); None where no budget counts
+        most: What it may cost (`TokenEstimates.most`); None where no budget counts
             it.
         pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
             reach them is not tried again.
@@ -119,7 +119,7 @@ class Request(Protocol):
     def pieces(self) -> Pieces | None: ...  # noqa: D102
 
     @property
-    def most(self) -> tuple[int, int, int] | None: ...  # noqa: D102
+    def most(self) -> Most | None: ...  # noqa: D102
 
     def begin(self) -> bool:
         """Hear that a lane is there to send it on; whether it is still to be sent."""

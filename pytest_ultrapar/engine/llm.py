@@ -8,6 +8,7 @@ import msgspec
 
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.request import asked_of
+from pytest_ultrapar.broker.protocol import Most
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
 from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
@@ -32,7 +33,7 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
-    most: tuple[int, int, int] | None = None
+    most: Most | None = None
     pieces: None = None
 
     def begin(self) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from pytest_ultrapar.apis.request import Asked, asked_of
 from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, UNREADABLE, has_too_many_objects
 from pytest_ultrapar.apis.state import flaw_of_request
+from pytest_ultrapar.broker.protocol import Most
 from pytest_ultrapar.engine.answers import Pieces
 from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError
@@ -87,7 +88,7 @@ class NativeRequest:
     fields: dict[str, msgspec.Raw]
     asked: Asked
     tokens: int
-    most: tuple[int, int, int] | None
+    most: Most | None
     pieces: Pieces | None
     progress: Progress
 

@@ -23,7 +23,7 @@ from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.lease_use import acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.port import BrokerPort
-from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest, priced
+from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest, Most
 from pytest_ultrapar.engine.answers import (
     Answer,
     NobodyWaitsError,
@@ -422,9 +422,8 @@ class Sender:
             tokens=tokens,
             after=after,
             is_bound=bound is not None,
+            most=most,
         )
-        if most is not None:
-            request = priced(request, *most)
         try:
             lease = await acquire_lease(self.parts.port, request)
         except InfraError as error:
@@ -437,12 +436,12 @@ class Sender:
         self._lane = lease.lane
         return lease
 
-    async def _paid(self, first: Lease, most: tuple[int, int, int] | None) -> bool:
+    async def _paid(self, first: Lease, most: Most | None) -> bool:
         """Whether the money for the episode's first request is reserved, where money counts."""
         if most is None:
             return True
         try:
-            return await self.parts.port.pay(first, *most)
+            return await self.parts.port.pay(first, most)
         except ConnectionError as error:
             self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
         except asyncio.CancelledError:

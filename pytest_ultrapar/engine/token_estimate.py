@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.request import BOUNDS
+from pytest_ultrapar.broker.protocol import Most
 from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class TokenEstimates:
         tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
         return max(1, math.floor(min(least, tokens)))
 
-    def most(self, model: str, asked: Asked) -> tuple[int, int, int] | None:
-        """What a `PricedRequest` says of a request; None where no budget counts it.
+    def most(self, model: str, asked: Asked) -> Most | None:
+        """What a request may cost; None where no budget counts it.
 
         A token is a byte of text at least, whatever the tokenizer, so those of the prompt are no
         estimate but for attachments. Nor are those of answers that the request or the pool bounds.
@@ -104,11 +105,9 @@ class TokenEstimates:
             return None
         n_bytes, fixed = _size(asked)
         bound = self._bounds[model] if asked.leaves_bound else None
-        return min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound)
+        return Most(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
-    def most_of(
-        self, model: str, n_bytes: int, asked: Asked, kept: int
-    ) -> tuple[int, int, int] | None:
+    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> Most | None:
         """As `most`, of a request that is sent as it is: each byte of its body counts.
 
         What it names comes on top, as an estimate: attachments, and the `kept` tokens of a state of
@@ -117,7 +116,7 @@ class TokenEstimates:
         if model not in self._bounds:
             return None
         most_in = n_bytes + TOKENS_PER_ATTACHMENT * asked.n_named + kept
-        return min(most_in, MOST_TOKENS), *self._most_out(asked, None)
+        return Most(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
         """Tokens that all answers have at most, and how many of them nothing bounds."""

@@ -63,7 +63,7 @@ def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short)
     assert left_behind(short) == []
 
 
-@pytest.mark.parametrize("holds", [[], ["s"], ["s", "stderr"], ["lock", "s", "stderr"]])
+@pytest.mark.parametrize("holds", [[], ["s"], ["lock", "s"]])
 def test_directory_of_a_run_killed_at_any_moment_is_swept(short, holds):
     (short / "broker-abc").mkdir()
     for name in holds:

@@ -23,6 +23,8 @@ from tests.faults.test_tls import good, serving
 from tests.faults.test_tls import tls_server as serving_tls
 from tests.raw_server import Peer, RawServer, Request
 
+BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
+
 PASSWORD = "pass/word-canary:7d1f"
 USER_INFO = f"someone:{PASSWORD}"
 QUOTED = f"someone:{quote(PASSWORD, safe='')}"
@@ -261,7 +263,7 @@ def test_file_that_is_not_there_ends_the_run_before_any_request(project, certs, 
 
 def test_metrics_are_asked_by_the_same_way(authority, certs, monkeypatch):
     async def running(peer: Peer, _: Request) -> None:
-        await peer.send(b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\n")
+        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n" + BUSY)
         peer.close()
 
     with RawServer(running, tls=good(authority)) as metrics, connect_proxy(USER_INFO) as proxy:
@@ -269,6 +271,6 @@ def test_metrics_are_asked_by_the_same_way(authority, certs, monkeypatch):
         network = Network(ca_file=str(certs / "ca.pem"), proxy_env="MY_PROXY")
         environ = {"MY_PROXY": f"http://{QUOTED}@127.0.0.1:{proxy.port}"}
         load = ask_load(url, route_to(network, url, environ, Location("pool.toml")))
-    assert load == ServerLoad(7.0, None)
+    assert load == ServerLoad(7.0, 3.0)
     assert proxy.tunnels == [f"127.0.0.1:{metrics.port}"]
     assert [one.headers.get("proxy-authorization") for one in metrics.requests] == [None]

@@ -24,7 +24,7 @@ from pytest_ultrapar.broker.budget import (
     read_spending,
     spent_by_limit,
 )
-from pytest_ultrapar.broker.protocol import BUDGET, Feedback
+from pytest_ultrapar.broker.protocol import BUDGET, Feedback, Most
 from pytest_ultrapar.broker.wire import Paid, Pay
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
@@ -84,7 +84,7 @@ class Judge:
         if request.opens:
             self.begun.append(request.case_id)
         else:
-            self.reserve(request_id, request.most_in, request.most_out)
+            self.reserve(request_id, request.most.most_in, request.most.most_out)
 
     def reserve(self, request_id: int, most_in: int, most_out: int) -> None:
         self.is_paid.add(request_id)
@@ -328,7 +328,7 @@ def test_lease_that_is_gone_is_not_paid():
     request = opening(play, "a")
     lease = play.leases[request]
     play.back(request, "unsent")
-    assert play.say("gw0", Pay(lease.lease_id, 0, 1, 0)) == Paid(False)
+    assert play.say("gw0", Pay(lease.lease_id, Most(0, 1))) == Paid(False)
     assert play.broker._table.budgets.purses["pool"].reserved == 0
 
 

@@ -46,12 +46,6 @@ def test_seats_that_are_not_in_use_do_not_grow():
     assert search.seats == 10
 
 
-def test_report_that_says_nothing_leaves_the_search_to_itself():
-    controller = AdaptiveController("vllm/0", 500)
-    controller.load_reported(ServerLoad(None, 3.0), 10, 0.0)
-    assert controller.queue.seats is None
-
-
 def test_refusal_cuts_below_what_the_server_says():
     controller = AdaptiveController("vllm/0", 500)
     for second in range(5):

@@ -19,6 +19,8 @@ from pytest_ultrapar.system.clock import HostDayClock, MonotonicClock
 from tests.pools import lane, pool
 from tests.raw_server import RawServer
 
+BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
+
 POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", qps=50.0))
 
 
@@ -86,7 +88,7 @@ def test_broker_that_fails_leaves_nobody_waiting(monkeypatch):
 
 def test_broker_that_fails_on_what_a_server_says_leaves_nobody_waiting(monkeypatch):
     async def answer(peer, _):
-        await peer.send(b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\n")
+        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n" + BUSY)
         peer.close()
 
     monkeypatch.setattr(LaneBroker, "load_reported", fail)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.lease_use import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
@@ -123,18 +122,6 @@ def test_model_without_lanes_fails_the_future(play):
                 await future
 
     play(story, workers=1)
-
-
-def test_group_of_the_assignment_starts_when_the_one_before_has_ended(play):
-    async def story(broker: LocalBroker) -> None:
-        groups = (Group("one", ("a",)), Group("two", ("b",), after=("one",)))
-        await broker.assign(Assignment(groups=groups))
-        waiting = broker.acquire(LeaseRequest(1, "m", "two", opens=True, case_id="b"))
-        assert not waiting.done()
-        broker.episode_ended("a")
-        assert (await waiting).lane == "p/a/k0"
-
-    play(story)
 
 
 def test_closing_fails_what_waits_and_everything_later(play):

@@ -17,7 +17,7 @@ from pytest_ultrapar.broker.protocol import (
     Grant,
     Lease,
     LeaseRequest,
-    PricedRequest,
+    Most,
     Refusal,
 )
 from pytest_ultrapar.broker.settings import BrokerSettings
@@ -34,8 +34,8 @@ CLIENT_MESSAGES = [
     wire.EpisodeOver("c"),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
-    wire.AcquirePriced(PricedRequest(1, "m", most_in=5, most_out=6)),
-    wire.Pay(7, 12, 34, 1),
+    wire.Acquire(LeaseRequest(1, "m", most=Most(5, 6))),
+    wire.Pay(7, Most(12, 34, 1)),
 ]
 SERVER_MESSAGES = [
     wire.Welcome(),

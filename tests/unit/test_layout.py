@@ -35,6 +35,8 @@ LEVELS = (
 """All parts from the bottom up; a part imports only what stands below it."""
 CORE = set().union(*LEVELS[: LEVELS.index({"session"})])
 HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
+STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "retry_budget", "waiting"}
+"""Their objects refer to each other both ways, so what they import for types has no order."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 
@@ -49,6 +51,17 @@ def imports(path: Path) -> set[str]:
             assert node.module, f"{path}: relative import"
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
+
+
+def imports_for_types(path: Path) -> set[str]:
+    """Modules that a file imports for type checkers only."""
+    return {
+        line.module or ""
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for line in node.body
+        if isinstance(line, ast.ImportFrom)
+    }
 
 
 def parts_imported(path: Path) -> set[str]:
@@ -110,6 +123,9 @@ def test_modules_of_a_folder_import_each_other_one_way():
     for folder in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
         names = {module_name(path): path for path in sources(folder) if path.stem != "__init__"}
         graph = {name: imports(path) & names.keys() for name, path in names.items()}
+        state = {f"pytest_ultrapar.broker.{name}" for name in STATE_OF_THE_BROKER}
+        for name in names.keys() & state:
+            graph[name] -= imports_for_types(names[name]) & state
         TopologicalSorter(graph).prepare()
 
 

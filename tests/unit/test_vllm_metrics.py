@@ -1,5 +1,7 @@
 """vLLM's queue out of Prometheus text."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,38 +21,33 @@ vllm:e2e_request_latency_seconds_bucket{le="1.0",model_name="Qwen/Qwen2.5-7B-Ins
 """
 
 
-def test_load_is_summed_over_the_models_engines():
-    assert parse_load(TEXT, model="Qwen/Qwen2.5-7B-Instruct") == ServerLoad(15.0, 4.0)
-
-
-def test_load_of_all_models_is_the_servers():
+def test_load_is_summed_over_engines_and_models():
     assert parse_load(TEXT) == ServerLoad(115.0, 4.0)
 
 
-def test_model_that_is_not_there_has_no_load():
-    assert parse_load(TEXT, model="Qwen") == ServerLoad(None, None)
-    assert parse_load("", model="Qwen") == ServerLoad(None, None)
+def test_sample_needs_no_labels_and_labels_may_hold_braces():
+    text = 'vllm:num_requests_running 2\nvllm:num_requests_waiting{a="}",model_name="a\\"b"} 1\n'
+    assert parse_load(text) == ServerLoad(2.0, 1.0)
 
 
-def test_sample_needs_no_labels_and_labels_may_be_escaped():
-    assert parse_load("vllm:num_requests_running 2\n") == ServerLoad(2.0, None)
-    line = r'vllm:num_requests_waiting{a="}",model_name="a\"b\\c\nd",} 1'
-    assert parse_load(line, model='a"b\\c\nd') == ServerLoad(None, 1.0)
-
-
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300", "many", "", "1 2 3"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300", "many", ""])
 def test_value_that_is_no_count_is_not_known(value):
-    assert parse_load(f"vllm:num_requests_running {value}") == ServerLoad(None, None)
+    assert parse_load(f"vllm:num_requests_running {value}\nvllm:num_requests_waiting 1") is None
 
 
-def test_long_lines_and_texts_are_bounded():
-    line = f'vllm:num_requests_running{{a="{"x" * 5000}"}} 1\n'
-    assert parse_load(line) == ServerLoad(None, None)
-    assert parse_load("#\n" * 3_000_000 + "vllm:num_requests_running 1") == ServerLoad(None, None)
-    assert parse_load("vllm:num_requests_running{" + '"' * 4000) == ServerLoad(None, None)
+def test_text_that_does_not_say_both_says_nothing():
+    assert parse_load("") is None
+    assert parse_load("vllm:num_requests_running 2\n") is None
 
 
-@given(st.text(), st.text())
-def test_any_text_can_be_read(text, model):
-    parse_load(text, model=model)
-    parse_load(f"vllm:num_requests_running{text}", model=model)
+@pytest.mark.parametrize("filler", ["}", "{", '"', " ", "{}", "} "])
+def test_large_text_is_read_in_time(filler):
+    begun_s = time.process_time()
+    parse_load("vllm:num_requests_running{" + filler * (2_000_000 // len(filler)))
+    assert time.process_time() - begun_s < 2
+
+
+@given(st.text())
+def test_any_text_can_be_read(text):
+    parse_load(text)
+    parse_load(f"vllm:num_requests_running{text}")

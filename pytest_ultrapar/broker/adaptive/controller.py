@@ -167,12 +167,10 @@ class AdaptiveController:
         """Take the server's own word on its queue into account; goes before any search for seats.
 
         Args:
-            load: Requests running and waiting there; ignored unless it says both.
+            load: Requests running and waiting there.
             in_flight: Seats taken now.
             now_s: Now.
         """
-        if load.running is None or load.waiting is None:
-            return
         self._load_s = now_s
         self.queue.reported(load.running, load.waiting, seats=self.cap(), in_flight=in_flight)
         if self.cap() != self._noted[0]:

@@ -1,0 +1,370 @@
+"""Limits while a run is on: what is in flight and reserved on each, and when a send may go."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_ultrapar.broker.headroom import Headroom, never_late_s
+from pytest_ultrapar.broker.protocol import BUDGET
+from pytest_ultrapar.broker.shares import (
+    BUDGET_ROW,
+    SEATS_ROW,
+    LimitShares,
+    SharedDays,
+    SharedPacer,
+    SharedSeats,
+    SharedTokens,
+    Tranche,
+    WholeRow,
+    whole_row,
+)
+from pytest_ultrapar.broker.throttles import Pacer, Seats, TokenPacer
+from pytest_ultrapar.broker.wakes import Wake
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from pytest_ultrapar.apis.outcome import Exceeded
+    from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
+    from pytest_ultrapar.broker.budget import Purse
+    from pytest_ultrapar.broker.daily_limits import Days
+    from pytest_ultrapar.broker.day_ledger import DayLedger
+    from pytest_ultrapar.broker.headroom import Promise
+    from pytest_ultrapar.broker.lanes import LaneState
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseOutcome
+    from pytest_ultrapar.broker.waiting import HeadOfLine
+    from pytest_ultrapar.pool.model import Limit, LimitKind
+
+
+def units_of(counts: str, tokens: int) -> int:
+    """What a request of so many tokens takes of what counts `requests` or `tokens`."""
+    return tokens if counts == "tokens" else 1
+
+
+class Meter(NamedTuple):
+    """What counts units of a limit that a lease reserves: tokens of a window, or what a day has."""
+
+    counts: str
+    book: TokenPacer | DayLedger | SharedDays
+
+
+class Reserved(NamedTuple):
+    """Units that one lease has reserved on one limit: a `Reservation`, or a day's."""
+
+    limit: LimitState
+    meter: Meter
+    reservation: Any
+
+
+_NOTHING_SENT = ("unsent", "connect")
+"""Where there was no connection there was no request either, and no provider counted one."""
+
+
+def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Reserved]:
+    """Take the units of a request; they must fit."""
+    reserved: list[Reserved] = []
+    for limit in limits:
+        for meter in limit.meters:
+            units = units_of(meter.counts, tokens)
+            reserved.append(Reserved(limit, meter, meter.book.reserve(units, now_s)))
+        limit.look_at_days(now_s)
+    return reserved
+
+
+def settle(
+    reserved: Iterable[Reserved], outcome: LeaseOutcome, feedback: Feedback, now_s: float
+) -> list[LaneState]:
+    """Put what a request used in place of what was reserved, which stays where that is unknown.
+
+    Returns:
+        Lanes that may serve at another time than it seemed.
+    """
+    lanes: list[LaneState] = []
+    for limit, meter, reservation in reserved:
+        used = feedback.tokens if meter.counts == "tokens" else 1
+        if outcome in _NOTHING_SENT:
+            used = 0
+        elif used is None:
+            # It may have been worked on and counted in full: what failed says nothing of it. That
+            # it is over says on which day it was.
+            used = reservation.units
+        meter.book.settle(reservation, used, now_s)
+        limit.look_at_days(now_s)
+        lanes += limit.lanes
+    return lanes
+
+
+class LimitState(Wake):
+    """One limit of the pool, or one lane's own: what is in flight, when the next send may go.
+
+    Attributes:
+        name: Its name, as in the pool.
+        declared: What the pool says of it.
+        seats: Requests in flight.
+        paced: A pacer for each row of a window, all of which must allow a send, and what requests
+            wait for where it does not.
+        rates: Those of them that count requests.
+        meters: What a lease reserves units on: pacers that count tokens, and days, of which this
+            host may spend its share.
+        days: All days, with their kind; nothing where they are not counted, as in a forecast.
+        purse: What it may spend; None where no money is counted.
+        shares: What of it this host may use now; all of it where hosts share none of its rows.
+        headrooms: What is added to each window, with the pacers of that window; nothing where sends
+            are never late, as in a play.
+        spent_until_s: When the first unit of a day that is used up comes free.
+        ready_s: The earliest time of the next send, by all of the following (`reckon`).
+        pace_ready_s: The earliest time by the pace that `controller` finds.
+        controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
+            in fixed mode from the first refusal on; None leaves them as declared.
+        head_of_line: Of the request that it is kept for, if any; `kept_until_s`: when that
+            request's tokens fit, -infinity without one.
+        lanes: The lanes that share it.
+        was_full: Whether all seats were taken when the lanes were last told.
+    """
+
+    def __init__(
+        self,
+        declared: Limit,
+        days: Days = (),
+        late_s: Promise = never_late_s,
+        purse: Purse | None = None,
+        shared: Collection[str] = (),
+    ) -> None:
+        super().__init__()
+        self.name = declared.name
+        self.purse = purse
+        self.declared = declared
+        self.days = days
+        self.controller: AdaptiveController | None = None
+        self.head_of_line: HeadOfLine | None = None
+        self.lanes: list[LaneState] = []
+        self.was_full = False
+        self.ready_s = self.pace_ready_s = self.spent_until_s = self.kept_until_s = -math.inf
+        self.seats = Seats(self.most_seats)
+        self.shares = LimitShares(self.name)
+        self._spendable_days = self._begin_closed(shared)
+        headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
+        paced: list[tuple[Pacer | TokenPacer, str]] = []
+        for kind, amount in declared.rows:
+            if not kind.window_s or kind.is_daily:
+                continue
+            is_shared = kind.word in shared
+            window_s = whole_row(amount, kind.window_s).window_s if is_shared else kind.window_s
+            spare_s = late_s(window_s)
+            pacer = self._pacer(kind, amount, spare_s, is_shared=is_shared)
+            paced.append((pacer, f"{self.name} ({kind.word})"))
+            if spare_s:
+                # Nobody knows how many tokens a request will have; a hundred of them in a minute
+                # are neither few nor many.
+                interval_s = kind.window_s / (amount if kind.is_spaced else 100)
+                own = Headroom(window_s, spare_s, interval_s)
+                _, pacers = headrooms.setdefault(window_s, (own, []))
+                pacers.append(pacer)
+        self.paced = tuple(paced)
+        self.rates = tuple(one for one, _ in paced if isinstance(one, Pacer))
+        tokens = [Meter("tokens", one) for one, _ in paced if isinstance(one, TokenPacer)]
+        spendable = zip(days, self._spendable_days, strict=True)
+        self.meters = (*tokens, *(Meter(kind.counts, day) for (kind, _), day in spendable))
+        self.headrooms = tuple(headrooms.values())
+        self.reckon()
+        if uncounted := set(shared) - set(self.shares.rows):
+            msg = f"nothing counts {', '.join(sorted(uncounted))} of {self.name}"
+            raise ValueError(msg)
+
+    def _pacer(
+        self, kind: LimitKind, amount: float, spare_s: float, *, is_shared: bool
+    ) -> Pacer | TokenPacer:
+        if is_shared:
+            row = whole_row(amount, kind.window_s)
+            paced = SharedPacer(row, spare_s) if kind.is_spaced else SharedTokens(row, spare_s)
+            self.shares.rows[kind.word] = paced
+            return paced
+        width_s = kind.window_s + spare_s
+        return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
+
+    def _begin_closed(self, shared: Collection[str]) -> list[DayLedger | SharedDays]:
+        """Begin with no seat and nothing to spend of what is shared.
+
+        Returns:
+            Of each of the days what this host may spend.
+        """
+        rows = self.shares.rows
+        if SEATS_ROW in shared:
+            rows[SEATS_ROW] = SharedSeats(WholeRow(int(self.most_seats), 0.0), self.seats)
+            self.seats.cap = 0
+        if BUDGET_ROW in shared and self.purse is not None:
+            self.purse.tranche = rows[BUDGET_ROW] = Tranche()
+        found: list[DayLedger | SharedDays] = []
+        for kind, ledger in self.days:
+            spendable: DayLedger | SharedDays = ledger
+            # A key that is known by several names has a count for each, and one tranche for all.
+            if kind.word in shared and kind.word not in rows:
+                tranche = rows[kind.word] = Tranche()
+                spendable = SharedDays(ledger, tranche)
+            found.append(spendable)
+        return found
+
+    @property
+    def most_seats(self) -> float:
+        """Seats as declared, for all hosts that share it; infinity when unlimited."""
+        return math.inf if self.declared.workers is None else self.declared.workers
+
+    def take(self, now_s: float, wake_s: float = 0.0) -> float:
+        """Take a seat and a send; both must be free.
+
+        Args:
+            now_s: The time.
+            wake_s: So long after its time the send counts as on time.
+
+        Returns:
+            How long ago the time of the send was, as far as it has to come as if sent then.
+        """
+        self.seats.take()
+        for headroom, pacers in self.headrooms:
+            if headroom.revise(now_s):
+                _stretch(pacers, headroom)
+        if not self.rates and self.controller is None:
+            return 0.0
+        behind_s = 0.0
+        for rate in self.rates:
+            behind_s = max(behind_s, rate.take(now_s, wake_s))
+        if self.controller is not None:
+            self.controller.sent(now_s)
+            # No `Pacer`: its distance is fixed, and this one changes with what comes back.
+            self.pace_ready_s = now_s + self.controller.interval_s()
+        self.reckon()
+        return behind_s
+
+    def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
+        """Let all later sends wait for as long as one was later than promised.
+
+        Args:
+            late_s: So late was it.
+            made_up_s: `Headroom.made_up_s` when it was granted: what has been made up for since,
+                later sends wait for already.
+        """
+        for headroom, pacers in self.headrooms:
+            owed_s = headroom.make_up(late_s, made_up_s[headroom])
+            if owed_s > 0:
+                for pacer in pacers:
+                    if isinstance(pacer, Pacer):
+                        pacer.postpone(owed_s)
+        self.reckon()
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether a refusal made its sends keep more distance."""
+        return any(headroom.is_taught for headroom, _ in self.headrooms)
+
+    def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
+        """Space sends wider after one was refused for its rate.
+
+        Args:
+            exceeded: Of what there was too much, if the provider says so.
+            granted_s: When that send was granted.
+            now_s: Now.
+
+        Returns:
+            Whether that is the answer; else there is as much headroom as helps.
+        """
+        is_answer = False
+        for headroom, pacers in self.headrooms:
+            counts = {"tokens" if isinstance(one, TokenPacer) else "rate" for one in pacers}
+            if exceeded is not None and exceeded not in counts:
+                continue
+            if headroom.refused(granted_s, now_s):
+                is_answer = True
+                _stretch(pacers, headroom)
+        return is_answer
+
+    def adopt_cap(self) -> bool:
+        """Have as many seats as its share, its controller and the pool allow now.
+
+        The controller knows of no share, so that it neither takes a lowered one for congestion nor
+        forgets what it has found when the share is back.
+
+        Returns:
+            Whether there is room that was not there before.
+        """
+        before = self.seats.cap
+        cap = self.most_seats if self.controller is None else self.controller.cap()
+        self.seats.cap = min(cap, self.shares.seats)
+        return self.seats.cap > before
+
+    def reckon(self) -> None:
+        """Set `ready_s` anew; to be called when anything that it depends on has changed."""
+        ready_s = max(self.pace_ready_s, self.kept_until_s, self.spent_until_s)
+        for pacer, _ in self.paced:
+            ready_s = max(ready_s, pacer.ready_s)
+        self.ready_s = ready_s
+
+    def look_at_days(self, now_s: float) -> None:
+        """Set `ready_s` anew, by what the days have left now, too."""
+        self.spent_until_s = max(
+            (day.ready_at_s(1, now_s) for day in self._spendable_days if not day.left(now_s)),
+            default=-math.inf,
+        )
+        self.reckon()
+
+    @property
+    def day_trouble(self) -> str:
+        """Why units per day cannot be counted now, a sentence; or empty."""
+        return next((one.trouble for _, one in self.days if one.failing_since_s < math.inf), "")
+
+    def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
+        """Whether no request of so many tokens can be sent before `until_s`, as its day is used up.
+
+        Not so while requests are in flight: what they reserved and did not use comes back. A memory
+        that could not be written for as long as that counts as a day that is used up; before that
+        it is waited for, since a disk that is full for a moment should cost no case.
+        """
+        if self.seats.in_flight:
+            return False
+        for kind, ledger in self.days:
+            ready_s = self.day_ready_at_s(kind, ledger, units_of(kind.counts, tokens), now_s)
+            failed_s = now_s - ledger.failing_since_s
+            if ready_s > until_s or failed_s >= until_s - now_s:
+                return True
+        return False
+
+    def day_ready_at_s(self, kind: LimitKind, ledger: DayLedger, units: int, now_s: float) -> float:
+        """When a day has room for so many units, be it used up by this host or by all together."""
+        ready_s = ledger.ready_at_s(units, now_s)
+        if self.shares.is_used_up(kind.word, units):
+            ready_s = max(ready_s, ledger.back_at_s(units, now_s))
+        return ready_s
+
+    def could_pay(self, units: int) -> bool:
+        """Whether it could be granted by all that is left, this host's share or not."""
+        if self.purse is None:
+            return True
+        return not self.shares.is_used_up(BUDGET_ROW, units) and units <= self.purse.left_of_all
+
+    @property
+    def wait_label(self) -> str:
+        """What requests wait for while its `ready_s` has not come: a kind, a share, or money."""
+        if self.shares.are_rates_cut:
+            return self.shares.label
+        if self.purse is not None and self.kept_until_s == math.inf:
+            return BUDGET
+        own = (label for pacer, label in self.paced if pacer.ready_s >= self.ready_s)
+        return next(own, self.name)
+
+    @property
+    def seat_label(self) -> str:
+        """What requests wait for while it is full: itself, or its share."""
+        if self.shares.are_seats_cut:
+            return self.shares.label
+        return f"{self.name} (workers)"
+
+    def free(self) -> None:
+        """Be kept for no request any more."""
+        self.head_of_line = None
+        self.kept_until_s = -math.inf
+        self.reckon()
+
+
+def _stretch(pacers: Iterable[Pacer | TokenPacer], headroom: Headroom) -> None:
+    for pacer in pacers:
+        pacer.stretch(headroom.window_s + headroom.spare_s)
