@@ -31,11 +31,6 @@ def claims_name(run: str, shard: Shard | None) -> str:
     return run if shard is None else f"{run}:{shard}"
 
 
-def host_name(name: str, shard: Shard | None) -> str:
-    """A host's name with its shard: hosts of different shards never have the same."""
-    return name if shard is None else f"{name}-{shard.host}"
-
-
 def agree(
     server: ClusterServer, run: str, shard: Shard, own: RunIdentity, generated: Generated | None
 ) -> None:
