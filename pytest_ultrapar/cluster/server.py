@@ -150,7 +150,7 @@ class ClusterServer:
         said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]), keys)
         try:
             return read_answer(said)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise self.strange(error) from None
 
     def renew(self, call: Renewal) -> LedgerAnswer:
