@@ -84,20 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _server(url: str | None) -> ClusterServer:
-    from pytest_ultrapar.cluster.address import (  # noqa: PLC0415 - not for --help
-        VARIABLE,
-        check_installed,
-        read_address,
-    )
+    from pytest_ultrapar.cluster.address import check_installed, read_address  # noqa: PLC0415 - not for --help
 
     check_installed("ultrapar cluster")
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - needs an extra
 
-    address = read_address(url, os.environ, option="--cluster")
-    if address is None:
-        msg = f"no server is named: set the environment variable {VARIABLE}, or give --cluster URL"
-        raise ConfigError(msg)
-    server = ClusterServer(address)
+    server = ClusterServer(read_address(url, os.environ, option="--cluster"))
     server.look()
     return server
 

@@ -617,9 +617,6 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
             f"name the node that has them ({said})"
         )
         raise ConfigError(msg) from None
-    if isinstance(error, redis.exceptions.ResponseError) and "DB index" in said:
-        msg = f"{where}: there is no such database: {said}"
-        raise ConfigError(msg) from None
     msg = f"{where} refused a call: {said}"
     raise ConfigError(msg) from None
 

@@ -201,20 +201,13 @@ def _row_text(row: RowView, *, everything: bool) -> str:
             "closed, as the server forgot what was spent and hosts that know are gone "
             "(ultrapar cluster reset-day opens it with what is known); "
         )
-    having = [share for share in row.shares if share.out]
-    waiting = [share for share in row.shares if not share.out]
-    shown = having if everything else having[:_SHARES]
+    shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]
-    if n_more := len(having) - len(shown):
-        n_units = sum(share.out for share in having[len(shown) :])
-        parts.append(f"{counted(n_more, 'more host')} {_units(row, n_units)}")
+    if rest := row.shares[len(shown) :]:
+        have, want = sum(share.out for share in rest), sum(share.wanted for share in rest)
+        wants = f" (want {_units(row, want)})" if want > have else ""
+        parts.append(f"{counted(len(rest), 'more host')} {_units(row, have)}{wants}")
     text += ", ".join(parts) or "nobody has any"
-    if waiting:
-        kept = waiting if everything else waiting[:_SHARES]
-        names = ", ".join(_waiting_text(row, share) for share in kept)
-        more = f" and {len(waiting) - len(kept):,} more" if len(kept) < len(waiting) else ""
-        verb = "waits" if len(waiting) == 1 else "wait"
-        text += f"; {names}{more} {verb}"
     if row.spent:
         text += f"; {_units(row, row.spent)} spent"
     return text
@@ -247,11 +240,6 @@ def _share_text(row: RowView, share: ShareView) -> str:
         parts.append(f"wants {_units(row, share.wanted)}")
     more = f" ({', '.join(parts)})" if parts else ""
     return f"{_name(share.host)} {_units(row, share.out)}{more}"
-
-
-def _waiting_text(row: RowView, share: ShareView) -> str:
-    on_way = f", {_units(row, share.coming)} on the way" if share.coming else ""
-    return f"{_name(share.host)} (wants {_units(row, share.wanted)}{on_way})"
 
 
 def _news_text(one: NoticeView) -> str:

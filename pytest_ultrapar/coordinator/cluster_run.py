@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
-from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
+from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
 from pytest_ultrapar.coordinator.claims.day_left import run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
 from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
@@ -99,13 +99,6 @@ class ClusterRun:
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.shards import claims_name  # noqa: PLC0415 - likewise
 
-        address = read_address(options.cluster, os.environ)
-        if address is None:
-            msg = (
-                f"--ultrapar-cluster-run needs a server: set the environment variable {VARIABLE}, "
-                "or give --ultrapar-cluster URL"
-            )
-            raise ConfigError(msg)
         assert options.cluster_run is not None
         self.name = options.cluster_run
         self.shard = options.shard
@@ -114,10 +107,10 @@ class ClusterRun:
             # Hosts of different shards never have the same name.
             self.host += f"-{self.shard.host}"
         self._claims = claims_name(self.name, options.shard)
-        self.address = address
+        self.address = read_address(options.cluster, os.environ)
         self._options = options
         self._patience_s = options.cluster_patience_s
-        self._server = ClusterServer(address)
+        self._server = ClusterServer(self.address)
         self._claiming: Claiming | None = None
         self._numbered: NumberedCases | None = None
         self._case_of: dict[str, str] = {}

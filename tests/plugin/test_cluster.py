@@ -252,7 +252,7 @@ def test_a_server_that_is_gone_is_waited_for_and_then_refused(project, monkeypat
     ("url", "said"),
     [
         ("redis://:wrong@127.0.0.1:{port}", "rejected the user name or password"),
-        ("redis://:{password}@127.0.0.1:{port}/99", "there is no such database"),
+        ("redis://:{password}@127.0.0.1:{port}/99", "DB index is out of range"),
         ("redis://reader:reader@127.0.0.1:{port}", "does not let this user do what is needed"),
     ],
 )
