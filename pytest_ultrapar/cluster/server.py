@@ -39,7 +39,6 @@ from pytest_ultrapar.cluster.ledger_view import (
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.report.text import one_line
-from pytest_ultrapar.report.whole_run import seconds_left
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -447,8 +446,6 @@ class RunState:
         n_failed: Those of them without an answer (`infra`).
         n_open: Cases under way on hosts.
         n_unclaimed: Cases that no host has claimed.
-        by_model: Of each model its cases, and those that no host has claimed; empty where groups
-            rule the order.
         hosts: Those that are there.
         finishers: Names of all that ever finished a case.
     """
@@ -461,7 +458,6 @@ class RunState:
     n_failed: int
     n_open: int
     n_unclaimed: int
-    by_model: tuple[tuple[int, int], ...]
     hosts: tuple[HostState, ...]
     finishers: tuple[str, ...]
 
@@ -480,22 +476,10 @@ class RunState:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until all are done as things go; None while nobody knows.
-
-        The pace of each model counts while its present hosts have done all that is done: of others
-        nobody knows how long they took.
-        """
+        """Seconds until all are done if hosts go on as now; None while nobody knows."""
         if not self.per_min or self.n_done >= self.n_cases:
             return None
-        per_s = self.per_min / 60
-        alone = sum(host.n_done for host in self.hosts) == self.n_done
-        n_claimed = sum(n - unclaimed for n, unclaimed in self.by_model)
-        paces = (
-            (unclaimed, per_s * (n - unclaimed) / n_claimed)
-            for n, unclaimed in (self.by_model if alone else ())
-            if unclaimed < n
-        )
-        return seconds_left(self.n_cases - self.n_done, per_s, paces)
+        return (self.n_cases - self.n_done) * 60 / self.per_min
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -537,10 +521,6 @@ def _run_state(
     if not all(math.isfinite(at_ms) for at_ms in seen.values()):
         msg = "a time that is none"
         raise ValueError(msg)
-    by_model = [(last - first, n) for (first, last), n in zip(ranges, unclaimed, strict=False)]
-    if msgspec.json.decode(run.get(b"groups", b"[]")):
-        # Only without groups a line has all cases of its model.
-        by_model = []
     found = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
@@ -566,7 +546,6 @@ def _run_state(
         n_failed,
         counts.n_open,
         sum(unclaimed),
-        tuple(by_model),
         tuple(sorted(found, key=lambda host: host.name)),
         tuple(
             field.removeprefix(_FINISHER).decode(errors="replace")
