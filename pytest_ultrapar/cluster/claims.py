@@ -205,7 +205,7 @@ class Reopened(msgspec.Struct, frozen=True, array_like=True, tag="reopened"):
 ClaimAnswer = Claimed | OtherRun | SameName | Unknown | Reopened
 
 
-_read = msgspec.msgpack.Decoder(ClaimAnswer | None).decode
+_decoder: msgspec.msgpack.Decoder[ClaimAnswer | None] = msgspec.msgpack.Decoder(ClaimAnswer | None)
 
 
 def read_answer(said: bytes) -> ClaimAnswer | None:
@@ -214,4 +214,4 @@ def read_answer(said: bytes) -> ClaimAnswer | None:
     Raises:
         ValueError, TypeError: It is not what the script says.
     """
-    return _read(said)
+    return _decoder.decode(said)

@@ -38,7 +38,6 @@ from pytest_ultrapar.cluster.ledger_view import (
 )
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.report.text import one_line
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -66,9 +65,6 @@ _TAKES_NO_CALLS = re.compile(
 )
 """What a server says that takes no calls for now, a script's own commands included, in the words of
 Redis 6.2 to Valkey 9 and without those that redis-py leaves out."""
-_OF_OTHERS = re.compile(r"user_script|WRONGTYPE|value is not (an integer|a valid float)")
-"""Errors of scripts: they are right with what they wrote."""
-_KNOWN_OTHERS = re.compile(r"a (row|number) that no script wrote")
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
@@ -146,7 +142,7 @@ class ClusterServer:
         """
         prefix = run_prefix(self.address, run)
         keys = [prefix + name for name in KEY_NAMES]
-        said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]), keys)
+        said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
         try:
             return read_answer(said)
         except (ValueError, TypeError) as error:
@@ -160,7 +156,7 @@ class ClusterServer:
             ConfigError: The server refuses it.
         """
         keys, arguments = keys_of(self.address.prefix, call), arguments_of(call)
-        return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments), keys))
+        return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
     def claimable(self, run: str) -> list[int]:
         """Cases of a run that could be claimed now, by line; empty where nobody joined it.
@@ -169,7 +165,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `claim`.
         """
         key = run_prefix(self.address, run) + "run"
-        text = self._ask(lambda: self._client.hget(key, "claimable"), [key])
+        text = self._ask(lambda: self._client.hget(key, "claimable"))
         try:
             return msgspec.json.decode(text or b"[]", type=list[int])
         except (msgspec.MsgspecError, TypeError) as error:
@@ -192,7 +188,7 @@ class ClusterServer:
                 pipeline.pexpire(key, KEEP_MS)
             pipeline.execute()
 
-        self._ask(ask, [key])
+        self._ask(ask)
 
     def agree(self, run: str, identity: str) -> str:
         """Say what all shards of a run have in common; what the first of them said.
@@ -215,7 +211,7 @@ class ClusterServer:
             found: bytes = pipeline.execute()[-1]
             return found
 
-        return self._ask(ask, [key]).decode(errors="replace")
+        return self._ask(ask).decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
@@ -256,8 +252,7 @@ class ClusterServer:
             pipeline.time()
             return list(pipeline.execute())
 
-        keys = [prefix + key for key in ("run", "hosts", "open", "seen", "failed")]
-        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask, keys)
+        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask)
         if not run:
             return None
         try:
@@ -323,7 +318,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         key = run_prefix(self.address, run) + "run"
-        self._ask(lambda: self._client.hset(key, f"drain:{host}", 1), [key])
+        self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
 
     def forget(self, run: str) -> None:
         """Remove all that it knows of a run.
@@ -354,19 +349,11 @@ class ClusterServer:
         """Close the connection. Idempotent."""
         self._client.close()
 
-    def _ask(self, ask: Callable[[], T], keys: Sequence[str] = ()) -> T:
-        """Make a call; `keys` are those that it touches, where they may be of others."""
+    def _ask(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except redis.RedisError as error:
-            said = str(error)
-            is_of_others = _OF_OTHERS.search(said) and not _TAKES_NO_CALLS.search(said)
-            if not is_of_others or _is_forbidden(error):
-                refuse(self.address, error)
-            known = _KNOWN_OTHERS.search(said)
-            begin = keys[0].rpartition(":")[0] if keys else self.address.key_prefix
-            of_key = f"a value or a type of a key that begins with {one_line(begin)}; remove that"
-            raise self.strange(known.group() if known else of_key) from None
+            refuse(self.address, error)
         except NOT_THAT_SERVER as error:
             msg = (
                 f"{self.address.shown} answers as neither Redis nor Valkey does "

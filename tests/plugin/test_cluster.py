@@ -643,7 +643,8 @@ def test_what_another_writer_left_ends_the_run_with_a_sentence(project, hosts, k
     client.set(name, "nothing")
     output = host.end(60)
     assert host.code == 2, output
-    assert "something that pytest-ultrapar did not write" in output
+    assert "refused a call: " in output
+    assert "WRONGTYPE" in output
     server.judge(seats=5, per_s=10)
 
 
