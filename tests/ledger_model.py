@@ -22,26 +22,16 @@ from pytest_ultrapar.cluster.ledger import (
     RowUse,
 )
 
+# `ledger.lua` says what they are, and why so much.
 SKIP_MS = 500
-"""More than this between two calls of anybody is believed only if the caller's clock agrees."""
 GRACE_MS = 2_000
-"""A host keeps units of a wider row for so long after a narrower one went to others."""
 LEAST_PACED = 10
-"""Smaller parts of a paced row are not made: each part is spaced on its own, and where seats are
-few its sends wait for each other. With parts of 9 of 18 per second and 5 seats a key, phase 5.3 on
-three hosts took 1.05 of one host's time; with keys that stay whole it takes 1.03."""
 RECOMPUTE_MS = 250
-"""A row is divided anew at most so often, and in a larger cluster once per ms and host."""
 AT_ONCE = 2_000
-"""So many shares are divided anew in one call, or one row; the next call goes on."""
 KEPT_PERCENT = 5
-"""A share that would change by less stays as it is."""
 TURN_MS = 20_000
-"""Runs that cannot have equal parts of a small row take turns of this, or of ten windows."""
 CELLS = 48
-"""A window of counted units is so many cells; units are free a window after the end of theirs."""
 FORGOTTEN_MS = 86_400_000
-"""A row unused for so long asks whether the holders of its shares are still known."""
 NEVER = math.inf
 
 Closing = Literal["open", "expiry", "all"]

@@ -117,17 +117,23 @@ class ClusterAddress:
 
 def read_address(
     given: str | None, environ: Mapping[str, str], *, option: str = "--ultrapar-cluster"
-) -> ClusterAddress | None:
-    """The server that the option or the environment names; None where neither does.
+) -> ClusterAddress:
+    """The server that the option or the environment names.
 
     Raises:
-        ConfigError: It is no such URL, holds a password on the command line, or names a server that
-            anybody could write to.
+        ConfigError: Neither does; or it is no such URL, holds a password on the command line, or
+            names a server that anybody could write to.
     """
     if given is not None:
         return _parse(given, option, is_public=True)
     named = environ.get(VARIABLE, "").strip()
-    return _parse(named, VARIABLE, is_public=False) if named else None
+    if not named:
+        msg = (
+            f"no server of a cluster is named: set the environment variable {VARIABLE}, or give "
+            f"{option} URL"
+        )
+        raise ConfigError(msg)
+    return _parse(named, VARIABLE, is_public=False)
 
 
 def check_name(name: str, option: str) -> None:

@@ -30,6 +30,7 @@ from pytest_ultrapar.cluster.identity import refuse_other
 from pytest_ultrapar.cluster.server import NoAnswerError
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
+from pytest_ultrapar.report.whole_run import WholeRun, closed_words, waits_words
 from pytest_ultrapar.store.cases_file import CLAIMED_NAME, GIVEN_UP
 from pytest_ultrapar.system.clock import boot_s
 
@@ -166,6 +167,7 @@ class Claiming:
 
     Attributes:
         said: What the server said last; None before `join`.
+        n_claimed: Cases that this host claimed, without those that it left to others again.
     """
 
     def __init__(
@@ -174,13 +176,11 @@ class Claiming:
         run: str,
         host: str,
         cases: NumberedCases,
+        lanes: Sequence[Lane],
         *,
         directory: Path,
         patience_s: float,
-        kin: Sequence[int],
         status: Callable[[], BrokerStatus | None],
-        waits: Callable[[BrokerStatus], str] = lambda _: "",
-        closed: Callable[[BrokerStatus], str] = lambda _: "",
     ) -> None:
         """Claim nothing yet.
 
@@ -189,18 +189,15 @@ class Claiming:
             run: The run's name, with its shard if it has one.
             host: This host's name.
             cases: All cases of the run.
+            lanes: Those that the run may use.
             directory: The host's run directory.
             patience_s: How long the server may be silent, or keep closed what the host needs.
-            kin: Of the lines; see `kin_of`.
             status: What the broker says now, from any thread.
-            waits: Why the host sends nothing, in words; empty where it sends.
-            closed: Which limits are closed, where it sends nothing because of that.
         """
-        self._waits, self._closed = waits, closed
         self._server = server
         self._run = run
         self._name = host
-        self._cases = cases
+        self._cases, self._lanes = cases, lanes
         self._numbers = {case.case_id: number for number, case in enumerate(cases.cases)}
         self._path = directory / CLAIMED_NAME
         self._patience_s = patience_s
@@ -210,10 +207,10 @@ class Claiming:
         self._host = self._seq = 0
         self.said: Claimed | None = None
         self._lost_cases: set[int] = set()
-        self._appetite = Appetite(kin)
+        self._appetite = Appetite(kin_of(cases.lines, lanes))
         self._counts = HostCounts(cases)
         self._holding: set[int] = set()
-        self._n_claimed = 0
+        self.n_claimed = 0
         self._done: list[int] = []
         self._failed: list[int] = []
         self._all_done: set[int] = set()
@@ -221,11 +218,6 @@ class Claiming:
         self._new: deque[tuple[int, str]] = deque()
         self._is_over = False
         self._busy_s = time.monotonic()
-        self._offer: Callable[[Sequence[int]], object] = lambda _: None
-        self._over: Callable[[], object] = lambda: None
-        self._lost: Callable[[str], object] = lambda _: None
-        self._troubled: Callable[[str], object] = lambda _: None
-        self._hold: Callable[[float, Sequence[str], Sequence[str]], object] = lambda *_: None
         self._trouble = ""
         self._has_warned = self._is_drained = False
         self._noted: set[str] = set()
@@ -233,9 +225,25 @@ class Claiming:
         self._thread: threading.Thread | None = None
 
     @property
-    def n_claimed(self) -> int:
-        """Cases that this host claimed, without those that it left to others again."""
-        return self._n_claimed
+    def whole(self) -> WholeRun | None:
+        """What this host knows of the whole run, from any thread; None before it has joined."""
+        said = self.said
+        if said is None:
+            return None
+        unclaimed = dict.fromkeys(self._cases.models, 0)
+        for line, n in zip(self._cases.lines, said.unclaimed, strict=False):
+            unclaimed[line.model] += n
+        return WholeRun(
+            n_hosts=said.n_hosts,
+            n_cases=len(self._cases),
+            n_done=said.n_done,
+            n_open=said.n_open,
+            unclaimed=unclaimed,
+            in_groups=bool(self._cases.groups),
+            n_claimed=self.n_claimed,
+            hears_first=said.waits_ms > 0,
+            drained=said.drained,
+        )
 
     @property
     def n_done(self) -> int:
@@ -421,19 +429,22 @@ class Claiming:
 
     def _next_call(self) -> ClaimCall:
         self._collect()
-        status = self._status()
+        status, whole, words = self._status(), self.whole, ""
+        assert self.said is not None
+        assert whole is not None
         if status is not None:
             # A broker that is not there yet, or busy, is asked at the next look.
             self._counts.hear(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = time.monotonic()
             # Keys of which nothing is shared may be asked all the while.
-            self._trouble = "" if status.in_flight else status.trouble or self._closed(status)
+            closed = closed_words(whole, status, self._lanes)
+            self._trouble = "" if status.in_flight else status.trouble or closed
+            words = waits_words(whole, status, self._lanes) or _told(status)
             for sentence in status.notes:
                 if sentence not in self._noted:
                     self._noted.add(sentence)
                     self._troubled(sentence)
-        assert self.said is not None
         counts, n_open = self._counts, self._n_open()
         wants = self._appetite.wants(
             counts.claimed, counts.begun(n_open), self.said.unclaimed, counts.room
@@ -448,7 +459,7 @@ class Claiming:
             open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
             wants=[] if self._is_over or self._is_behind() else wants,
-            said="" if status is None else self._waits(status) or _told(status),
+            said=words,
         )
 
     def _n_open(self) -> int:
@@ -502,7 +513,7 @@ class Claiming:
         self._holding.update(given)
         for number in given:
             self._counts.claim(number)
-        self._n_claimed += len(given)
+        self.n_claimed += len(given)
         self._offer([case.index for case in cases])
 
     def _come_back(self) -> Claimed:
@@ -580,7 +591,7 @@ class Claiming:
             self._offer([case.index])
             return
         self._holding.discard(number)
-        self._n_claimed -= 1
+        self.n_claimed -= 1
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"{GIVEN_UP}{case.case_id}\n")
 

@@ -20,6 +20,7 @@
 --                       lock:LOCK -> the group that has it
 --      12 held (hash)  number of a host -> JSON of what it has of `open:GROUP`
 -- ARGV  1 JSON of the call (`Call` in claims.py)
+-- Answer: msgpack of what `ClaimAnswer` there has, its tag first.
 local RUN, HOSTS, SEEN, OPEN, GIVEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CURSORS, BACK, CLAIMS, FAILED, DONE = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local GROUPS, HELD = KEYS[11], KEYS[12]
@@ -267,8 +268,8 @@ local function answer(host, given)
   end
   return {
     'ok', tonumber(host), redis.call('ZCARD', SEEN), number(RUN, 'n_done'), redis.call('ZCARD', FAILED),
-    n_open, elected == tostring(host) and 1 or 0, waits_ms(), left, can, given,
-    is_drained(host) and 1 or 0, number(RUN, 'n_dead') or 0, redis.call('HGET', RUN, 'last_dead') or '',
+    n_open, elected == tostring(host), waits_ms(), left, can, given,
+    is_drained(host), number(RUN, 'n_dead') or 0, redis.call('HGET', RUN, 'last_dead') or '',
   }
 end
 
@@ -284,19 +285,20 @@ if call.op == 'reopen' then
   end
   add('n_done', -n)
   expire()
-  return {'reopened', n}
+  return cmsgpack.pack({'reopened', n})
 end
 
 if call.op == 'join' then
   forget_silent(call.silent_ms, not call.comes_back)
   local identity = redis.call('HGET', RUN, 'identity')
-  if identity and identity ~= call.identity then return {'other', identity} end
+  if identity and identity ~= call.identity then return cmsgpack.pack({'other', identity}) end
   local hosts = redis.call('HGETALL', HOSTS)
   for i = 1, #hosts, 2 do
     local other = cjson.decode(hosts[i + 1])
     if other.name == call.name then
       if other.life ~= call.life then
-        return {'same name', now_ms - tonumber(redis.call('ZSCORE', SEEN, hosts[i]) or now_ms)}
+        local seen_ms = tonumber(redis.call('ZSCORE', SEEN, hosts[i]) or now_ms)
+        return cmsgpack.pack({'same name', now_ms - seen_ms})
       end
       -- The answer to its call was lost.
       release(hosts[i])
@@ -338,21 +340,23 @@ if call.op == 'join' then
   expire()
   local said = answer(host, {})
   said[#said + 1] = lost
-  return said
+  return cmsgpack.pack(said)
 end
 
 local host = call.host
 local hosted = redis.call('HGET', HOSTS, host)
 -- A host comes back to a run of which only a part is there, and says what it was.
 local is_whole = redis.call('HEXISTS', RUN, 'lines') == 1
-if not is_whole or not hosted or cjson.decode(hosted).life ~= call.life then return {'unknown'} end
+if not is_whole or not hosted or cjson.decode(hosted).life ~= call.life then
+  return cmsgpack.pack({'unknown'})
+end
 if call.op == 'leave' then
   finish(call.done, false)
   finish(call.failed, true)
   note_finisher(cjson.decode(hosted).name)
   release(host)
   expire()
-  return {'left'}
+  return cmsgpack.pack(nil)
 end
 local seen_ms = tonumber(redis.call('ZSCORE', SEEN, host) or '0')
 redis.call('ZADD', SEEN, now_ms, host)
@@ -363,7 +367,7 @@ if last.seq == call.seq then
   -- Its answer was lost, and all this was done.
   local given = {}
   for _, case in ipairs(last.given) do given[#given + 1] = case end
-  return answer(host, given)
+  return cmsgpack.pack(answer(host, given))
 end
 finish(call.done, false)
 finish(call.failed, true)
@@ -392,4 +396,4 @@ told.said, told.n_done = call.said, (told.n_done or 0) + #call.done + #call.fail
 redis.call('HSET', HOSTS, host, cjson.encode(told))
 note_finisher(told.name)
 expire()
-return answer(host, given)
+return cmsgpack.pack(answer(host, given))

@@ -13,12 +13,7 @@ numbers hold over the whole run, and a host need not know of the cases of others
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SILENT_MS = 15_000
 """A host that says nothing for so long is taken for dead, and its cases run elsewhere. Longer than
@@ -143,7 +138,7 @@ class ReopenCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag=
 Call = JoinCall | ClaimCall | LeaveCall | ReopenCall
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="ok"):
     """What a host learns of a run.
 
     Attributes:
@@ -185,23 +180,23 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
         return not self.n_open and not self.waits_ms and not any(self.unclaimed)
 
 
-class OtherRun(msgspec.Struct, frozen=True):
+class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
     """A run of that name goes on with something else: its identity, as JSON text."""
 
     identity: str
 
 
-class SameName(msgspec.Struct, frozen=True):
+class SameName(msgspec.Struct, frozen=True, array_like=True, tag="same name"):
     """A host of that name is there, heard of so long ago."""
 
     silent_ms: int
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class Unknown(msgspec.Struct, frozen=True, array_like=True, tag="unknown"):
     """The server knows nothing (any more) of the host: it has to join again."""
 
 
-class Reopened(msgspec.Struct, frozen=True):
+class Reopened(msgspec.Struct, frozen=True, array_like=True, tag="reopened"):
     """So many cases were done and are anybody's again."""
 
     n: int
@@ -210,40 +205,13 @@ class Reopened(msgspec.Struct, frozen=True):
 ClaimAnswer = Claimed | OtherRun | SameName | Unknown | Reopened
 
 
-def read_answer(said: Sequence[Any]) -> ClaimAnswer | None:
+_decoder: msgspec.msgpack.Decoder[ClaimAnswer | None] = msgspec.msgpack.Decoder(ClaimAnswer | None)
+
+
+def read_answer(said: bytes) -> ClaimAnswer | None:
     """What the script answered; None after a `LeaveCall`.
 
     Raises:
-        ValueError: It is not what the script says.
+        ValueError, TypeError: It is not what the script says.
     """
-    match said:
-        case [b"ok", int(host), int(n_hosts), int(n_done), int(n_failed), int(n_open), *rest]:
-            elected, waits_ms, unclaimed, claimable, given, drained, n_dead, name, *lost = rest
-            return Claimed(
-                host=host,
-                n_hosts=n_hosts,
-                n_done=n_done,
-                n_failed=n_failed,
-                n_open=n_open,
-                elected=bool(elected),
-                waits_ms=waits_ms,
-                unclaimed=unclaimed,
-                claimable=claimable,
-                given=given,
-                drained=bool(drained),
-                n_dead=n_dead,
-                last_dead=name.decode(errors="replace"),
-                lost=lost[0] if lost else [],
-            )
-        case [b"other", bytes(identity)]:
-            return OtherRun(identity.decode(errors="replace"))
-        case [b"same name", int(silent_ms)]:
-            return SameName(silent_ms)
-        case [b"unknown"]:
-            return Unknown()
-        case [b"reopened", int(n)]:
-            return Reopened(n)
-        case [b"left"]:
-            return None
-    msg = f"the server's script answered {said!r:.200}"
-    raise ValueError(msg)
+    return _decoder.decode(said)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
-    from pytest_ultrapar.cluster.status import Status
 
 NAME = "cluster"
 SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, open a day"
@@ -84,67 +83,39 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _server(url: str | None) -> ClusterServer:
-    from pytest_ultrapar.cluster.address import (  # noqa: PLC0415 - not for --help
-        VARIABLE,
-        check_installed,
-        read_address,
-    )
+    from pytest_ultrapar.cluster.address import check_installed, read_address  # noqa: PLC0415 - not for --help
 
     check_installed("ultrapar cluster")
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - needs an extra
 
-    address = read_address(url, os.environ, option="--cluster")
-    if address is None:
-        msg = f"no server is named: set the environment variable {VARIABLE}, or give --cluster URL"
-        raise ConfigError(msg)
-    server = ClusterServer(address)
+    server = ClusterServer(read_address(url, os.environ, option="--cluster"))
     server.look()
     return server
 
 
 def _status(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
-    from pytest_ultrapar.cluster.status import status_json, status_lines  # noqa: PLC0415 - not for --help
+    from pytest_ultrapar.cluster.status import Status, status_json, status_lines  # noqa: PLC0415 - not for --help
 
-    status = _found(server, arguments.run)
-    if arguments.json:
-        yield status_json(status)
-    else:
-        yield from map(visible, status_lines(status, everything=arguments.all))
-
-
-def _found(server: ClusterServer, run: str | None) -> Status:
-    from pytest_ultrapar.cluster.status import Status  # noqa: PLC0415 - not for --help
-
-    names = server.runs()
-    shown = names if run is None else with_shards(names, run) or [run]
-    facts = server.facts
+    names, run, facts = server.runs(), arguments.run, server.facts
     assert facts is not None
     runs: list[RunState] = []
     unreadable: list[tuple[str, str]] = []
-    for name in shown:
+    for name in names if run is None else with_shards(names, run) or [run]:
         try:
-            shards = with_shards(names, name)[1:]
-            states = [state for one in shards if (state := server.run(one)) is not None]
-            runs.append(whole_of(_find(server, name), states))
+            shards = [server.run(one) for one in with_shards(names, name)[1:]]
+            runs.append(whole_of(_find(server, name), [one for one in shards if one is not None]))
         except ConfigError as error:
             if run is not None:
                 raise
             # One that cannot be read hides no other.
             unreadable.append((name, str(error)))
-    ledger, problem = None, ""
-    try:
-        ledger = server.ledger()
-    except ConfigError as error:
-        problem = str(error)
-    return Status(
-        server.address.shown,
-        facts.name,
-        facts.forgets,
-        tuple(runs),
-        tuple(unreadable),
-        ledger,
-        problem,
-    )
+    shown = server.address.shown
+    ledger = server.ledger()
+    status = Status(shown, facts.name, facts.forgets, tuple(runs), tuple(unreadable), ledger)
+    if arguments.json:
+        yield status_json(status)
+    else:
+        yield from map(visible, status_lines(status, everything=arguments.all))
 
 
 def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:

@@ -39,7 +39,7 @@ from pytest_ultrapar.cluster.ledger import (
 from pytest_ultrapar.cluster.notices import news_of, notice_of
 from pytest_ultrapar.cluster.rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
 from pytest_ultrapar.system.clock import boot_id, boot_s
@@ -127,13 +127,9 @@ class HostShares:
     def __init__(
         self, settings: SharingSettings, host: BrokerHost, environ: Mapping[str, str]
     ) -> None:
-        address = read_address(settings.url, environ)
-        if address is None:
-            msg = f"the environment variable {VARIABLE} is gone"
-            raise ConfigError(msg)
         self._settings = settings
         self._host = host
-        self._server = ClusterServer(address)
+        self._server = ClusterServer(read_address(settings.url, environ))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ultrapar-shares")
         self._incarnation = secrets.token_hex(8)
         self._seq = 0

@@ -47,13 +47,10 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
         shard = parse_shard(Location(f"run {state.name}", "shard"), identity.shard)
         cases = [case for case in cases if is_in(shard, case.case_id)]
     numbered = NumberedCases(cases, identity.models, assignment.groups)
-    if numbered.order != identity.order:
-        msg = f"{directory} does not hold the cases of run {state.name}"
-        raise ConfigError(msg)
     if numbered.numbers != identity.numbers:
         msg = (
-            f"{directory / _ASSIGNMENT} does not hold the groups of run {state.name}, by which the "
-            "server numbers its cases; merge the hosts' directories anew"
+            f"{directory} does not hold the cases of run {state.name}, or {_ASSIGNMENT} there not "
+            "its groups: name the directory that ultrapar merge made of its hosts"
         )
         raise ConfigError(msg)
     history = read_history(directory / JOURNAL_NAME)

@@ -38,8 +38,6 @@ from pytest_ultrapar.cluster.ledger_view import (
 )
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
-from pytest_ultrapar.report.text import one_line
-from pytest_ultrapar.report.whole_run import seconds_left
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -67,9 +65,6 @@ _TAKES_NO_CALLS = re.compile(
 )
 """What a server says that takes no calls for now, a script's own commands included, in the words of
 Redis 6.2 to Valkey 9 and without those that redis-py leaves out."""
-_OF_OTHERS = re.compile(r"user_script|WRONGTYPE|value is not (an integer|a valid float)")
-"""Errors of scripts: they are right with what they wrote."""
-_KNOWN_OTHERS = re.compile(r"a (row|number) that no script wrote")
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
@@ -147,10 +142,10 @@ class ClusterServer:
         """
         prefix = run_prefix(self.address, run)
         keys = [prefix + name for name in KEY_NAMES]
-        said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]), keys)
+        said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
         try:
             return read_answer(said)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise self.strange(error) from None
 
     def renew(self, call: Renewal) -> LedgerAnswer:
@@ -161,7 +156,7 @@ class ClusterServer:
             ConfigError: The server refuses it.
         """
         keys, arguments = keys_of(self.address.prefix, call), arguments_of(call)
-        return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments), keys))
+        return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
     def claimable(self, run: str) -> list[int]:
         """Cases of a run that could be claimed now, by line; empty where nobody joined it.
@@ -170,7 +165,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `claim`.
         """
         key = run_prefix(self.address, run) + "run"
-        text = self._ask(lambda: self._client.hget(key, "claimable"), [key])
+        text = self._ask(lambda: self._client.hget(key, "claimable"))
         try:
             return msgspec.json.decode(text or b"[]", type=list[int])
         except (msgspec.MsgspecError, TypeError) as error:
@@ -193,7 +188,7 @@ class ClusterServer:
                 pipeline.pexpire(key, KEEP_MS)
             pipeline.execute()
 
-        self._ask(ask, [key])
+        self._ask(ask)
 
     def agree(self, run: str, identity: str) -> str:
         """Say what all shards of a run have in common; what the first of them said.
@@ -216,7 +211,7 @@ class ClusterServer:
             found: bytes = pipeline.execute()[-1]
             return found
 
-        return self._ask(ask, [key]).decode(errors="replace")
+        return self._ask(ask).decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
@@ -257,8 +252,7 @@ class ClusterServer:
             pipeline.time()
             return list(pipeline.execute())
 
-        keys = [prefix + key for key in ("run", "hosts", "open", "seen", "failed")]
-        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask, keys)
+        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask)
         if not run:
             return None
         try:
@@ -324,7 +318,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         key = run_prefix(self.address, run) + "run"
-        self._ask(lambda: self._client.hset(key, f"drain:{host}", 1), [key])
+        self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
 
     def forget(self, run: str) -> None:
         """Remove all that it knows of a run.
@@ -355,19 +349,11 @@ class ClusterServer:
         """Close the connection. Idempotent."""
         self._client.close()
 
-    def _ask(self, ask: Callable[[], T], keys: Sequence[str] = ()) -> T:
-        """Make a call; `keys` are those that it touches, where they may be of others."""
+    def _ask(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except redis.RedisError as error:
-            said = str(error)
-            is_of_others = _OF_OTHERS.search(said) and not _TAKES_NO_CALLS.search(said)
-            if not is_of_others or _is_forbidden(error):
-                refuse(self.address, error)
-            known = _KNOWN_OTHERS.search(said)
-            begin = keys[0].rpartition(":")[0] if keys else self.address.key_prefix
-            of_key = f"a value or a type of a key that begins with {one_line(begin)}; remove that"
-            raise self.strange(known.group() if known else of_key) from None
+            refuse(self.address, error)
         except NOT_THAT_SERVER as error:
             msg = (
                 f"{self.address.shown} answers as neither Redis nor Valkey does "
@@ -447,8 +433,6 @@ class RunState:
         n_failed: Those of them without an answer (`infra`).
         n_open: Cases under way on hosts.
         n_unclaimed: Cases that no host has claimed.
-        by_model: Of each model its cases, and those that no host has claimed; empty where groups
-            rule the order.
         hosts: Those that are there.
         finishers: Names of all that ever finished a case.
     """
@@ -461,7 +445,6 @@ class RunState:
     n_failed: int
     n_open: int
     n_unclaimed: int
-    by_model: tuple[tuple[int, int], ...]
     hosts: tuple[HostState, ...]
     finishers: tuple[str, ...]
 
@@ -480,22 +463,10 @@ class RunState:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until all are done as things go; None while nobody knows.
-
-        The pace of each model counts while its present hosts have done all that is done: of others
-        nobody knows how long they took.
-        """
+        """Seconds until all are done if hosts go on as now; None while nobody knows."""
         if not self.per_min or self.n_done >= self.n_cases:
             return None
-        per_s = self.per_min / 60
-        alone = sum(host.n_done for host in self.hosts) == self.n_done
-        n_claimed = sum(n - unclaimed for n, unclaimed in self.by_model)
-        paces = (
-            (unclaimed, per_s * (n - unclaimed) / n_claimed)
-            for n, unclaimed in (self.by_model if alone else ())
-            if unclaimed < n
-        )
-        return seconds_left(self.n_cases - self.n_done, per_s, paces)
+        return (self.n_cases - self.n_done) * 60 / self.per_min
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -537,10 +508,6 @@ def _run_state(
     if not all(math.isfinite(at_ms) for at_ms in seen.values()):
         msg = "a time that is none"
         raise ValueError(msg)
-    by_model = [(last - first, n) for (first, last), n in zip(ranges, unclaimed, strict=False)]
-    if msgspec.json.decode(run.get(b"groups", b"[]")):
-        # Only without groups a line has all cases of its model.
-        by_model = []
     found = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
@@ -566,7 +533,6 @@ def _run_state(
         n_failed,
         counts.n_open,
         sum(unclaimed),
-        tuple(by_model),
         tuple(sorted(found, key=lambda host: host.name)),
         tuple(
             field.removeprefix(_FINISHER).decode(errors="replace")
@@ -616,9 +582,6 @@ def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
             f"{where} is a node of a cluster that does not have the keys {address.key_prefix}*: "
             f"name the node that has them ({said})"
         )
-        raise ConfigError(msg) from None
-    if isinstance(error, redis.exceptions.ResponseError) and "DB index" in said:
-        msg = f"{where}: there is no such database: {said}"
         raise ConfigError(msg) from None
     msg = f"{where} refused a call: {said}"
     raise ConfigError(msg) from None

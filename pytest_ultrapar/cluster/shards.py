@@ -31,11 +31,6 @@ def claims_name(run: str, shard: Shard | None) -> str:
     return run if shard is None else f"{run}:{shard}"
 
 
-def host_name(name: str, shard: Shard | None) -> str:
-    """A host's name with its shard: hosts of different shards never have the same."""
-    return name if shard is None else f"{name}-{shard.host}"
-
-
 def agree(
     server: ClusterServer, run: str, shard: Shard, own: RunIdentity, generated: Generated | None
 ) -> None:
@@ -85,9 +80,4 @@ def whole_of(run: RunState, shards: Sequence[RunState]) -> RunState:
         for name in ("n_cases", "n_done", "n_failed", "n_open", "n_unclaimed")
     }
     hosts = tuple(host for one in shards for host in one.hosts)
-    # All shards have all models, in one order.
-    cut = [one.by_model for one in shards]
-    is_known = len({len(own) for own in cut}) == 1
-    models = zip(*cut, strict=True) if is_known else ()
-    by_model = tuple((sum(n for n, _ in own), sum(left for _, left in own)) for own in models)
-    return replace(run, hosts=hosts, by_model=by_model, **counts)
+    return replace(run, hosts=hosts, **counts)

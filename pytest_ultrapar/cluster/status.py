@@ -46,8 +46,7 @@ class Status:
         forgets: Whether it loses its memory when it is killed (`appendonly no`).
         runs: Those that were asked for.
         unreadable: Runs of which something else stands there than was written, and what.
-        ledger: The limits that hosts share; None where something else stands there.
-        problem: What stands there instead; empty.
+        ledger: The limits that hosts share.
     """
 
     server: str
@@ -55,32 +54,27 @@ class Status:
     forgets: bool
     runs: tuple[RunState, ...]
     unreadable: tuple[tuple[str, str], ...]
-    ledger: LedgerView | None
-    problem: str = ""
+    ledger: LedgerView
 
 
 def status_json(status: Status) -> str:
     """As JSON, indented; its shape is documented in `docs/how-to/cluster.md`."""
-    ledger = status.ledger
     shape = {
         "server": status.server,
         "software": status.software,
         "forgets": status.forgets,
         "runs": [_run_json(one) for one in status.runs],
-        "limits": [] if ledger is None else [_limit_json(one) for one in ledger.rows],
-        "news": [] if ledger is None else [msgspec.to_builtins(one) for one in ledger.news],
-        "problems": [
-            *(f"run {name}: {said}" for name, said in status.unreadable),
-            *([status.problem] if status.problem else []),
-        ],
+        "limits": [_limit_json(one) for one in status.ledger.rows],
+        "news": [msgspec.to_builtins(one) for one in status.ledger.news],
+        "problems": [f"run {name}: {said}" for name, said in status.unreadable],
     }
     return msgspec.json.format(msgspec.json.encode(shape), indent=2).decode()
 
 
 def _run_json(run: RunState) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run)
-    # Digests, which nobody reads, and what only the time left is made of.
-    del plain["identity"], plain["by_model"]
+    # Digests, which nobody reads.
+    del plain["identity"]
     plain |= {"version": run.version, "per_min": run.per_min, "left_s": run.left_s}
     for own, host in zip(plain["hosts"], run.hosts, strict=True):
         own["is_alive"] = host.is_alive
@@ -111,7 +105,7 @@ def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
     for run in status.runs:
         yield ""
         yield from _run_lines(run, everything=everything)
-    yield from _ledger_lines(status, everything=everything)
+    yield from _ledger_lines(status.ledger, everything=everything)
 
 
 def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
@@ -167,12 +161,8 @@ def _state(host: HostState) -> str:
     return "; ".join(parts) or "alive"
 
 
-def _ledger_lines(status: Status, *, everything: bool) -> Iterator[str]:
-    if status.problem:
-        yield ""
-        yield f"limits: {one_line(status.problem)}"
-    ledger = status.ledger
-    if ledger is None or ledger.epoch_age_s is None:
+def _ledger_lines(ledger: LedgerView, *, everything: bool) -> Iterator[str]:
+    if ledger.epoch_age_s is None:
         return
     rows = [row for row in ledger.rows if row.shares or row.closed_s or row.awaits]
     if rows:
@@ -201,20 +191,13 @@ def _row_text(row: RowView, *, everything: bool) -> str:
             "closed, as the server forgot what was spent and hosts that know are gone "
             "(ultrapar cluster reset-day opens it with what is known); "
         )
-    having = [share for share in row.shares if share.out]
-    waiting = [share for share in row.shares if not share.out]
-    shown = having if everything else having[:_SHARES]
+    shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]
-    if n_more := len(having) - len(shown):
-        n_units = sum(share.out for share in having[len(shown) :])
-        parts.append(f"{counted(n_more, 'more host')} {_units(row, n_units)}")
+    if rest := row.shares[len(shown) :]:
+        have, want = sum(share.out for share in rest), sum(share.wanted for share in rest)
+        wants = f" (want {_units(row, want)})" if want > have else ""
+        parts.append(f"{counted(len(rest), 'more host')} {_units(row, have)}{wants}")
     text += ", ".join(parts) or "nobody has any"
-    if waiting:
-        kept = waiting if everything else waiting[:_SHARES]
-        names = ", ".join(_waiting_text(row, share) for share in kept)
-        more = f" and {len(waiting) - len(kept):,} more" if len(kept) < len(waiting) else ""
-        verb = "waits" if len(waiting) == 1 else "wait"
-        text += f"; {names}{more} {verb}"
     if row.spent:
         text += f"; {_units(row, row.spent)} spent"
     return text
@@ -247,11 +230,6 @@ def _share_text(row: RowView, share: ShareView) -> str:
         parts.append(f"wants {_units(row, share.wanted)}")
     more = f" ({', '.join(parts)})" if parts else ""
     return f"{_name(share.host)} {_units(row, share.out)}{more}"
-
-
-def _waiting_text(row: RowView, share: ShareView) -> str:
-    on_way = f", {_units(row, share.coming)} on the way" if share.coming else ""
-    return f"{_name(share.host)} (wants {_units(row, share.wanted)}{on_way})"
 
 
 def _news_text(one: NoticeView) -> str:

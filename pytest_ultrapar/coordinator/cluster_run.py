@@ -6,24 +6,18 @@ import os
 import re
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
-from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
+from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
 from pytest_ultrapar.coordinator.claims.day_left import run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
 from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
-from pytest_ultrapar.coordinator.run_name import refuse_namesake
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.report.text import counted, duration
-from pytest_ultrapar.report.whole_run import (
-    HostPart,
-    WholeRun,
-    closed_words,
-    joined_words,
-    waits_words,
-)
+from pytest_ultrapar.report.text import counted, duration, visible
+from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 
 if TYPE_CHECKING:
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.claiming import Claiming
     from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+    from pytest_ultrapar.cluster.server import ClusterServer
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.wait_notice import WaitingLine
@@ -51,6 +46,10 @@ _ALONE = {
     "gate_baseline": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
 }
 """Options of one host's run, and why they are."""
+_SPEAKS_S = 1.2
+"""A host at work is heard of at least so often."""
+_DEAD_S = 3.0
+"""One that is silent for longer may be dead, and its name free soon: joining waits for that."""
 _MODES = ("ultra", "phase", "rotate")
 
 
@@ -98,24 +97,20 @@ class ClusterRun:
 
     def __init__(self, options: Options) -> None:
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.shards import claims_name, host_name  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.shards import claims_name  # noqa: PLC0415 - likewise
 
-        address = read_address(options.cluster, os.environ)
-        if address is None:
-            msg = (
-                f"--ultrapar-cluster-run needs a server: set the environment variable {VARIABLE}, "
-                "or give --ultrapar-cluster URL"
-            )
-            raise ConfigError(msg)
         assert options.cluster_run is not None
         self.name = options.cluster_run
         self.shard = options.shard
-        self.host = host_name(options.cluster_host or _machine_name(), options.shard)
+        self.host = options.cluster_host or _machine_name()
+        if self.shard is not None:
+            # Hosts of different shards never have the same name.
+            self.host += f"-{self.shard.host}"
         self._claims = claims_name(self.name, options.shard)
-        self.address = address
+        self.address = read_address(options.cluster, os.environ)
         self._options = options
         self._patience_s = options.cluster_patience_s
-        self._server = ClusterServer(address)
+        self._server = ClusterServer(self.address)
         self._claiming: Claiming | None = None
         self._numbered: NumberedCases | None = None
         self._case_of: dict[str, str] = {}
@@ -148,7 +143,7 @@ class ClusterRun:
                     time.sleep(0.5)
                 else:
                     break
-        refuse_namesake(self._server, self._claims, self.host)
+        _refuse_namesake(self._server, self._claims, self.host)
 
     @property
     def _shown(self) -> str:
@@ -187,7 +182,7 @@ class ClusterRun:
         Raises:
             ConfigError: Other hosts run something else, or one of this name is at work.
         """
-        from pytest_ultrapar.cluster.claiming import Claiming, kin_of  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
 
         numbered = self._numbered
@@ -214,12 +209,10 @@ class ClusterRun:
             self._claims,
             self.host,
             numbered,
+            self._lanes,
             directory=directory,
             patience_s=self._patience_s,
-            kin=kin_of(numbered.lines, self._lanes),
             status=status,
-            waits=self._waits,
-            closed=self._closed,
         )
         self._agree(identity, manifest, line)
         began_s = time.monotonic()
@@ -235,38 +228,12 @@ class ClusterRun:
     @property
     def has_joined(self) -> bool:
         """Whether it is one of the run's hosts, or was."""
-        return self._claiming is not None and self._claiming.said is not None
+        return self.whole is not None
 
     @property
     def whole(self) -> WholeRun | None:
         """What this host knows of the whole run, from any thread; None before it has joined."""
-        claiming = self._claiming
-        said = None if claiming is None else claiming.said
-        if claiming is None or said is None:
-            return None
-        assert self._numbered is not None
-        unclaimed = dict.fromkeys(self._numbered.models, 0)
-        for line, n in zip(self._numbered.lines, said.unclaimed, strict=False):
-            unclaimed[line.model] += n
-        return WholeRun(
-            n_hosts=said.n_hosts,
-            n_cases=len(self._case_of),
-            n_done=said.n_done,
-            n_open=said.n_open,
-            unclaimed=unclaimed,
-            in_groups=bool(self._numbered.groups),
-            n_claimed=claiming.n_claimed,
-            hears_first=said.waits_ms > 0,
-            drained=said.drained,
-        )
-
-    def _waits(self, status: BrokerStatus) -> str:
-        whole = self.whole
-        return "" if whole is None else waits_words(whole, status, self._lanes)
-
-    def _closed(self, status: BrokerStatus) -> str:
-        whole = self.whole
-        return "" if whole is None else closed_words(whole, status, self._lanes)
+        return None if self._claiming is None else self._claiming.whole
 
     @property
     def part(self) -> HostPart:
@@ -386,28 +353,26 @@ class ClusterRun:
 
     def end_lines(self) -> list[str]:
         """What became of the whole run, as far as this host knows."""
-        if self._claiming is None or self._claiming.said is None:
+        claiming = self._claiming
+        if claiming is None or claiming.said is None:
             return []
-        said = self._claiming.said
+        said, n_done, n_cases = claiming.said, claiming.n_done, len(self._case_of)
+        cases = counted(n_cases, "case")
         lines = []
         if said.elected:
-            n_failed = self._claiming.n_failed
+            n_failed = claiming.n_failed
             failed = f", {n_failed} of them without an answer" if n_failed else ""
-            n_cases = len(self._case_of)
             done = (
-                f"all {counted(n_cases, 'case')} are done{failed}"
-                if self._claiming.n_done >= n_cases
-                else f"{self._claiming.n_done} of {counted(n_cases, 'case')} are done{failed}, the "
-                "others are answered and not graded yet"
+                f"all {cases} are done{failed}"
+                if n_done >= n_cases
+                else f"{n_done} of {cases} are done{failed}, the others are answered and not "
+                "graded yet"
             )
             lines.append(
                 f"{self._shown}: {done}; ultrapar merge joins the directories of its hosts"
             )
-        elif said.is_over and not self._claiming.n_claimed:
-            lines.append(
-                f"{self._shown}: all {counted(len(self._case_of), 'case')} are done, none of "
-                "them by this host"
-            )
+        elif said.is_over and not claiming.n_claimed:
+            lines.append(f"{self._shown}: all {cases} are done, none of them by this host")
         elif not said.is_over:
             others = said.n_hosts - 1
             rest = (
@@ -415,11 +380,10 @@ class ClusterRun:
                 if others
                 else "join it again to go on"
             )
-            done = f"{self._claiming.n_done} of {counted(len(self._case_of), 'case')} are done"
-            lines.append(f"{self._shown}: {done}; {rest}")
-        if self._claiming.n_lost:
+            lines.append(f"{self._shown}: {n_done} of {cases} are done; {rest}")
+        if claiming.n_lost:
             lines.append(
-                f"{counted(self._claiming.n_lost, 'case')} of this host went to others while it "
+                f"{counted(claiming.n_lost, 'case')} of this host went to others while it "
                 "was silent: what it had not answered is theirs, and where both have answered "
                 "ultrapar merge keeps one"
             )
@@ -428,3 +392,34 @@ class ClusterRun:
 
 def _machine_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100] or "host"
+
+
+def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
+    """Make sure that no host of this name is at work; looks for as long as it takes to know.
+
+    Two hosts on one machine that both go by its name would else wait for each other: the second for
+    the keys, which the first has under that name until it ends. A host that was killed is none.
+
+    Raises:
+        ConfigError: A host of this name is at work: it was heard of between two looks.
+    """
+    before_s = None
+    while (silent_s := _silent_s(server, run, host)) is not None and silent_s <= _DEAD_S:
+        if before_s is not None and silent_s < before_s + _SPEAKS_S / 2:
+            msg = (
+                f'--ultrapar-cluster-host: a host named "{visible(host)}" is at work in run '
+                f'"{visible(run)}"; give this one a name of its own with '
+                "--ultrapar-cluster-host NAME"
+            )
+            raise ConfigError(msg)
+        before_s = silent_s
+        time.sleep(_SPEAKS_S)
+
+
+def _silent_s(server: ClusterServer, run: str, host: str) -> float | None:
+    # Trouble with the server is said by who joins the run.
+    with suppress(UltraparError):
+        state = server.run(run)
+        if state is not None:
+            return min((one.seen_s for one in state.hosts if one.name == host), default=None)
+    return None

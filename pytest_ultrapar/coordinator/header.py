@@ -271,7 +271,6 @@ def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
         run.days,
         {"requests": run.to_ask(cases).cases},
         how="at least",
-        episode_timeout_s=run.options.episode_timeout_s,
         again="--ultrapar-resume" if run.cluster is None else "ultrapar cluster reopen",
     )
 

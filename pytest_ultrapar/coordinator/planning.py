@@ -192,8 +192,7 @@ class Planning(collection.CollectOnly):
             requests[one.model] += len(one.services_s)
             tokens[one.model] += math.ceil((one.tokens_in or 0) + (one.tokens_out or 0))
         needed = {"requests": requests, "tokens": tokens}
-        timeout_s = self._options.episode_timeout_s
-        short = too_few(self._pool, lanes, left, needed, how="about", episode_timeout_s=timeout_s)
+        short = too_few(self._pool, lanes, left, needed, how="about")
         return [*day_lines(left), *begun_days(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:

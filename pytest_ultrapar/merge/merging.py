@@ -303,12 +303,7 @@ class _Clocks:
     def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
         """What says how many seconds to add to a time of a segment of a part."""
         anchor_s = self._anchors[number].get(segment)
-        if anchor_s is None:
-            return lambda _: 0.0
-        if self._server is not None:
-            return partial(self._server.shift, number)
-        shift_s = self.shift(number, anchor_s, 0.0)
-        return lambda _: shift_s
+        return (lambda _: 0.0) if anchor_s is None else partial(self.shift, number, anchor_s)
 
     def shift(self, number: int, anchor_s: float, at_s: float) -> float:
         """Seconds to add to a time of a part.

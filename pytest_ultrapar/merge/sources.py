@@ -38,21 +38,15 @@ class Source(NamedTuple):
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
-    """The runs by these names, in the order given, each directory once.
+    """The runs by these names, in the order given.
 
     Raises:
-        ConfigError: There is no such run, it planned no case, or one is named twice.
+        ConfigError: There is no such run, or it planned no case.
         ResultsError: A manifest cannot be read, or is of a newer version.
     """
-    known: dict[Path, str] = {}
     found = []
     for name in names:
         directory = resolve_run(name).absolute()
-        if directory in known:
-            same = "" if known[directory] == name else f", as {known[directory]} and {name}"
-            msg = f"{directory} is named twice{same}; name each run once"
-            raise ConfigError(msg)
-        known[directory] = name
         if not (directory / MANIFEST_NAME).exists():
             msg = f"{directory} ended before its first case: there is nothing to merge"
             raise ConfigError(msg)

@@ -103,7 +103,7 @@ def redactor(pool: Pool) -> Redactor:
 
 def _cluster_secrets() -> set[str]:
     """The password of the server that several hosts share, whether this run uses it or not."""
-    if not os.environ.get("ULTRAPAR_CLUSTER"):
+    if not os.environ.get("ULTRAPAR_CLUSTER", "").strip():
         return set()
     from pytest_ultrapar.cluster.address import read_address  # noqa: PLC0415 - seldom
 
@@ -112,7 +112,7 @@ def _cluster_secrets() -> set[str]:
     except ConfigError:
         # Who wants to use it is told so; the whole of it may be a secret.
         return {os.environ["ULTRAPAR_CLUSTER"]}
-    if address is None or address.password is None:
+    if address.password is None:
         return set()
     # As it is, and as it is spelled in the URL. The rest may be shown.
     spelled = urlsplit(os.environ["ULTRAPAR_CLUSTER"].strip()).password or ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.simulator.address import base_path, default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
-from pytest_ultrapar.simulator.server_settings import Settings
+from pytest_ultrapar.simulator.server_settings import Settings, served_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -118,10 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
     pool = load_pool(arguments.pool, environ=os.environ, overrides=Overrides())
     script = FaultScript() if arguments.faults is None else load_faults(arguments.faults, pool)
     server = Server(
-        Settings.of(
-            pool,
+        Settings(
+            pool=served_part(pool),
             tokens=tokens_from(pool, os.environ),
-            log_path=arguments.log,
+            log_path=None if arguments.log is None else str(arguments.log),
             port=arguments.port,
             faults=script.preceded_by(refusal_faults(pool, dict(arguments.refuse))),
         )

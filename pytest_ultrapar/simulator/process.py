@@ -10,7 +10,7 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.simulator.address import base_path
 from pytest_ultrapar.simulator.faults.script import FaultScript
-from pytest_ultrapar.simulator.server_settings import Ready, Settings
+from pytest_ultrapar.simulator.server_settings import Ready, Settings, served_part
 from pytest_ultrapar.system.child import Child
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class SimulatorProcess:
             faults: What goes wrong, and when; see `faults.file.load_faults`.
             port: 0 takes any free one.
         """
-        settings = Settings.of(
-            pool,
+        settings = Settings(
+            pool=served_part(pool),
             tokens=tokens or {},
-            log_path=log_path,
+            log_path=str(log_path),
             port=port,
             faults=faults or FaultScript(),
         )

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.simulator.faults.script import FaultScript
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,28 +25,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     faults: FaultScript = FaultScript()
 
-    @classmethod
-    def of(
-        cls,
-        pool: Pool,
-        *,
-        tokens: dict[str, str],
-        log_path: Path | None,
-        port: int,
-        faults: FaultScript,
-    ) -> Settings:
-        """The settings that serve all providers of a pool, with the limits that these hold."""
-        return cls(
-            # What a controller makes of the rest is no business of a server's.
-            pool=Pool(pool.path, "", pool.providers, pool.lanes, pool.held or pool.limits),
-            tokens=tokens,
-            log_path=None if log_path is None else str(log_path),
-            port=port,
-            faults=faults,
-        )
-
     def __repr__(self) -> str:
         return f"Settings({self.pool.path!r}, port={self.port}, log_path={self.log_path!r})"
+
+
+def served_part(pool: Pool) -> Pool:
+    """All of a pool that a server needs: its providers, and the limits that these hold.
+
+    What a controller makes of the rest is no business of a server's.
+    """
+    return Pool(pool.path, "", pool.providers, pool.lanes, pool.held or pool.limits)
 
 
 class Ready(msgspec.Struct, frozen=True):

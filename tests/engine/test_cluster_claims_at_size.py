@@ -61,9 +61,9 @@ def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
             "r",
             "h",
             numbered,
+            (),
             directory=tmp_path,
             patience_s=60,
-            kin=[0],
             status=host.status,
         )
         claiming.join(_identity(numbered), lambda *_: None)

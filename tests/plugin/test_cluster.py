@@ -252,7 +252,7 @@ def test_a_server_that_is_gone_is_waited_for_and_then_refused(project, monkeypat
     ("url", "said"),
     [
         ("redis://:wrong@127.0.0.1:{port}", "rejected the user name or password"),
-        ("redis://:{password}@127.0.0.1:{port}/99", "there is no such database"),
+        ("redis://:{password}@127.0.0.1:{port}/99", "DB index is out of range"),
         ("redis://reader:reader@127.0.0.1:{port}", "does not let this user do what is needed"),
     ],
 )
@@ -643,7 +643,8 @@ def test_what_another_writer_left_ends_the_run_with_a_sentence(project, hosts, k
     client.set(name, "nothing")
     output = host.end(60)
     assert host.code == 2, output
-    assert "something that pytest-ultrapar did not write" in output
+    assert "refused a call: " in output
+    assert "WRONGTYPE" in output
     server.judge(seats=5, per_s=10)
 
 

@@ -7,7 +7,6 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Instance
 from pytest_ultrapar.simulator.address import default_token
-from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.route import targets
 from pytest_ultrapar.simulator.served import served_providers
@@ -43,7 +42,7 @@ def test_two_instances_with_one_api_name_are_refused():
 def test_no_token_shows_in_a_repr():
     tokens = {f"{PROVIDER}/key0": "s3cret"}
     (provider,) = served_providers(POOL, tokens).values()
-    settings = Settings.of(POOL, tokens=tokens, log_path=None, port=0, faults=FaultScript())
+    settings = Settings(pool=POOL, tokens=tokens)
     for shown in (provider, settings, *targets([provider]).values()):
         assert "s3cret" not in repr(shown)
 

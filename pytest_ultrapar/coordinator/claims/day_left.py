@@ -159,7 +159,6 @@ def too_few(
     needed: Mapping[str, Mapping[str, float]],
     *,
     how: str,
-    episode_timeout_s: float,
     again: str = "--ultrapar-resume",
 ) -> Iterator[str]:
     """A sentence for each counted thing of which the days have less left than a run needs.
@@ -170,16 +169,8 @@ def too_few(
         days: What is left.
         needed: By what is counted (`requests`, `tokens`), by model, how many are needed.
         how: How sure the numbers are: `about`, `at least`.
-        episode_timeout_s: For how long a case waits at most.
         again: What asks cases again that found no quota.
     """
-    if _is_spent(lanes, days, needed["requests"]):
-        yield (
-            "nothing can be sent now: the limits per day are used up, and all cases end as infra "
-            "(daily_quota), unless units come free within --ultrapar-episode-timeout "
-            f"({episode_timeout_s:g} s)"
-        )
-        return
     for counts, by_model in needed.items():
         left: dict[str, float] = {}
         for one in days:
@@ -201,18 +192,3 @@ def too_few(
                 "now: the other cases will end as infra (daily_quota); finish them with "
                 f"{again} when units are free again"
             )
-
-
-def _is_spent(
-    lanes: Sequence[Lane], days: Sequence[DayLeft], requests: Mapping[str, float]
-) -> bool:
-    """Whether no lane that a run needs has anything left.
-
-    Args:
-        lanes: Those of the run.
-        days: What is left.
-        requests: How many are needed by model.
-    """
-    spent = {one.counted.limit for one in days if not one.left}
-    asked = [lane for lane in lanes if requests.get(lane.model)]
-    return bool(asked) and all(spent.intersection(lane.limits) for lane in asked)

@@ -158,49 +158,35 @@ def keep_keys(
         ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
     """
     with line:
-        return _keep(keys, run, how, line, group, clock=clock, pause=pause, option=option)
-
-
-def _keep(
-    keys: Mapping[str, LockedKey],
-    run: Path | None,
-    how: KeyLock,
-    line: WaitingLine,
-    group: KeyGroup | None,
-    *,
-    clock: Clock,
-    pause: Callable[[float], object],
-    option: str,
-) -> KeptKeys:
-    directory = lock_directory(os.environ)
-    began_s = clock.now_s()
-    waited_for = ""
-    who = "" if run is None else str(run)
-    while True:
-        holder = Holder(os.getpid(), who, datetime.now(UTC).replace(microsecond=0))
-        locks = take_all(directory, keys, holder, group)
-        if isinstance(locks, KeyLocks):
-            break
-        waited_s = clock.now_s() - began_s
-        key = f"key {keys[locks.name].shown}"
-        if how == "fail" and waited_s >= _PATIENCE_S:
-            msg = (
-                f"{key} is in use by {_who(locks)}; two runs would send "
-                "twice as much as it allows: wait for the end of that run, or drop "
-                f"{option} fail to make this one wait"
-            )
-            raise ConfigError(msg)
-        if how == "wait":
-            waited_for = f"{key}, which was in use by {_who(locks)}"
-            line.say(key, f", which is in use by {_who(locks)}", waited_s)
-        pause(_LOOK_S)
-    try:
-        free_at_s = max((_free_s(keys[name], locks, name, clock) for name in keys), default=0.0)
-        wait_until_free(free_at_s, _EARLIER, line, since_s=began_s, clock=clock, pause=pause)
-    except BaseException:
-        locks.give_back({})
-        raise
-    return KeptKeys(keys, locks, clock.now_s() - began_s, waited_for)
+        directory = lock_directory(os.environ)
+        began_s = clock.now_s()
+        waited_for = ""
+        who = "" if run is None else str(run)
+        while True:
+            holder = Holder(os.getpid(), who, datetime.now(UTC).replace(microsecond=0))
+            locks = take_all(directory, keys, holder, group)
+            if isinstance(locks, KeyLocks):
+                break
+            waited_s = clock.now_s() - began_s
+            key = f"key {keys[locks.name].shown}"
+            if how == "fail" and waited_s >= _PATIENCE_S:
+                msg = (
+                    f"{key} is in use by {_who(locks)}; two runs would send "
+                    "twice as much as it allows: wait for the end of that run, or drop "
+                    f"{option} fail to make this one wait"
+                )
+                raise ConfigError(msg)
+            if how == "wait":
+                waited_for = f"{key}, which was in use by {_who(locks)}"
+                line.say(key, f", which is in use by {_who(locks)}", waited_s)
+            pause(_LOOK_S)
+        try:
+            free_at_s = max((_free_s(keys[name], locks, name, clock) for name in keys), default=0.0)
+            wait_until_free(free_at_s, _EARLIER, line, since_s=began_s, clock=clock, pause=pause)
+        except BaseException:
+            locks.give_back({})
+            raise
+        return KeptKeys(keys, locks, clock.now_s() - began_s, waited_for)
 
 
 def wait_until_free(

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
-from pytest_ultrapar.cluster.address import VARIABLE, check_installed, check_name, read_address
+from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
 from pytest_ultrapar.coordinator.claims.day_left import run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
 from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
@@ -60,19 +60,12 @@ class GatewaySharing:
         """
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
-        address = read_address(url, os.environ, option="--cluster")
-        if address is None:
-            msg = (
-                f"--cluster needs a server: set the environment variable {VARIABLE}, or give "
-                "--cluster URL"
-            )
-            raise ConfigError(msg)
         self.own = f"gateway-{secrets.token_hex(8)}"
         self._run = run
         self._url = url
-        self._address = address
+        self._address = read_address(url, os.environ, option="--cluster")
         self._pool = pool
-        server = ClusterServer(address)
+        server = ClusterServer(self._address)
         try:
             server.look()
         except UltraparError as error:
