@@ -515,7 +515,9 @@ class Run:
         return alone or (self.cluster is not None and self.cluster.has_joined)
 
     def close(self) -> None:
-        """End the services, let go of the keys and unlock the directory. Idempotent."""
+        """Leave the other hosts, end the services, let go of all that is held. Idempotent."""
+        if self.cluster is not None:
+            self.cluster.leave()
         self.services.stop()
         if self.keys is not None and self.may_have_sent and self.is_part:
             self.keys.give_back(MonotonicClock())
