@@ -273,9 +273,6 @@ class Run:
         self.manifest = self._made_manifest(cases)
         if self.regraded is not None:
             self.manifest = as_measured(self.manifest, self.regraded)
-        self.manifest = msgspec.structs.replace(
-            self.manifest, collected_s=time.monotonic() - self.collecting_since_s
-        )
         if self.resumed is not None:
             then, now = (
                 addresses(one.effective, one.pool_lanes) for one in (self.resumed, self.manifest)
@@ -326,6 +323,7 @@ class Run:
             seed=options.seed,
             repeats=options.repeats.n,
             n_planned=len(cases),
+            collected_s=time.monotonic() - self.collecting_since_s,
             suite_digest=suite_digest(cases),
             cases_digest=cases_digest(directory.path),
             arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
