@@ -13,9 +13,10 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError
+from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 SUBCOMMANDS = (
     "pytest_ultrapar.compare.bench.command",
@@ -119,10 +120,6 @@ class _Stdout:
         except OSError as error:
             raise _NotWrittenError(error) from error
 
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
     def flush(self) -> None:
         try:
             self._wrapped.flush()
@@ -160,15 +157,11 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         return subcommand.run(arguments)
     except (UltraparError, OSError) as error:
-        from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - not for `--help`
-
         sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {visible(str(error))}\n")
         return EXIT_UNUSABLE
     except _NotWrittenError:
         raise
     except Exception as error:  # noqa: BLE001 - Python's exit code for it says that a rule failed
-        from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - as above
-
         last = extract_tb(error.__traceback__)[-1]
         said = visible(f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})")
         sys.stderr.write(

@@ -49,9 +49,6 @@ class Anthropic(OpenAi):
     """`api = "anthropic"`; see `registry.Api` for what each attribute and method means."""
 
     path: ClassVar[str] = MESSAGES_PATH
-    models_path: ClassVar[str] = "/v1/models?limit=1000"
-    # Aliases such as those without a date answer and are not listed.
-    lists_endpoints: ClassVar[bool] = False
     base_url_hint: ClassVar[str] = ""
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
     has_state: ClassVar[bool] = True

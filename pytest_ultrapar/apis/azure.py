@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
 
-from pytest_ultrapar.apis.openai import MODELS_PATH, RESPONSES_PATH, OpenAi, encode_request
+from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi, encode_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,6 @@ class Azure(OpenAi):
 
     version_example: ClassVar[str | None] = "2024-10-21"
     endpoint_noun: ClassVar[str] = "deployment"
-    # The list is of models that the account could deploy, under names of no deployment.
-    lists_endpoints: ClassVar[bool] = False
     base_url_hint: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
@@ -36,10 +34,6 @@ class Azure(OpenAi):
         """That of the deployment, but for responses, whose body names it."""
         of = "" if path == RESPONSES_PATH else f"/deployments/{quote(name, safe='')}"
         return _resource(base_url, of + path, version)
-
-    def models_url(self, base_url: str, version: str | None) -> str:
-        """The account's list of models."""
-        return _resource(base_url, MODELS_PATH, version)
 
     def headers(self, token: str) -> dict[str, str]:
         """The authentication header."""

@@ -26,7 +26,6 @@ from pytest_ultrapar.apis.reading import (
     part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.apis.translation import Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ class Gemini(OpenAi):
     """`api = "gemini"`; see `registry.Api` for what each attribute and method means."""
 
     path: ClassVar[str] = CONTENT_PATH
-    models_path: ClassVar[str] = "/v1beta/models?pageSize=1000"
     base_url_hint: ClassVar[str] = ""
     # A stream is another address and not another body.
     streamed: ClassVar[Mapping[str, Any]] = {}
@@ -93,14 +91,6 @@ class Gemini(OpenAi):
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
         """None: the API says nothing of its limits."""
         return None
-
-    def models(self, body: bytes) -> list[str] | None:
-        """The names in a list of models, as pools have them."""
-        try:
-            found = msgspec.json.decode(body, type=_Models).models
-        except UNREADABLE:
-            return None
-        return [one.name.removeprefix("models/") for one in found]
 
 
 _translate = Translator(
@@ -449,14 +439,6 @@ class _Usage(msgspec.Struct, rename="camel"):
     cached_content_token_count: msgspec.Raw = NOTHING
     candidates_token_count: msgspec.Raw = NOTHING
     thoughts_token_count: msgspec.Raw = NOTHING
-
-
-class _Listed(msgspec.Struct):
-    name: str
-
-
-class _Models(msgspec.Struct):
-    models: list[_Listed]
 
 
 _response_decoder = msgspec.json.Decoder(_Response)

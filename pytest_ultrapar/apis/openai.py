@@ -24,7 +24,6 @@ from pytest_ultrapar.apis.reading import (
     part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 CHAT_PATH = "/chat/completions"
 RESPONSES_PATH = "/responses"
-MODELS_PATH = "/models"
 
 
 class OpenAi:
@@ -44,14 +42,11 @@ class OpenAi:
 
     Attributes:
         path: Where requests of `llm.chat()` go, below the base URL.
-        models_path: Where the list of models is.
     """
 
     path: ClassVar[str] = CHAT_PATH
-    models_path: ClassVar[str] = MODELS_PATH
     version_example: ClassVar[str | None] = None
     endpoint_noun: ClassVar[str] = "model"
-    lists_endpoints: ClassVar[bool] = True
     base_url_hint: ClassVar[str] = " (does it end in /v1?)"
     streamed: ClassVar[Mapping[str, Any]] = {
         "stream": True,
@@ -79,10 +74,6 @@ class OpenAi:
         """Below the base URL."""
         return base_url.rstrip("/") + path
 
-    def models_url(self, base_url: str, version: str | None) -> str:
-        """The server's list of models."""
-        return base_url.rstrip("/") + self.models_path
-
     def headers(self, token: str) -> dict[str, str]:
         """The authentication header."""
         return {"authorization": f"Bearer {token}"}
@@ -108,13 +99,6 @@ class OpenAi:
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
         """What the headers `x-ratelimit-*` say."""
         return parse_allowance(headers)
-
-    def models(self, body: bytes) -> list[str] | None:
-        """The ids in a list of models."""
-        try:
-            return [one.id for one in msgspec.json.decode(body, type=_Models).data]
-        except UNREADABLE:
-            return None
 
 
 def encode_request(model: str | None, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
@@ -441,14 +425,6 @@ class Completion(Answer):
     def counted(self) -> Usage | None:
         """The usage, if that is what stands there: an answer counts also without."""
         return part_of(self.usage, Usage)
-
-
-class _Listed(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Listed]
 
 
 _decoder = msgspec.json.Decoder(Completion)

@@ -140,14 +140,12 @@ class Api(Reader, Protocol):
         version_example: What `api_version` may look like; None: the API has none, and
             a pool may not say one.
         endpoint_noun: What an instance of a pool is there, for people.
-        lists_endpoints: Whether the server's list of models has the names of the instances.
         base_url_hint: What to look at where `base_url` is wrong, for people; perhaps empty.
         streamed: The parameters that ask for a stream.
     """
 
     version_example: ClassVar[str | None]
     endpoint_noun: ClassVar[str]
-    lists_endpoints: ClassVar[bool]
     base_url_hint: ClassVar[str]
     streamed: ClassVar[Mapping[str, Any]]
     serves: ClassVar[Mapping[str, str]]
@@ -169,10 +167,6 @@ class Api(Reader, Protocol):
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
         """Where one of `serves` is; arguments as of `url`."""
-        ...
-
-    def models_url(self, base_url: str, version: str | None) -> str:
-        """Where the server lists its models."""
         ...
 
     def headers(self, token: str) -> dict[str, str]:
@@ -209,10 +203,6 @@ class Api(Reader, Protocol):
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
         """What an answer's headers say of the provider's own limits; None: nothing."""
-        ...
-
-    def models(self, body: bytes) -> list[str] | None:
-        """The names in a list of models; None where the body is none."""
         ...
 
 

@@ -11,7 +11,7 @@ from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
 from pytest_ultrapar.broker.protocol import TAKEN
-from pytest_ultrapar.coordinator.crashes import Crashes, LostCases
+from pytest_ultrapar.coordinator.crashes import Crashes
 from pytest_ultrapar.coordinator.dispatch import (
     MANY_SEATS,
     Dispatch,
@@ -54,7 +54,6 @@ class ControllerSession:
         self._config = coordinator.config
         self._client: BlockingBrokerClient | None = None
         self._fault_path = fault_path()
-        self._lost = LostCases(coordinator)
         self._n_workers = 0
         self._nodes: dict[str, Any] = {}
         self._collections: dict[str, list[str]] = {}
@@ -159,8 +158,9 @@ class ControllerSession:
         self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
-        with contextlib.suppress(ResultsError):
-            self._lost.close()
+        if self._crashes is not None:
+            with contextlib.suppress(ResultsError):
+                self._crashes.close()
 
     def status(self) -> BrokerStatus | None:
         """The broker's words now, from any thread; None when it does not answer."""
@@ -353,7 +353,7 @@ class ControllerSession:
             seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or MANY_SEATS for m in models},
             home_of=self._homes,
         )
-        self._crashes = Crashes(run.directory.path, self._case_ids)
+        self._crashes = Crashes(run, self._case_ids)
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:
@@ -433,9 +433,10 @@ class ControllerSession:
     def _report_lost(self, index: int, worker: str) -> None:
         """Report a case that kills every worker which runs it."""
         assert self._dispatch is not None
+        assert self._crashes is not None
         item, case_id = self._dispatch.item(index), self._case_ids[index]
         with _stopping_on_lost_journal():
-            reports = self._lost.reports(self._collection[index], case_id, item.model, worker)
+            reports = self._crashes.give_up(self._collection[index], case_id, item.model, worker)
         setattr(reports[0], OUTCOME, "infra")
         for report in reports:
             self._config.hook.pytest_runtest_logreport(report=report)

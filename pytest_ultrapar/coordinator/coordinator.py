@@ -47,6 +47,11 @@ class Coordinator:
         self.status_source: Callable[[], BrokerStatus | None] = lambda: None
 
     @property
+    def _reporter(self) -> Any:  # noqa: ANN401 - pytest's is also a `Screen`
+        """pytest's; None where nothing is shown."""
+        return self.config.pluginmanager.getplugin("terminalreporter")
+
+    @property
     def run(self) -> Run:
         """The run; there is one from the session's start on."""
         assert self._run is not None
@@ -56,7 +61,7 @@ class Coordinator:
     def pytest_collection(self) -> None:
         """Show that pytest collects, here or in xdist's workers."""
         # First of all: `DSession.pytest_collection` of the controller answers, which ends the call.
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        reporter = self._reporter
         if reporter is None or self.config.option.verbose <= _SILENT:
             return
         self.run.collecting_since_s = time.monotonic()
@@ -101,8 +106,7 @@ class Coordinator:
         from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - seldom
 
         self.run.cluster = ClusterRun(self.run.options)
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        self.run.cluster.look(WaitingLine(reporter))
+        self.run.cluster.look(WaitingLine(self._reporter))
         self.run.notes += self.run.cluster.warnings
 
     def join_cluster(self, cases: Sequence[Case]) -> None:
@@ -113,13 +117,12 @@ class Coordinator:
         """
         if self.run.cluster is None:
             return
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
         assert self.run.manifest is not None
         said = self.run.cluster.join(
             self.run.manifest,
             self.run.directory.path,
             cases,
-            line=WaitingLine(reporter),
+            line=WaitingLine(self._reporter),
             status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
         )
         self._say(said)
@@ -138,11 +141,10 @@ class Coordinator:
         if self._gate is not None:
             self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        self.run.keep_keys(WaitingLine(reporter))
-        self._say(self.run.check_lanes(cases, WaitingLine(reporter)))
+        self.run.keep_keys(WaitingLine(self._reporter))
+        self._say(self.run.check_lanes(cases, WaitingLine(self._reporter)))
         self.run.write_plan(cases)
-        if reporter is None:
+        if self._reporter is None:
             return
         if self.config.option.verbose >= 0:
             self._say(header.assignment_lines(self.run, assignment, workers, cases))
@@ -160,10 +162,9 @@ class Coordinator:
 
     def _say(self, lines: Iterable[str]) -> None:
         """Write lines as they come, unless it was asked for silence."""
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
         for line in lines:
-            if reporter is not None and self.config.option.verbose > _SILENT:
-                reporter.write_line(f"ultrapar: {line}")
+            if self._reporter is not None and self.config.option.verbose > _SILENT:
+                self._reporter.write_line(f"ultrapar: {line}")
 
     def prepare_end(self) -> None:
         """Load what only the end needs. Called when the first requests are on their way."""
@@ -279,10 +280,9 @@ class Coordinator:
 
     def warn(self, sentence: str) -> None:
         """Say something while the run goes on, on a line of its own."""
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is not None:
-            reporter.ensure_newline()
-            reporter.write_line(f"ultrapar: {sentence}", yellow=True)
+        if self._reporter is not None:
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"ultrapar: {sentence}", yellow=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what has happened."""
@@ -291,18 +291,7 @@ class Coordinator:
         from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - as above
 
         if self.config.option.verbose > _SILENT:
-            summary = self._finished.summary
-            days = () if summary is None else finish.left_after(self.run, summary)
-            cluster = self.run.cluster
-            finish.show(
-                self._finished,
-                terminalreporter,
-                self.run.services.unused_faults(),
-                days,
-                None if cluster is None else cluster.part,
-            )
-            for line in cluster.end_lines() if cluster is not None else ():
-                terminalreporter.write_line(line)
+            finish.show(self.run, self._finished, terminalreporter)
         else:
             finish.show_failures(self._finished, terminalreporter)
 
@@ -312,8 +301,6 @@ class Coordinator:
         if self._live is not None:
             self._live.stop()
         if self._run is not None:
-            if self._run.cluster is not None:
-                self._run.cluster.leave()
             self._run.close()
         self._ctrl_c.remove()
         self._merge_hosts()
@@ -330,12 +317,11 @@ class Coordinator:
             return
         from pytest_ultrapar.coordinator.joint_merge import merge_hosts  # noqa: PLC0415 - seldom
 
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
         directory = self._run.directory
         merge_hosts(
             cluster.address,
             cluster.name,
             directory.path,
             directory.runs_beside(),
-            reporter.write_line if reporter is not None else lambda _: None,
+            self._reporter.write_line if self._reporter is not None else lambda _: None,
         )

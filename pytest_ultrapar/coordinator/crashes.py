@@ -22,9 +22,8 @@ from pytest_ultrapar.system.clock import utc_now_us
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
-    from pathlib import Path
 
-    from pytest_ultrapar.coordinator.coordinator import Coordinator
+    from pytest_ultrapar.coordinator.run import Run
 
 
 _DEATHS_BEFORE_ALONE = 2
@@ -34,18 +33,20 @@ KIND = "worker_lost"
 
 
 class Crashes:
-    """Reads dead workers' journals and keeps count of deaths. Controller, main thread."""
+    """Reads dead workers' journals, counts deaths, reports lost cases. Controller, main thread."""
 
-    def __init__(self, directory: Path, case_ids: Mapping[int, str]) -> None:
+    def __init__(self, run: Run, case_ids: Mapping[int, str]) -> None:
         """Begin with no deaths.
 
         Args:
-            directory: The run's directory.
+            run: The run.
             case_ids: By position in pytest's collection.
         """
-        self._directory = directory
+        self._run = run
         self._case_ids = case_ids
         self._deaths: Counter[int] = Counter()
+        # The controller's segment, made for the first lost case.
+        self._journal: JournalWriter | None = None
 
     def worker_died(
         self, worker: str, pending: list[int], *, running: AbstractSet[int], was_alone: bool
@@ -58,7 +59,7 @@ class Crashes:
             running: Items that pytest was running anywhere.
             was_alone: Whether it ran one episode at a time.
         """
-        journal = self._directory / "journal"
+        journal = self._run.directory.journal
         started = find_started_not_ended(journal, worker)
         suspects = {
             index
@@ -75,11 +76,52 @@ class Crashes:
             if case_id in wanted
         }
         # Their episodes are over and paid for; whoever gets these items finds the answers here.
-        with closing(RecoveredIndex(self._directory)) as recovered:
+        with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )
+
+    def give_up(
+        self, nodeid: str, case_id: str, model: str | None, worker: str
+    ) -> list[pytest.TestReport]:
+        """Record a case that kills its workers as `infra`.
+
+        Returns:
+            The report that shows it, and that of its teardown: with the second one
+            pytest takes the case's properties into a junit file.
+        """
+        run = self._run
+        if self._journal is None:
+            self._journal = JournalWriter(run.directory.journal, "controller", run.redactor.bytes)
+        detail = f"worker lost: the case killed {worker} while it ran there alone"
+        now_us = utc_now_us()
+        self._journal.append(
+            EpisodeEnded.unasked(now_us, case_id, "controller", "infra", kind=KIND, detail=detail)
+        )
+        self._journal.append(
+            Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)
+        )
+        path = nodeid.split("::", maxsplit=1)[0]
+        properties = CaseProperties(run.directory.path).of(
+            case_id=case_id, model=str(model), outcome="infra", kind=KIND
+        )
+        shown: dict[str, Any] = {
+            "nodeid": nodeid,
+            "location": (path, None, nodeid),
+            "keywords": {},
+            "user_properties": properties,
+        }
+        reason = (path, 0, f"infra: {detail}")
+        return [
+            pytest.TestReport(**shown, outcome="skipped", longrepr=reason, when="setup"),
+            pytest.TestReport(**shown, outcome="passed", longrepr=None, when="teardown"),
+        ]
+
+    def close(self) -> None:
+        """Close the segment, if there is one."""
+        if self._journal is not None:
+            self._journal.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,50 +170,3 @@ def judge(
         lost=tuple(index for index in pending if index in lost),
         plain=plain,
     )
-
-
-class LostCases:
-    """Writes and reports lost cases; the controller's journal segment is made for the first one."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._journal: JournalWriter | None = None
-
-    def reports(
-        self, nodeid: str, case_id: str, model: str | None, worker: str
-    ) -> list[pytest.TestReport]:
-        """Record the case as `infra`; returns the report that shows it, and that of its teardown.
-
-        With the second one pytest takes the case's properties into a junit file.
-        """
-        run = self._coordinator.run
-        if self._journal is None:
-            self._journal = JournalWriter(run.directory.journal, "controller", run.redactor.bytes)
-        detail = f"worker lost: the case killed {worker} while it ran there alone"
-        now_us = utc_now_us()
-        self._journal.append(
-            EpisodeEnded.unasked(now_us, case_id, "controller", "infra", kind=KIND, detail=detail)
-        )
-        self._journal.append(
-            Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)
-        )
-        path = nodeid.split("::", maxsplit=1)[0]
-        properties = CaseProperties(run.directory.path).of(
-            case_id=case_id, model=str(model), outcome="infra", kind=KIND
-        )
-        shown: dict[str, Any] = {
-            "nodeid": nodeid,
-            "location": (path, None, nodeid),
-            "keywords": {},
-            "user_properties": properties,
-        }
-        reason = (path, 0, f"infra: {detail}")
-        return [
-            pytest.TestReport(**shown, outcome="skipped", longrepr=reason, when="setup"),
-            pytest.TestReport(**shown, outcome="passed", longrepr=None, when="teardown"),
-        ]
-
-    def close(self) -> None:
-        """Close the segment, if there is one."""
-        if self._journal is not None:
-            self._journal.close()

@@ -57,7 +57,11 @@ class HomeShare:
 
 
 class Dispatch:
-    """Cases not yet given to a worker, and what each worker has been given and not reported."""
+    """Cases not yet given to a worker, and what each worker has been given and not reported.
+
+    Attributes:
+        n_unsent: Items that no worker has been given.
+    """
 
     def __init__(
         self,
@@ -87,18 +91,13 @@ class Dispatch:
         self._held: dict[str, Counter[str | None]] = {}
         self._ended: dict[str, Mapping[str, int]] = {}
         # xdist asks after each of six messages per case whether any is left (`DSession.loop_once`).
-        self._n_unsent = 0
+        self.n_unsent = 0
         self.line_up(items)
 
     @property
     def workers(self) -> list[str]:
         """Workers that take cases."""
         return list(self._pending)
-
-    @property
-    def n_unsent(self) -> int:
-        """Items that no worker has been given."""
-        return self._n_unsent
 
     @property
     def wants_alone_worker(self) -> bool:
@@ -119,6 +118,7 @@ class Dispatch:
         """A worker is ready for cases; those `alone` run one episode at a time: the suspects."""
         self._pending[worker] = []
         self._held[worker] = Counter()
+        self._ended[worker] = {}
         if home is not None:
             self._home_of[worker] = home
         if alone:
@@ -149,19 +149,19 @@ class Dispatch:
         for item in items:
             self._items[item.index] = item
             self._line_of(item).append(item.index)
-            self._n_unsent += 1
+            self.n_unsent += 1
 
     def give_back(self, indices: Iterable[int]) -> None:
         """Put items of a dead worker first in line again."""
         for index in reversed(list(indices)):
             self._line_of(self._items[index]).appendleft(index)
-            self._n_unsent += 1
+            self.n_unsent += 1
 
     def give_back_alone(self, indices: Iterable[int]) -> None:
         """Put suspects in line for a worker that runs one episode at a time."""
         for index in indices:
             self._alone_line.append(index)
-            self._n_unsent += 1
+            self.n_unsent += 1
 
     def hand_out_to_all(self) -> dict[str, list[int]]:
         """What to send to each worker now; dealt one by one in turn, so that no worker is favoured.
@@ -185,7 +185,7 @@ class Dispatch:
         index = self._next_for(worker)
         if index is None:
             return False
-        self._n_unsent -= 1
+        self.n_unsent -= 1
         self._pending[worker].append(index)
         self._held[worker][self._counted_as(index)] += 1
         sent.append(index)
@@ -238,8 +238,7 @@ class Dispatch:
         return chosen
 
     def _n_to_come(self, worker: str, group: str) -> int:
-        ended = self._ended.get(worker)
-        return self._held[worker][group] - (ended.get(group, 0) if ended is not None else 0)
+        return self._held[worker][group] - self._ended[worker].get(group, 0)
 
     def _counted_as(self, index: int) -> str | None:
         item = self._items[index]

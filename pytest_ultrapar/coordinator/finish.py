@@ -24,53 +24,27 @@ from pytest_ultrapar.store.manifest import Manifest, write_manifest
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pytest
 
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.coordinator.run_gate import Judgement, RunGate  # noqa: TC004 - no field is read
-    from pytest_ultrapar.report.whole_run import HostPart
 
 
 _GOOD, _BAD = 0.8, 0.4
 """Shares of solved cases from which they are green, and below which they are red."""
 
 
-def show(
-    finished: FinishedRun,
-    reporter: pytest.TerminalReporter,
-    unused_faults: Sequence[str] = (),
-    days: Iterable[str] = (),
-    part: HostPart | None = None,
-) -> None:
-    """Write the summary. Called by pytest's terminal summary, controller, once.
-
-    Args:
-        finished: The run.
-        reporter: Pytest's.
-        unused_faults: What the run's simulated provider was to do wrong and never did.
-        days: `left_after`.
-        part: Whose part of which run this is; None: the run is one host's.
-    """
+def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
+    """Write the summary. Called by pytest's terminal summary, controller, once."""
     reporter.section("ultrapar")
     if finished.summary is not None:
-        writer = reporter.config.get_terminal_writer()
-        lines = brief_lines(
-            finished.summary,
-            finished.manifest.lanes,
-            directory=str(finished.directory),
-            width=writer.fullwidth,
-            is_quiet=reporter.config.get_verbosity() < 0,
-            has_page=finished.has_page,
-            part=part,
-            paint=lambda text, share: writer.markup(text, **{_colour(share): True}),
-        )
-        for line in lines:
+        for line in _summary_lines(run, finished, finished.summary, reporter):
             reporter.write_line(line)
-    for line in days:
-        reporter.write_line(line)
-    for label in unused_faults:
+        for line in left_after(run, finished.summary):
+            reporter.write_line(line)
+    for label in run.services.unused_faults():
         said = f'the simulated provider: fault "{label}" matched no request'
         reporter.write_line(visible(said), yellow=True)
     if finished.gate is not None:
@@ -79,6 +53,24 @@ def show(
     if finished.stopped is not None:
         reporter.write_line(visible(finished.stopped), yellow=True)
     show_failures(finished, reporter)
+    for line in run.cluster.end_lines() if run.cluster is not None else ():
+        reporter.write_line(line)
+
+
+def _summary_lines(
+    run: Run, finished: FinishedRun, summary: RunSummary, reporter: pytest.TerminalReporter
+) -> Sequence[str]:
+    writer = reporter.config.get_terminal_writer()
+    return brief_lines(
+        summary,
+        finished.manifest.lanes,
+        directory=str(finished.directory),
+        width=writer.fullwidth,
+        is_quiet=reporter.config.get_verbosity() < 0,
+        has_page=finished.has_page,
+        part=None if run.cluster is None else run.cluster.part,
+        paint=lambda text, share: writer.markup(text, **{_colour(share): True}),
+    )
 
 
 def _colour(share: float) -> str:

@@ -273,9 +273,6 @@ class Run:
         self.manifest = self._made_manifest(cases)
         if self.regraded is not None:
             self.manifest = as_measured(self.manifest, self.regraded)
-        self.manifest = msgspec.structs.replace(
-            self.manifest, collected_s=time.monotonic() - self.collecting_since_s
-        )
         if self.resumed is not None:
             then, now = (
                 addresses(one.effective, one.pool_lanes) for one in (self.resumed, self.manifest)
@@ -326,6 +323,7 @@ class Run:
             seed=options.seed,
             repeats=options.repeats.n,
             n_planned=len(cases),
+            collected_s=time.monotonic() - self.collecting_since_s,
             suite_digest=suite_digest(cases),
             cases_digest=cases_digest(directory.path),
             arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
@@ -515,7 +513,9 @@ class Run:
         return alone or (self.cluster is not None and self.cluster.has_joined)
 
     def close(self) -> None:
-        """End the services, let go of the keys and unlock the directory. Idempotent."""
+        """Leave the other hosts, end the services, let go of all that is held. Idempotent."""
+        if self.cluster is not None:
+            self.cluster.leave()
         self.services.stop()
         if self.keys is not None and self.may_have_sent and self.is_part:
             self.keys.give_back(MonotonicClock())

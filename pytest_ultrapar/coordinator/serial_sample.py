@@ -40,15 +40,10 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
         ConfigError: As many cases or fewer are going to run: none would be left to be compared.
     """
     if n >= len(cases):
-        left = "that is all of them" if n == len(cases) else "there are not so many"
-        advice = (
-            f"a sample of 1 to {len(cases) - 1} leaves cases to be run concurrently"
-            if len(cases) > 1
-            else "leave the option out"
-        )
         msg = (
-            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here, {left}; "
-            f"{advice}, and `ultrapar bench --modes serial,ultra` runs all cases both ways"
+            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here, and the "
+            "sample is compared with others; take fewer, leave the option out, or run all cases "
+            "both ways with `ultrapar bench --modes serial,ultra`"
         )
         raise ConfigError(msg)
     ids = sorted(

@@ -103,8 +103,6 @@ def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:
     Raises:
         ResultsError: It cannot be read.
     """
-    if not pool.has_budget:
-        return
     spent = spent_by_limit(pool, read_spending(directory / SPENDING_FILE))
     for name, limit in pool.limits.items():
         if limit.budget is not None:

@@ -51,11 +51,9 @@ class WorkerWatch:
         """Watch a worker no longer, and say why it is gone."""
         worker = node.gateway.id
         self._processes.pop(worker, None)
-        reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
-        if worker in self._killed and reporter is not None:
-            reporter.ensure_newline()
-            reporter.write_line(
-                f"ultrapar: {worker} was killed: it gave no sign for {self._most_s:g} s "
+        if worker in self._killed:
+            self._coordinator.warn(
+                f"{worker} was killed: it gave no sign for {self._most_s:g} s "
                 f"(--ultrapar-episode-timeout and {GRACE_S:g} s)"
             )
 

@@ -201,7 +201,7 @@ class HttpClient:
         asked = _MAY_SEND.set(may_send)
         try:
             return await self._session_for(address).request(
-                address.endpoint.method,
+                "POST",
                 address.endpoint.url,
                 # In pieces where it is large, so that the loop can do other things.
                 data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
@@ -211,13 +211,9 @@ class HttpClient:
             _MAY_SEND.reset(asked)
 
     def _session_for(self, address: _Address) -> aiohttp.ClientSession:
-        """One that makes a new connection, where a kept one may be dead or the request is no POST.
-
-        aiohttp sends a GET a second time when its connection breaks, which would be outside the
-        lease; a session whose requests make one connection each cannot.
-        """
+        """One whose requests make one connection each, where a kept one may be dead."""
         is_stale = self._stale.get(address.place, 0.0) > time.monotonic()
-        if address.endpoint.method == "POST" and not is_stale:
+        if not is_stale:
             if self._kept is None:
                 self._kept = self._session(keepalive_timeout=KEPT_S)
             return self._kept

@@ -227,7 +227,7 @@ def _case(index: int, item: pytest.Item, model: str, run_seed: int, repeats: int
         index=index,
         case_id=case_id,
         nodeid=item.nodeid,
-        suite=suite_of(item),
+        suite=suite_at(item.path),
         model=model,
         repeat=repetition(item, repeats),
         params=params_of(item),
@@ -236,14 +236,9 @@ def _case(index: int, item: pytest.Item, model: str, run_seed: int, repeats: int
     )
 
 
-def suite_of(item: pytest.Item) -> str:
-    """The suite that an item belongs to: its folder's name."""
-    return suite_at(item.path)
-
-
 @cache
 def suite_at(path: Path) -> str:
-    """The suite of a test file."""
+    """The suite that the items of a test file belong to: its folder's name."""
     return path.parent.name or path.stem
 
 

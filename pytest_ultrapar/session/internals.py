@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from itertools import islice, product
 from math import prod
@@ -209,13 +209,7 @@ def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
     Asked of each of 12,000 items, most of which have none: three walks of `Node.iter_markers` for
     it were a sixth of what we add to collecting them.
     """
-    node: Any = item
-    while node is not None:
-        for mark in node.own_markers:
-            if mark.name in names:
-                return True
-        node = node.parent
-    return False
+    return any(mark.name in names for node in item.iter_parents() for mark in node.own_markers)
 
 
 def could_not_run(error: BaseException) -> bool:
@@ -247,15 +241,13 @@ def session_fixture(item: pytest.Item, name: str) -> object:
     of_item = item._request  # type: ignore[attr-defined]
     request = SubRequest(of_item, Scope.Session, NOTSET, 0, definition, _ispytest=True)
     manager = item.config.pluginmanager.getplugin("capturemanager")
-    if manager is None:
+    with ExitStack() as stack:
+        if manager is not None:
+            # Between items capture is suspended. What the fixture prints is shown with the item
+            # that runs next.
+            manager.resume_global_capture()
+            stack.callback(manager.suspend_global_capture)
         return definition.execute(request)
-    # Between items capture is suspended. What the fixture prints is shown with the item that runs
-    # next.
-    manager.resume_global_capture()
-    try:
-        return definition.execute(request)
-    finally:
-        manager.suspend_global_capture()
 
 
 class _Request(pytest.FixtureDef[FixtureRequest]):

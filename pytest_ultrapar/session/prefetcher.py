@@ -374,11 +374,11 @@ class Prefetcher:
                 self._make_ready(index, None)
                 continue
             if index in self._collected.not_run:
-                self._skip(index)
+                self._skip(index, counts=False)
                 continue
             stored = self.runtime.recovered.lookup(self._collected.case_ids[index])
             if stored is not None:
-                self._skip(index, stored)
+                self._skip(index, stored, counts=True)
                 continue
             if not self._source.runs_episodes:
                 self._make_ready(index, self._ended_early(index, *_NOT_THERE))
@@ -393,13 +393,19 @@ class Prefetcher:
         elif work:
             self._submit(work)
 
-    def _skip(self, index: int, stored: Position | None = None) -> None:
-        """A case that needs no episode of its own: skipped by a mark, or ended before."""
-        case_id = self._collected.case_ids[index]
-        is_awaited = self.runtime.group_of(case_id) or stored is not None
-        if self._source.runs_episodes and is_awaited:
-            self._start_engine().note_skipped(case_id)
-        self._make_ready(index, stored)
+    def _skip(
+        self, index: int, ended: EpisodeEnded | Position | None = None, *, counts: bool
+    ) -> None:
+        """A case without an episode of its own: skipped, ended before, or one that cannot begin.
+
+        Args:
+            index: Its position.
+            ended: How it ended; None for skipped.
+            counts: Whether the broker counts it among the episodes that have ended.
+        """
+        if self._source.runs_episodes and (counts or self._group_of(index)):
+            self._start_engine().note_skipped(self._collected.case_ids[index])
+        self._make_ready(index, ended)
 
     def _make_ready(self, index: int, stored: EpisodeEnded | Position | None) -> None:
         if stored is not None:
@@ -414,38 +420,29 @@ class Prefetcher:
                 self._give_up(index, self._engine_error)
             return
         works: list[Work] = []
+        # Where several hosts share a run, it ends when the episodes of all cases have.
+        counts = self.runtime.options.cluster_run is not None
         for index in indices:
             try:
                 works.append(self._work(index))
             except (KeyboardInterrupt, pytest.exit.Exception):
                 raise
             except pytest.skip.Exception:
-                self._note_unasked(index)
-                self._make_ready(index, None)
+                self._skip(index, counts=counts)
             except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
                 # A session fixture's failure is repeated, and reported, when pytest sets the item
                 # up.
-                self._note_unasked(index)
-                self._make_ready(
-                    index, self._ended_early(index, "error", type(error).__name__, str(error))
-                )
+                ended = self._ended_early(index, "error", type(error).__name__, str(error))
+                self._skip(index, ended, counts=counts)
         self._running.update(work.index for work in works)
         if not works:
             return
-        engine = self._start_engine()
-        engine.submit(works)
+        self._start_engine().submit(works)
         if not self._has_asked:
             self._has_asked = True
-            self._let_first_go(engine)
-
-    def _note_unasked(self, index: int) -> None:
-        """Tell the broker of a case that ends without an episode.
-
-        Where several hosts share a run, it ends when the episodes of all cases have.
-        """
-        if self.runtime.options.cluster_run is not None:
-            case_id = self._collected.case_ids[index]
-            self._start_engine().note_skipped(case_id)
+            # What this thread does next, other cases or imports, keeps the loop for 30 ms from
+            # sending their requests.
+            self._let_engine_run(begins=True)
 
     def _work(self, index: int) -> Work:
         item = self._items[index]
@@ -490,29 +487,22 @@ class Prefetcher:
             self._engine.start()
         return self._engine
 
-    def _let_first_go(self, engine: Engine) -> None:
-        """Wait until the first episodes have begun and the loop keeps up, 0.2 s at most.
-
-        What this thread does next, other cases or imports, keeps the loop for 30 ms from sending
-        their requests.
-        """
-        for _ in range(_MOST_YIELDS):
-            time.sleep(_YIELD_S)
-            if engine.n_open and engine.lag_s < _YIELD_LAG_S:
-                return
-
-    def _let_engine_run(self) -> None:
+    def _let_engine_run(self, *, begins: bool = False) -> None:
         """Wait a while, 0.2 s at most, if the engine's loop lags: answers go before reports.
 
         Without it pytest's thread takes the interpreter lock for whole items while replies wait:
         with 300 requests in flight on one core the time from the first request to the last reply
         was 2.95 s, and 2.70 s with it.
+
+        Args:
+            begins: Whether the first episodes are about to begin, which is waited for as well.
         """
         engine = self._engine
         if engine is None:
             return
         for _ in range(_MOST_YIELDS):
-            if engine.n_open == 0 or engine.lag_s < _YIELD_LAG_S:
+            lags = engine.lag_s >= _YIELD_LAG_S if engine.n_open else begins
+            if not lags:
                 return
             # Not the condition that finished episodes notify: each would wake us.
             time.sleep(_YIELD_S)
@@ -544,6 +534,9 @@ class Prefetcher:
             self._changed.notify()
 
 
+_FAILURES = (pytest.fail.Exception, pytest.exit.Exception)
+
+
 def _starter(
     prefetched: Prefetched, arguments: dict[str, Any]
 ) -> Callable[[Llm], Coroutine[Any, Any, Any]]:
@@ -552,19 +545,19 @@ def _starter(
             arguments["llm"] = llm
         try:
             return await prefetched.function(**arguments)
-        except pytest.skip.Exception as skipped:
-            raise EpisodeSkipped(str(skipped)) from None
-        except (pytest.fail.Exception, pytest.exit.Exception) as outcome:
-            # pytest's outcomes are no `Exception`s and would pass for a cancelled task.
-            raise AssertionError(str(outcome)) from outcome
-        except BaseExceptionGroup as group:
-            # The same out of a task group.
+        except (pytest.skip.Exception, *_FAILURES, BaseExceptionGroup) as error:
+            # pytest's outcomes are no `Exception`s and would pass for a cancelled task. Those of a
+            # task group come in a group.
+            group: BaseExceptionGroup[Any]
+            group = (
+                error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])
+            )
             skips, others = group.split(pytest.skip.Exception)
             if skips is not None and others is None:
                 raise EpisodeSkipped(str(_first(skips))) from None
-            failures, others = group.split((pytest.fail.Exception, pytest.exit.Exception))
+            failures, _ = group.split(_FAILURES)
             if failures is not None:
-                raise AssertionError(str(_first(failures))) from group
+                raise AssertionError(str(_first(failures))) from error
             raise
 
     return start

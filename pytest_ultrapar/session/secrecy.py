@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.masking import redact
 
 if TYPE_CHECKING:
+    import logging
     import warnings
     from collections.abc import Callable
 
@@ -78,18 +78,6 @@ def _numbered(name: str, n: int) -> str:
     return f"{name[:-1]}#{n}]" if name.endswith("]") else f"{name}#{n}"
 
 
-class _Masking(logging.Formatter):
-    """Formats as another formatter does, and changes the text."""
-
-    def __init__(self, inner: logging.Formatter, change: Callable[[str], str]) -> None:
-        super().__init__()
-        self._inner = inner
-        self._change = change
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._change(self._inner.format(record))
-
-
 def _mask(handler: logging.Handler, change: Callable[[str], str]) -> None:
-    inner = handler.formatter or logging.Formatter()
-    handler.setFormatter(_Masking(inner, change))
+    shown = handler.format
+    handler.format = lambda record: change(shown(record))  # type: ignore[method-assign]

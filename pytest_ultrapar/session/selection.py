@@ -29,7 +29,7 @@ from pytest_ultrapar.session.collection import (
     params_of,
     prefetched_of,
     repetition,
-    suite_of,
+    suite_at,
 )
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
@@ -305,7 +305,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     answered = reused(config)
     asked: dict[Question, pytest.Item] = {}
     for item in items:
-        if (suite := suite_of(item)) in wanted and internals.will_not_run(item) is None:
+        if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
             asked.setdefault(_question_of(item, suite, repeats), item)
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
@@ -318,7 +318,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
             kept.append(item)
             continue
         left_out.append(item)
-        here, earlier = ids.setdefault(suite_of(item), ({}, {}))
+        here, earlier = ids.setdefault(suite_at(item.path), ({}, {}))
         if question in asked:
             here[case_id_of(asked[question], options.seed)] = None
         else:
@@ -333,7 +333,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _source_of(item: pytest.Item) -> str | None:
     source = marked(item, TAKEN_FROM)
-    return source if isinstance(source, str) and source != suite_of(item) else None
+    return source if isinstance(source, str) and source != suite_at(item.path) else None
 
 
 def _question_of(item: pytest.Item, suite: str, repeats: int) -> Question:

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from functools import cached_property
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,6 @@ class Telemetry:
         self._directory = directory
         self._text = text
         self._facts = {"ultrapar.run": directory.name, "ultrapar.worker": worker}
-        self._sent_from_us: float | None = None
         self._worker = worker
         tracers, end_spans = _tracers(text)
         meters, end_metrics = _meters(text)
@@ -128,7 +128,7 @@ class Telemetry:
             return
         ended = prefetch.state.ended if prefetch.state is not None else None
         # What an earlier session sent, it told itself.
-        if ended is None or not self._was_sent_now(ended):
+        if ended is None or ended.started_at_us < self._sent_from_us:
             self._attempts = []
         offset_ns = _offset_ns(ended, self._attempts)
         model = self._text(str(parameter(item, "model")))
@@ -167,11 +167,16 @@ class Telemetry:
         span.end(max([time.time_ns(), *ends_ns]))
         self._attempts = []
 
-    def _was_sent_now(self, ended: EpisodeEnded) -> bool:
-        """Whether this session sent an episode's requests; it may be of an earlier one."""
-        if self._sent_from_us is None:
-            self._sent_from_us = _sent_from_us(self._directory)
-        return ended.started_at_us >= self._sent_from_us
+    @cached_property
+    def _sent_from_us(self) -> float:
+        """From when on this session sent the episodes that it grades, us since the epoch."""
+        from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - as above
+
+        try:
+            manifest = read_manifest(self._directory)
+        except ResultsError:
+            return 0
+        return math.inf if manifest.regraded is not None else manifest.measured_part.from_us
 
     def _tell_of(self, attempt: Attempt, model: str, told: Context, offset_ns: int) -> None:
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
@@ -235,17 +240,6 @@ class Telemetry:
                 f"ultrapar: the last {late} of {self._worker} were not taken within "
                 f"{_FLUSH_S:.0f} s: does the collector answer?\n"
             )
-
-
-def _sent_from_us(directory: Path) -> float:
-    """From when on a session sent the episodes that it grades, microseconds since the epoch."""
-    from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - as above
-
-    try:
-        manifest = read_manifest(directory)
-    except ResultsError:
-        return 0
-    return math.inf if manifest.regraded is not None else manifest.measured_part.from_us
 
 
 def _offset_ns(ended: EpisodeEnded | None, attempts: Sequence[Attempt]) -> int:

@@ -216,29 +216,14 @@ def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, 
     assert len(log(tmp_path).requests) == 1
 
 
-def test_list_of_models_is_asked_for_instead(tmp_path, check, monkeypatch):
-    with serving(tmp_path, LAB + MODEL.format("m")):
-        path = tmp_path / "pool.toml"
-        path.write_text(path.read_text() + MODEL.format("unheard"))
-        monkeypatch.setenv("CHECK_KEY_1", f"{CANARY}-wrong")
-        code, lines = check("--ask", "models")
-    assert code == 1
-    assert said_of(lines, "lab/m/key0") == ("ok", "")
-    assert said_of(lines, "lab/unheard/key0")[1].endswith(": the server lists m")
-    assert "was refused (401, " in said_of(lines, "lab/m/key1")[1]
-    # The simulated provider logs chat completions only.
-    assert log(tmp_path).requests == ()
-
-
 def test_azure_is_asked_its_own_way(tmp_path, check):
     text = LAB + MODEL.format("m")
     with serving(tmp_path, text) as server:
         azure = text.replace('"openai"', '"azure-openai"\napi_version = "2024-10-21"')
         root = server.base_url("lab").removesuffix("/v1")
         (tmp_path / "pool.toml").write_text(azure.replace("BASE_URL", root))
-        for ask in ("chat", "models"):
-            code, lines = check("--ask", ask)
-            assert code == 0, lines
+        code, lines = check()
+        assert code == 0, lines
     assert len(log(tmp_path).requests) == 2
 
 
@@ -276,7 +261,7 @@ def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
     [
         (("--timeout", "0"), "--timeout must be above 0 and at most 86400 (got 0)"),
         (("--timeout", "nan"), "--timeout must be above 0 and at most 86400 (got nan)"),
-        (("--ask", "nicely"), "argument --ask: invalid choice: 'nicely'"),
+        (("--key-lock", "no"), "argument --key-lock: invalid choice: 'no'"),
         (("extra",), "unrecognized arguments: extra"),
     ],
 )

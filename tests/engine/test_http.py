@@ -302,27 +302,6 @@ def test_connection_that_takes_too_long_says_what_sets_the_time():
     )
 
 
-def test_get_is_sent_once_whatever_becomes_of_its_connection():
-    # aiohttp itself sends a GET again when its connection is closed before the answer.
-    async def go() -> tuple[list[Answer | Failure], list[bytes]]:
-        answers = (response(b"one"), None, None, response(b"four"), response(b"five"))
-        with server(*answers) as one:
-            asked = replace(endpoint(one.port), method="GET")
-            client = HttpClient([asked], max_connections=1)
-            found = [await client.exchange(asked, b"", timeout_s=60.0) for _ in range(4)]
-            await client.close()
-        return found, [request.raw for request in one.requests]
-
-    found, seen = asyncio.run(go())
-    assert len(seen) == 4
-    assert [one.outcome if isinstance(one, Failure) else one.body for one in found] == [
-        b"one",
-        "transport",
-        "transport",
-        b"four",
-    ]
-
-
 def test_exchange_does_not_wait_for_a_body_whose_chunks_are_none():
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     left = threading.Event()

@@ -178,8 +178,7 @@ def test_it(answer, request, grade):
         (["--ultrapar-baseline=0"], "command line: --ultrapar-baseline must be >= 1 (got 0)"),
         (["--ultrapar-baseline=-3"], "command line: --ultrapar-baseline must be >= 1 (got -3)"),
         (["--ultrapar-baseline=x"], "invalid int value: 'x'"),
-        (["--ultrapar-baseline=40"], "the suite has 40 cases here, that is all of them; a sample"),
-        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here, there"),
+        (["--ultrapar-baseline=40"], "--ultrapar-baseline 40: the suite has 40 cases here, and"),
         (
             ["--ultrapar-baseline=3", "--ultrapar-mode=serial"],
             "makes no sense in mode serial (command line --ultrapar-mode), which runs all cases",

@@ -32,7 +32,6 @@ class ToyStream:
 class Toy:
     version_example = None
     endpoint_noun = "toy"
-    lists_endpoints = True
     base_url_hint = ""
     streamed: ClassVar = {"stream": "yes"}
 
@@ -41,9 +40,6 @@ class Toy:
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         return f"{base_url}/{name}"
-
-    def models_url(self, base_url: str, version: str | None) -> str:
-        return base_url
 
     def headers(self, token: str) -> dict[str, str]:
         return {"x-toy-key": token, "content-type": "text/plain"}
@@ -68,9 +64,6 @@ class Toy:
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
         return None
-
-    def models(self, body: bytes) -> list[str] | None:
-        return body.decode().split()
 
 
 API = Toy()

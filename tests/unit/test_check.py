@@ -18,7 +18,7 @@ from pytest_ultrapar.coordinator.check.answers import (
     lane_answer,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.asking import ModelList, Seen, SmallestChat
+from pytest_ultrapar.coordinator.check.asking import Seen, smallest_body, what_is_wrong
 from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -26,7 +26,6 @@ from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.redact import Redactor
 
-CHAT, MODELS = SmallestChat(), ModelList()
 CANARY = "sk-canary-4f9a1c77e2b05d"
 POOL = """
 schema = 1
@@ -53,14 +52,14 @@ def answered(status, body, headers=()):
     return Answer(status, httpx.Headers(headers), body.encode(), 0.0)
 
 
-def answer_of(lane, said, *, question=CHAT, url=OPENAI, **fields) -> LaneAnswer:
+def answer_of(lane, said, *, url=OPENAI, **fields) -> LaneAnswer:
     """What is said of a lane of which that came: an answer, or a failure without one."""
     api = "azure-openai" if "deployments" in url else "openai"
     fields = {"timeout_s": 20.0, "api": api_named(api), **fields}
-    endpoint = question.prepared(
-        Endpoint(lane.lane_id, lane.provider, lane.instance, lane.key, url, CANARY, "a", **fields)
+    endpoint = Endpoint(
+        lane.lane_id, lane.provider, lane.instance, lane.key, url, CANARY, "a", **fields
     )
-    failure = question.read(said, endpoint, 0.5)
+    failure = what_is_wrong(said, endpoint, 0.5)
     seen = Seen(lane, failure, 0.5, 100.0)
     redact = Redactor([CANARY]).text
     return lane_answer(seen, endpoint, variable="LAB_KEY_0", redact=redact)
@@ -155,26 +154,6 @@ def test_secret_and_control_characters_of_an_answer_are_not_shown(load):
     assert len(long.why) < 300
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "label", "said"),
-    [
-        (200, '{"data": [{"id": "other"}, {"id": "a"}]}', "", ""),
-        (200, '{"data": [{"id": "b"}, {"id": "c"}]}', "not_found", "the server lists b, c"),
-        (404, "no such page", "not_found", "HTTP 404: no such page"),
-        (200, '{"data": 3}', "malformed", "the answer is not a list of models"),
-        (401, "wrong key", "auth", "HTTP 401: wrong key"),
-    ],
-)
-def test_list_of_models_is_read_as_one(load, status, body, label, said):
-    answer = answer_of(load().lanes[0], answered(status, body), question=MODELS)
-    assert (answer.label, answer.said) == (label, said)
-
-
-def test_lists_of_azure_say_nothing_of_deployments(load):
-    said = answered(200, '{"data": [{"id": "gpt-4o"}]}')
-    assert answer_of(load().lanes[0], said, question=MODELS, url=AZURE).word == "ok"
-
-
 def test_run_is_told_what_is_dead_and_what_pauses(load):
     lane = load().lanes[0]
     known = answer_of(lane, answered(401, "no")).known
@@ -226,7 +205,7 @@ def test_answer_of_a_check_is_as_short_as_its_api_allows(load):
         ("anthropic", "max_tokens", 1),
     ):
         endpoint = Endpoint("p/i/k", "p", "i", "k", OPENAI, CANARY, "a", 20.0, api=api_named(api))
-        assert json.loads(CHAT.body(endpoint))[field] == n
+        assert json.loads(smallest_body(endpoint))[field] == n
 
 
 def case(name, model="m"):

@@ -34,6 +34,7 @@ def prefetcher() -> StillPrefetcher:
     runtime = SimpleNamespace(
         recovered=SimpleNamespace(lookup=lambda _: None),
         group_of=lambda case_id: case_id[-1],
+        options=SimpleNamespace(cluster_run=None),
     )
     settings = SimpleNamespace(worker="gw0")
     items = [SimpleNamespace(parent=None)] * len(cases)

@@ -99,14 +99,7 @@ def test_sample_is_drawn_from_all_models_alike():
     assert all(70 <= drawn.count(model) <= 130 for model in MODELS)
 
 
-@pytest.mark.parametrize(
-    ("n", "n_cases", "message"),
-    [
-        (5, 3, "baseline 5: the suite has 3 cases here, there are not so many; a sample of 1 to 2"),
-        (3, 3, "baseline 3: the suite has 3 cases here, that is all of them; a sample of 1 to 2"),
-        (1, 1, "the suite has 1 case here, that is all of them; leave the option out"),
-    ],
-)
-def test_sample_that_leaves_nothing_to_compare_is_refused(n, n_cases, message):
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize(("n", "n_cases"), [(5, 3), (3, 3), (1, 1)])
+def test_sample_that_leaves_nothing_to_compare_is_refused(n, n_cases):
+    with pytest.raises(ConfigError, match=f"baseline {n}: the suite has {n_cases} case"):
         draw_sample(cases(MODELS[:1], repeats=n_cases), n, 0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_ultrapar.apis.failure import Failure
-    from pytest_ultrapar.coordinator.check.asking import Question, Seen
+    from pytest_ultrapar.coordinator.check.asking import Seen
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import Pool
 
@@ -122,13 +122,13 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
 _WIDEST = 60
 
 
-def first_line(pool: Pool, question: Question) -> str:
+def first_line(pool: Pool) -> str:
     """What is going to be sent."""
     models = {lane.model for lane in pool.lanes}
     simulated = " SIMULATED," if pool.is_simulated else ""
     return (
         f"pool {pool.path},{simulated} {counted(len(pool.lanes), 'lane')} of "
-        f"{counted(len(models), 'model')}: {question.says} each"
+        f"{counted(len(models), 'model')}: one chat completion of 1 token each"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
 
 from pytest_ultrapar.apis.failure import Failure
@@ -16,12 +15,11 @@ from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed
-from pytest_ultrapar.engine.endpoints import chat_url, models_url, request_body
+from pytest_ultrapar.engine.endpoints import request_body
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
-from pytest_ultrapar.report.text import listed
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -44,78 +42,25 @@ def smallest(api: Api) -> dict[str, Any]:
     return {"max_tokens": getattr(api, "least_tokens", 1)}
 
 
-class SmallestChat:
-    """One chat completion of one token.
-
-    Attributes:
-        says: What is sent to each lane, for people.
-        is_free: Whether no provider charges for it.
-        url_of: Where an instance is asked, by its provider and base URL.
-    """
-
-    says = "one chat completion of 1 token"
-    is_free = False
-    url_of = staticmethod(chat_url)
-
-    @staticmethod
-    def prepared(endpoint: Endpoint) -> Endpoint:
-        """The lane's endpoint as it is asked."""
-        return endpoint
-
-    @staticmethod
-    def body(endpoint: Endpoint) -> bytes:
-        """What is sent there."""
-        return request_body(endpoint, MESSAGES, smallest(endpoint.api))
-
-    @staticmethod
-    def read(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
-        """What is wrong with an answer that took so long; None when nothing is."""
-        result = read_answer(answer, endpoint, latency_s)
-        # A prompt that is refused was read: the lane works.
-        if not isinstance(result, Failure) or result.outcome == "refused":
-            return None
-        if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
-            return None
-        return result
+def smallest_body(endpoint: Endpoint) -> bytes:
+    """What a lane is sent: a chat completion of one token."""
+    return request_body(endpoint, MESSAGES, smallest(endpoint.api))
 
 
-class ModelList:
-    """One look at the server's list of models; attributes and methods as `SmallestChat`."""
-
-    says = "one look at the list of models"
-    is_free = True
-    url_of = staticmethod(models_url)
-
-    @staticmethod
-    def prepared(endpoint: Endpoint) -> Endpoint:
-        """The lane's endpoint as it is asked."""
-        return replace(endpoint, method="GET", stream=False)
-
-    @staticmethod
-    def body(_: Endpoint) -> bytes:
-        """What is sent there."""
-        return b""
-
-    @staticmethod
-    def read(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
-        """What is wrong with an answer that took so long; None when nothing is."""
-        if isinstance(answer, Failure) or answer.status != HTTPStatus.OK:
-            result = read_answer(answer, endpoint, latency_s)
-            return result if isinstance(result, Failure) else None
-        models = endpoint.api.models(answer.body)
-        if models is None:
-            return Failure("malformed", "the answer is not a list of models")
-        if not endpoint.api.lists_endpoints or endpoint.api_name in models:
-            return None
-        return Failure("not_found", f"the server lists {listed(models) or 'nothing'}")
-
-
-Question = SmallestChat | ModelList
+def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
+    """What is wrong with an answer that took so long; None when nothing is."""
+    result = read_answer(answer, endpoint, latency_s)
+    # A prompt that is refused was read: the lane works.
+    if not isinstance(result, Failure) or result.outcome == "refused":
+        return None
+    if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
+        return None
+    return result
 
 
 _LARGEST_BYTES = 2 * 1024 * 1024
-"""Enough for the longest list of models. All lanes are asked at once, and a server that sends
-without end would else take 5 GB with 300 of them."""
+"""More than enough: all lanes are asked at once, and a server that sends without end would else
+take 5 GB with 300 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +91,18 @@ class Asking:
         self,
         pool: Pool,
         endpoints: Mapping[LaneId, Endpoint],
-        question: Question,
-        days: Sequence[DailyLimit] = (),
+        days: Sequence[DailyLimit],
     ) -> None:
         """Send nothing yet.
 
         Args:
             pool: Its lanes are asked, under its limits.
             endpoints: Where each lane's request goes.
-            question: What is asked.
-            days: What counts per day; nothing for a question that costs nothing.
+            days: What counts per day.
         """
         self._pool = pool
         self._days = days
         self._endpoints = endpoints
-        self._question = question
         self._clock = MonotonicClock()
         self._runner = asyncio.Runner()
         self._request_ids = itertools.count(1)
@@ -195,7 +137,7 @@ class Asking:
         self._http = HttpClient(
             self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES
         )
-        self._estimates = None if self._question.is_free else TokenEstimates.of(alone)
+        self._estimates = TokenEstimates.of(alone)
         self._at_once = asyncio.Semaphore(n_connections)
         self._seen: asyncio.Queue[Seen | Exception] = asyncio.Queue()
         self._tasks = [asyncio.create_task(self._tell(lane)) for lane in self._pool.lanes]
@@ -220,7 +162,7 @@ class Asking:
         if self._estimates is not None:
             asked = asked_of({**smallest(endpoint.api), "messages": MESSAGES})
             tokens = self._estimates.of_request(lane.lane_id, asked)
-        body = self._question.body(endpoint)
+        body = smallest_body(endpoint)
         try:
             lease, sent_s = await self._lease(lane.lane_id, tokens)
         except InfraError as error:
@@ -232,7 +174,7 @@ class Asking:
         try:
             answer = await self._http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
             at_s = self._clock.now_s()
-            failure = self._question.read(answer, endpoint, at_s - sent_s)
+            failure = what_is_wrong(answer, endpoint, at_s - sent_s)
             outcome = "ok" if failure is None else failure.outcome
         finally:
             self._port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))

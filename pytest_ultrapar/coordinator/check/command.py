@@ -18,7 +18,6 @@ which of them answer, how fast, and what failed and why.
 
     ultrapar check --pool pool.toml
     ultrapar check --pool pool.toml --model 'qwen*' --timeout 20
-    ultrapar check --pool pool.toml --ask models
 
 Requests keep all limits of the pool, and none is sent twice. A line per lane begins with
 
@@ -33,7 +32,6 @@ Exit code 0 when a lane is ok and none failed; 1 when one failed or none is ok; 
 
 pytest --ultrapar-check does the same before a run, for the lanes that the selected cases need.
 """
-_ASK = ("chat", "models")
 _LONGEST_S = 86_400.0
 _OK, _FAILED, _INTERRUPTED = 0, 1, 2
 
@@ -48,14 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="only lanes of models whose name matches, such as 'qwen*'; may be repeated (default: "
         "all of the pool)",
-    )
-    parser.add_argument(
-        "--ask",
-        choices=_ASK,
-        default="chat",
-        help="chat: one chat completion of 1 token, which a run's requests are like; models: the "
-        "server's list of models, which costs nothing, and says nothing of an Azure deployment "
-        "(default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",

@@ -18,7 +18,7 @@ from pytest_ultrapar.coordinator.check.answers import (
     lane_line,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.asking import Asking, ModelList, SmallestChat
+from pytest_ultrapar.coordinator.check.asking import Asking
 from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.coordinator.check.answers import LaneAnswer
-    from pytest_ultrapar.coordinator.check.asking import Question
     from pytest_ultrapar.pool.model import Pool
 
 
@@ -51,9 +50,8 @@ _QUIET_S = 5.0
 def lane_answers(
     pool: Pool,
     base_urls: Mapping[str, str],
-    question: Question,
     line: WaitingLine,
-    days: Sequence[DailyLimit] = (),
+    days: Sequence[DailyLimit],
     *,
     timeout_s: float = math.inf,
 ) -> Generator[LaneAnswer]:
@@ -64,7 +62,6 @@ def lane_answers(
     Args:
         pool: Its lanes are asked, each once.
         base_urls: Base URL by provider of those that are simulated.
-        question: What is asked.
         line: Tells people who is waited for.
         days: What counts per day.
         timeout_s: Deadline of one request, where the pool's own is longer.
@@ -72,10 +69,9 @@ def lane_answers(
     Raises:
         ConfigError: The environment variable of a key, or of a proxy, is not set.
     """
-    declared = lane_endpoints(pool, base_urls, question.url_of)
     asked = {
-        lane_id: question.prepared(replace(one, timeout_s=min(one.timeout_s, timeout_s)))
-        for lane_id, one in declared.items()
+        lane_id: replace(one, timeout_s=min(one.timeout_s, timeout_s))
+        for lane_id, one in lane_endpoints(pool, base_urls).items()
     }
     variable_of = {
         (provider.name, key.name): None if provider.is_simulated else key.env
@@ -85,7 +81,7 @@ def lane_answers(
     redact = run_config.redactor(pool).text
     waiting = [lane.lane_id for lane in pool.lanes]
     began_s = time.monotonic()
-    with Asking(pool, asked, question, days) as asking:
+    with Asking(pool, asked, days) as asking:
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:
@@ -161,7 +157,6 @@ def _check_alone(
 ) -> bool:
     """Check while no other run of the host has one of the keys."""
     clock = MonotonicClock()
-    question = ModelList() if arguments.ask == "models" else SmallestChat()
     timeout_s = math.inf if arguments.timeout is None else arguments.timeout
     found: list[LaneAnswer] = []
     keys = keep_keys(
@@ -173,13 +168,12 @@ def _check_alone(
         option="--key-lock",
     )
     try:
-        counting = () if question.is_free else pool.lanes
-        days = run_days(pool, counting, os.environ, arguments.simulator)
+        days = run_days(pool, pool.lanes, os.environ, arguments.simulator)
         left = days_left(pool, days, clock, claim=True)
-        write_line(f"ultrapar check: {first_line(pool, question)}")
+        write_line(f"ultrapar check: {first_line(pool)}")
         for text in (*sent_lines(pool, pool.lanes), *day_lines(left)):
             write_line(f"ultrapar check: {text}")
-        asked = lane_answers(pool, base_urls, question, line, days, timeout_s=timeout_s)
+        asked = lane_answers(pool, base_urls, line, days, timeout_s=timeout_s)
         with closing(asked) as answers:
             for answer in answers:
                 found.append(answer)

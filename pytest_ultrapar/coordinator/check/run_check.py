@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lane_table import free_s
 from pytest_ultrapar.coordinator.check.answers import counts, failures
-from pytest_ultrapar.coordinator.check.asking import SmallestChat
 from pytest_ultrapar.coordinator.check.pool_check import lane_answers
 from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
 from pytest_ultrapar.errors import ConfigError
@@ -86,7 +85,7 @@ def check_lanes(
     began_s = clock.now_s()
     found: list[LaneAnswer] = []
     try:
-        with closing(lane_answers(pool, base_urls, SmallestChat(), line, days)) as answers:
+        with closing(lane_answers(pool, base_urls, line, days)) as answers:
             found.extend(answers)
     except KeyboardInterrupt:
         line.end()
