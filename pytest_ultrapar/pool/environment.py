@@ -90,9 +90,8 @@ def settle(
     number = environment.get("debug_process_num")
     is_asked = values["debug_log"].is_on and origins["debug_log"].source == ENVIRONMENT
     if number is not None and is_asked:
-        where = Location(ENVIRONMENT, Options.debug_process_num.variable)
-        values["debug_log"] = WhichLog(is_on=True, number=number, location=where)
-        origin["debug_log"] += f" and {where.path}"
+        values["debug_log"] = WhichLog(is_on=True, number=number)
+        origin["debug_log"] += f" and {Options.debug_process_num.variable}"
     return Options(values, origin)
 
 
@@ -223,7 +222,7 @@ def parse_which(location: Location, text: str) -> WhichLog:
             'must be "all", "off" or the number of one worker process, from 1 for the first '
             f"(got {shown(text)})"
         )
-    return WhichLog(is_on=True, number=PROCESS_NUM.check(location, int(text)), location=location)
+    return WhichLog(is_on=True, number=PROCESS_NUM.check(location, int(text)))
 
 
 def parse_shard(location: Location, text: str) -> Shard:

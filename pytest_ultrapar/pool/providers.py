@@ -316,16 +316,11 @@ def _note_simulation(
     provider: ProviderTable,
     sources: Sources,
 ) -> None:
-    def origin(*given: object) -> str:
-        return sources.file_name if any(g is not None for g in given) else "default"
-
-    latency = simulation.latency
-    latency_origin = origin(table.latency, provider.latency)
-    sources.note(f"{label} persona", simulation.persona, origin(table.persona))
-    sources.note(f"{label} skill", simulation.skill, origin(table.skill))
-    sources.note(f"{label} latency kind", latency.kind, latency_origin)
-    sources.note(f"{label} latency median_s", latency.median_s, latency_origin)
-    sources.note(f"{label} latency sigma", latency.sigma, latency_origin)
+    of_latency = "default" if table.latency is None and provider.latency is None else None
+    sources.note(f"{label} persona", simulation.persona, None if table.persona else "default")
+    sources.note(f"{label} skill", simulation.skill, "default" if table.skill is None else None)
+    for field in ("kind", "median_s", "sigma"):
+        sources.note(f"{label} latency {field}", getattr(simulation.latency, field), of_latency)
 
 
 DEFAULT_TIMEOUT_S = 150.0
