@@ -6,6 +6,7 @@ errors in either, and the shapes on the wire.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -223,11 +224,9 @@ class _Call:
 
 @dataclass(slots=True)
 class _Pieces:
-    """What has come of one choice."""
+    """What has come of one choice, its texts by the field that they are pieces of."""
 
-    texts: list[str] = field(default_factory=list)
-    reasonings: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
+    texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     calls: dict[int, _Call] = field(default_factory=dict)
     finish_reason: str | None = None
 
@@ -237,13 +236,11 @@ class _Pieces:
             WireToolCall(None, call.call_id, Function(call.name, "".join(call.arguments)))
             for _, call in sorted(self.calls.items())
         ]
-        message = WireMessage(
-            content="".join(self.texts),
-            reasoning_content="".join(self.reasonings) or None,
-            refusal="".join(self.refusals) or None,
-            tool_calls=calls,
+        texts = {name: "".join(pieces) for name, pieces in self.texts.items()}
+        return Choice(
+            message=WireMessage(**{"content": ""} | texts, tool_calls=calls),
+            finish_reason=self.finish_reason,
         )
-        return Choice(message=message, finish_reason=self.finish_reason)
 
 
 class ChatStream(EventStream["Completion"]):
@@ -284,14 +281,10 @@ class ChatStream(EventStream["Completion"]):
         if delta is None:
             return
         reasoning = delta.reasoning_content or delta.reasoning
-        pairs = (
-            (own.texts, delta.text),
-            (own.reasonings, reasoning),
-            (own.refusals, delta.refusal),
-        )
-        for pieces, piece in pairs:
+        said = {"content": delta.text, "reasoning": reasoning, "refusal": delta.refusal}
+        for name, piece in said.items():
             if piece:
-                pieces.append(piece)
+                own.texts[name].append(piece)
                 self._note_token(now_s)
         for call in delta.tool_calls or ():
             self._take_call(own.calls, call)

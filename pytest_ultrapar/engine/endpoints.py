@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_ultrapar.apis.reply import Messages
-    from pytest_ultrapar.pool.model import Instance, Pool, Provider
+    from pytest_ultrapar.pool.model import Pool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -87,16 +87,6 @@ class Endpoint:
         return f"Endpoint({self.lane!r}, url={self.url!r}, token='***')"
 
 
-def chat_url(provider: Provider, instance: Instance, base_url: str) -> str:
-    """Where an instance's chat completions are."""
-    return api_named(provider.api).url(base_url, instance.api_name, provider.api_version)
-
-
-def models_url(provider: Provider, _: Instance, base_url: str) -> str:
-    """Where an instance's server lists its models."""
-    return api_named(provider.api).models_url(base_url, provider.api_version)
-
-
 def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
     """Which of `serves` a path is on a lane, and the model that it names, if any; None: none."""
     for served in lane.api.serves:
@@ -114,7 +104,6 @@ def endpoints(
     token_of: Callable[[str, str], str],
     base_url_of: Mapping[str, str],
     environ: Mapping[str, str] | None = None,
-    url_of: Callable[[Provider, Instance, str], str] = chat_url,
 ) -> dict[LaneId, Endpoint]:
     """The endpoint of every lane of the pool.
 
@@ -124,7 +113,6 @@ def endpoints(
         base_url_of: Base URL by provider where it is known at run time only (the simulated
             provider).
         environ: The environment's variables, for proxies and trust; None: there are none.
-        url_of: What is asked of an instance, by its provider and base URL.
 
     Raises:
         ConfigError: A variable does not hold the proxy that it should.
@@ -137,7 +125,8 @@ def endpoints(
         model = next(m for m in provider.models if m.name == lane.model)
         instance = next(i for i in model.instances if i.name == lane.instance)
         base_url = base_url_of.get(provider.name) or instance.base_url or provider.base_url
-        url = url_of(provider, instance, base_url)
+        api = api_named(provider.api)
+        url = api.url(base_url, instance.api_name, provider.api_version)
         route = route_to(provider.network, url, environ or {}, place_of_provider[provider.name])
         found[lane.lane_id] = Endpoint(
             lane=lane.lane_id,
@@ -148,7 +137,7 @@ def endpoints(
             token=token_of(provider.name, lane.key),
             api_name=instance.api_name,
             timeout_s=provider.timeout_s,
-            api=api_named(provider.api),
+            api=api,
             stream=model.stream,
             max_tokens=model.max_tokens,
             parameters=model.parameters,

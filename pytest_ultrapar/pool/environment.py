@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
-from pytest_ultrapar.pool.fields import Location, check_word, shown
+from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.settings import (
     SETTINGS,
@@ -246,7 +246,6 @@ def parse_shard(location: Location, text: str) -> Shard:
     return Shard(k, n)
 
 
-MAX_PORTS = 1_000
 _ENTRY_CHARS = 12
 """What is longer is no port and not shown: `ports_env` may name a key's variable by mistake."""
 
@@ -284,16 +283,13 @@ def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
     """The ports themselves, all between 1 and 65535 and different.
 
     Raises:
-        ConfigError: There is none, one is out of range, one is there twice, or there are too many.
+        ConfigError: There is none, one is out of range, or one is there twice.
     """
     if not ports:
         location.refuse("must name at least one port (got none)")
-    if len(ports) > MAX_PORTS:
-        location.refuse(f"must name at most {MAX_PORTS} ports (got {len(ports)})")
     for index, port in enumerate(ports):
         PORT.check(location.item(index), port)
-        if port in ports[:index]:
-            location.item(index).refuse(f"names port {port} a second time")
+    check_different((location.item(index), str(port)) for index, port in enumerate(ports))
     return tuple(ports)
 
 

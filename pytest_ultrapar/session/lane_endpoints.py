@@ -5,30 +5,25 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.engine.endpoints import Endpoint, chat_url, endpoints
+from pytest_ultrapar.engine.endpoints import Endpoint, endpoints
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.simulator.address import default_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from pytest_ultrapar.pool.model import Instance, LaneId, Pool, Provider
+    from pytest_ultrapar.pool.model import LaneId, Pool
 
 
 _NOWHERE = "http://replay.invalid"
 
 
-def lane_endpoints(
-    pool: Pool,
-    base_urls: Mapping[str, str],
-    url_of: Callable[[Provider, Instance, str], str] = chat_url,
-) -> dict[LaneId, Endpoint]:
+def lane_endpoints(pool: Pool, base_urls: Mapping[str, str]) -> dict[LaneId, Endpoint]:
     """The endpoint of every lane of the pool.
 
     Args:
         pool: Where the lanes are.
         base_urls: Base URL by provider of those that are simulated.
-        url_of: As for `engine.endpoints.endpoints`.
 
     Raises:
         ConfigError: The environment variable of a key, or of a proxy, is not set.
@@ -42,9 +37,7 @@ def lane_endpoints(
         secret = secrets.get((provider, key))
         return secret.reveal() if secret is not None else "none"
 
-    return endpoints(
-        pool, token_of=token_of, base_url_of=base_urls, environ=os.environ, url_of=url_of
-    )
+    return endpoints(pool, token_of=token_of, base_url_of=base_urls, environ=os.environ)
 
 
 def unsent_endpoints(pool: Pool) -> dict[LaneId, Endpoint]:

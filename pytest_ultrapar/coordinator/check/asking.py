@@ -16,7 +16,7 @@ from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed
-from pytest_ultrapar.engine.endpoints import chat_url, models_url, request_body
+from pytest_ultrapar.engine.endpoints import request_body
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
@@ -50,12 +50,10 @@ class SmallestChat:
     Attributes:
         says: What is sent to each lane, for people.
         is_free: Whether no provider charges for it.
-        url_of: Where an instance is asked, by its provider and base URL.
     """
 
     says = "one chat completion of 1 token"
     is_free = False
-    url_of = staticmethod(chat_url)
 
     @staticmethod
     def prepared(endpoint: Endpoint) -> Endpoint:
@@ -84,12 +82,12 @@ class ModelList:
 
     says = "one look at the list of models"
     is_free = True
-    url_of = staticmethod(models_url)
 
     @staticmethod
     def prepared(endpoint: Endpoint) -> Endpoint:
         """The lane's endpoint as it is asked."""
-        return replace(endpoint, method="GET", stream=False)
+        url = endpoint.api.models_url(endpoint.base_url, endpoint.version)
+        return replace(endpoint, url=url, method="GET", stream=False)
 
     @staticmethod
     def body(_: Endpoint) -> bytes:

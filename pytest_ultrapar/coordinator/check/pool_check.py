@@ -76,7 +76,7 @@ def lane_answers(
     Raises:
         ConfigError: The environment variable of a key, or of a proxy, is not set.
     """
-    declared = lane_endpoints(pool, base_urls, question.url_of)
+    declared = lane_endpoints(pool, base_urls)
     asked = {
         lane_id: question.prepared(replace(one, timeout_s=min(one.timeout_s, timeout_s)))
         for lane_id, one in declared.items()
