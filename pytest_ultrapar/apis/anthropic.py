@@ -25,6 +25,7 @@ from pytest_ultrapar.apis.reading import (
     answered,
     count,
     decoded,
+    filtered,
     is_nothing,
     json_text,
     malformed,
@@ -297,10 +298,7 @@ def _reply(
 ) -> Reply | Failure:
     if message.stop_reason == "refusal":
         said = part_of(message.stop_details, _StopDetails) or _StopDetails()
-        reason = "the provider's content filter stopped the answer"
-        if said.explanation:
-            reason += f": {said.explanation}"
-        return Failure("refused", reason, "content_filter")
+        return filtered(said.explanation or "")
     calls = tuple(
         ToolCall(block.id or "", block.name or "", json_text(block.input))
         for block in blocks

@@ -19,6 +19,7 @@ from pytest_ultrapar.apis.reading import (
     Answer,
     EventStream,
     count,
+    filtered,
     is_nothing,
     malformed,
     part_of,
@@ -304,9 +305,7 @@ class ContentStream(EventStream["_Response"]):
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
         if feedback.block_reason or self._stop_reason in _FILTERED:
-            why = feedback.block_reason or self._stop_reason
-            reason = f"the provider's content filter stopped the answer: {why}"
-            return Failure("refused", reason, "content_filter")
+            return filtered(feedback.block_reason or self._stop_reason or "")
         if not self._has_answer:
             return malformed("the answer has no candidate")
         if not self._stop_reason:

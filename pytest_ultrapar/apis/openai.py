@@ -7,7 +7,7 @@ errors in either, and the shapes on the wire.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -21,6 +21,7 @@ from pytest_ultrapar.apis.reading import (
     EventStream,
     answered,
     count,
+    filtered,
     malformed,
     part_of,
 )
@@ -162,9 +163,8 @@ def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
     OpenAI and DeepSeek: `content` is null beside a call, a refusal, reasoning, or an early end. Its
     tokens may also all have gone into reasoning that the API does not show.
     """
-    details = usage.details if usage is not None else None
     return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
-        details is not None and details.reasoning_tokens
+        usage is not None and count(usage.details.reasoning_tokens)
     )
 
 
@@ -180,15 +180,11 @@ def reply_of(
         latency_s: How long it took, seconds.
     """
     if choices[0].finish_reason == "content_filter":
-        return Failure(
-            "refused", "the provider's content filter stopped the answer", "content_filter"
-        )
+        return filtered()
     usage = completion.counted or _NO_USAGE
-    details, of_prompt = usage.details, usage.prompt_details
     found: list[Reply] = []
-    for choice in reversed(choices):
+    for choice in choices:
         message = choice.said or WireMessage()
-        is_first = choice is choices[0]
         found.append(
             Reply(
                 text=message.text or message.refusal or "",
@@ -200,15 +196,15 @@ def reply_of(
                 lane=lane,
                 latency_s=latency_s,
                 refusal=message.refusal or None,
-                reasoning_tokens=None if details is None else count(details.reasoning_tokens),
-                cached_tokens=None if of_prompt is None else count(of_prompt.cached_tokens),
+                reasoning_tokens=count(usage.details.reasoning_tokens),
+                cached_tokens=count(usage.prompt_details.cached_tokens),
                 id=part_of(completion.id, str),
                 model=part_of(completion.model, str),
                 stop_reason=choice.finish_reason,
-                others=tuple(reversed(found)) if is_first else (),
             )
         )
-    return found[-1]
+    first, *others = found
+    return replace(first, others=tuple(others)) if others else first
 
 
 MOST_CHOICES = 1_000
@@ -406,14 +402,14 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: msgspec.Raw = NOTHING
 
     @property
-    def details(self) -> TokenDetails | None:
+    def details(self) -> TokenDetails:
         """The details, where that is what stands there."""
-        return part_of(self.completion_tokens_details, TokenDetails)
+        return part_of(self.completion_tokens_details, TokenDetails) or TokenDetails()
 
     @property
-    def prompt_details(self) -> TokenDetails | None:
+    def prompt_details(self) -> TokenDetails:
         """The same of the prompt."""
-        return part_of(self.prompt_tokens_details, TokenDetails)
+        return part_of(self.prompt_tokens_details, TokenDetails) or TokenDetails()
 
 
 _NO_USAGE = Usage()
