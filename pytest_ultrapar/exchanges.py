@@ -50,31 +50,22 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Said(NamedTuple):
-    """One exchange as it was.
+    """One exchange with what was said in it.
 
     Attributes:
-        turn: Which call of the client it was, from 0.
-        api: By its name in the registry.
-        path: What was asked, as of `Exchange`.
-        status: HTTP status; None: no answer came.
+        exchange: As the journal has it.
         sent: The request's body, with parts in their places.
         came: The answer's body, likewise; empty without one.
-        is_stream: Whether that is a stream of events.
-        query: As of `Exchange`.
-        headers: As of `Exchange`.
-        role: As of `Exchange`.
     """
 
-    turn: int
-    api: str
-    path: str
-    status: int | None
+    exchange: Exchange
     sent: bytes
     came: bytes
-    is_stream: bool
-    query: str = ""
-    headers: Mapping[str, str] = _NO_HEADERS
-    role: str = ""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer is a stream of events."""
+        return self.exchange.is_stream
 
 
 class ExchangeLog:
@@ -212,21 +203,10 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
         ValueError: One refers to what is not there, or cannot be unpacked.
     """
     found = [
-        Said(
-            one.turn,
-            one.api,
-            one.path,
-            one.status,
-            with_parts(body.encode(), part),
-            _answer(one, part),
-            one.is_stream,
-            one.query,
-            one.headers,
-            one.role,
-        )
+        Said(one, with_parts(body.encode(), part), _answer(one, part))
         for one, body in zip(exchanges, skeletons(exchanges), strict=True)
     ]
-    return sorted(found, key=lambda one: one.turn)
+    return sorted(found, key=lambda one: one.exchange.turn)
 
 
 def skeletons(exchanges: Sequence[Exchange]) -> list[str]:

@@ -148,7 +148,7 @@ def _coordinate(config: pytest.Config) -> None:
         )
     n_planned = config.stash.get(_planned_workers_key, 0)
     n_workers = n_planned or _n_workers(config)
-    settled.debug_log.check(n_workers)
+    settled.debug_log.check(n_workers, settled.origin["debug_log"])
     gate = None
     if settled.gate or settled.gate_baseline is not None:
         from pytest_ultrapar.coordinator.run_gate import prepare_gate  # noqa: PLC0415

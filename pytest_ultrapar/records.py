@@ -70,15 +70,8 @@ class Case(msgspec.Struct, frozen=True):
 
     def value_of(self, name: str) -> str:
         """What it has of one of the names that summaries count by, as text; empty: nothing."""
-        match name:
-            case "model":
-                return self.model
-            case "suite":
-                return self.suite
-            case "repeat":
-                return str(self.repeat)
-            case _:
-                return str(self.params.get(name, ""))
+        own = {"model": self.model, "suite": self.suite, "repeat": self.repeat}
+        return str((self.params | own).get(name, ""))
 
 
 def function_of(nodeid: str) -> str:

@@ -12,7 +12,7 @@ from typing import cast
 from benchmarks.adaptive.provider import Provider as Played
 from benchmarks.adaptive.provider import Serving
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES, FailedOutcome
+from pytest_ultrapar.apis.failure_classes import CLASSES, FailedOutcome, backoff_s
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import (
     Action,
@@ -173,10 +173,11 @@ class LimitPlay(BrokerPlay):
             return
         its_class = CLASSES[outcome]
         after = lease.lane if its_class.budget else None
-        n_own = self._retry.n_own(job.failed) if its_class.costs_attempt else 0
-        backoff_s = self._retry.own_backoff_s(n_own, self._rng)
-        if backoff_s > 0:
-            self.later(backoff_s, self._ask, job, after)
+        wait_s = 0.0
+        if its_class.costs_attempt:
+            wait_s = backoff_s(self._retry.n_own(job.failed), self._rng)
+        if wait_s > 0:
+            self.later(wait_s, self._ask, job, after)
         else:
             self._ask(job, after)
 

@@ -6,6 +6,7 @@ stream, and the shapes on the wire.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from pytest_ultrapar.apis.reading import (
     answered,
     count,
     decoded,
+    filtered,
     is_nothing,
     json_text,
     malformed,
@@ -293,10 +295,7 @@ def _reply(
 ) -> Reply | Failure:
     if message.stop_reason == "refusal":
         said = part_of(message.stop_details, _StopDetails) or _StopDetails()
-        reason = "the provider's content filter stopped the answer"
-        if said.explanation:
-            reason += f": {said.explanation}"
-        return Failure("refused", reason, "content_filter")
+        return filtered(said.explanation or "")
     calls = tuple(
         ToolCall(block.id or "", block.name or "", json_text(block.input))
         for block in blocks
@@ -394,43 +393,40 @@ class MessageStream(EventStream["_Event"]):
         if growing is None:
             self._fail(malformed("the stream has a piece of a block that did not begin"))
             return
-        for pieces, piece in (
-            (growing.texts, delta.text),
-            (growing.thoughts, delta.thinking),
-            (growing.signatures, delta.signature),
-            (growing.inputs, delta.partial_json),
-        ):
-            if piece:
-                pieces.append(piece)
+        for name in _GROWING:
+            if piece := getattr(delta, name):
+                growing.pieces[name].append(piece)
                 self._note_token(now_s)
+
+
+_GROWING = ("text", "thinking", "signature", "partial_json")
 
 
 @dataclass(slots=True)
 class _Growing:
-    """A block of a stream: how it began, read and as it was said, and what was added."""
+    """A block of a stream: how it began, read and as it was said, and what was added by field."""
 
     begin: _Block
     said: dict[str, Any]
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    signatures: list[str] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=list)
+    pieces: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def block(self) -> _Block:
+        whole, arguments = self.whole(), "".join(self.pieces.get("partial_json", ()))
         return msgspec.structs.replace(
             self.begin,
-            text=(self.begin.text or "") + "".join(self.texts),
-            thinking=(self.begin.thinking or "") + "".join(self.thoughts),
-            input=msgspec.Raw("".join(self.inputs).encode()) if self.inputs else self.begin.input,
+            text=whole.get("text"),
+            thinking=whole.get("thinking"),
+            input=msgspec.Raw(arguments.encode()) if arguments else self.begin.input,
         )
 
     def whole(self) -> dict[str, Any]:
         """The block as it would have come at once."""
-        grown = self.block()
-        said = self.said | ({"text": grown.text} if self.texts else {})
-        said |= {"thinking": grown.thinking} if self.thoughts else {}
-        said |= {"signature": "".join(self.signatures)} if self.signatures else {}
-        said |= {"input": object_of("".join(self.inputs))} if self.inputs else {}
+        said = dict(self.said)
+        for name, pieces in self.pieces.items():
+            if name == "partial_json":
+                said["input"] = object_of("".join(pieces))
+            else:
+                said[name] = (said.get(name) or "") + "".join(pieces)
         return said
 
 
@@ -440,6 +436,7 @@ class _Block(msgspec.Struct):
     type: str | None = None
     text: str | None = None
     thinking: str | None = None
+    signature: str | None = None
     id: str | None = None
     name: str | None = None
     input: msgspec.Raw = msgspec.Raw(b"{}")

@@ -329,6 +329,7 @@ _BY_STATUS: dict[int, FailedOutcome] = {
     429: "rate",
     529: "rate",
 }
+_BY_HUNDREDS: dict[int, FailedOutcome] = {4: "bad_request", 5: "overload"}
 _CONTEXT_WORDS = (
     "context_length_exceeded",
     "maximum context length",
@@ -381,12 +382,6 @@ class Failure:
     is_wordless: bool = False
 
 
-def _of_class(status: int) -> FailedOutcome:
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "overload"
-    return "bad_request" if status >= HTTPStatus.BAD_REQUEST else "malformed"
-
-
 def classify_status(
     status: int,
     body: bytes,
@@ -415,10 +410,8 @@ def classify_status(
         # Google's way to refuse a key. What stands further back may be quoted from a prompt.
         if error.codes & _KEY_CODES or error.message.startswith(_KEY_WORDS):
             return Failure("auth", message)
-    outcome = _BY_STATUS.get(status)
-    if outcome is None:
-        # A redirect or another 2xx cannot be read; every other 4xx is our own fault.
-        outcome = _of_class(status)
+    # A redirect or another 2xx cannot be read; every other 4xx is our own fault.
+    outcome = _BY_STATUS.get(status) or _BY_HUNDREDS.get(status // 100, "malformed")
     if status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None:
         outcome = "rate"
     if outcome == "not_found" and any(word in words for word in _NO_ACCESS_WORDS):

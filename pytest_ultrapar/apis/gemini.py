@@ -19,9 +19,8 @@ from pytest_ultrapar.apis.reading import (
     Answer,
     EventStream,
     count,
-    decoded,
+    filtered,
     is_nothing,
-    json_text,
     malformed,
     part_of,
 )
@@ -288,7 +287,6 @@ class ContentStream(EventStream["_Response"]):
     def __init__(self) -> None:
         super().__init__(_response_decoder, "answer of generateContent")
         self._last = _Response()
-        self._parts: list[_Part] = []
         self._turn: list[dict[str, Any]] = []
         self._texts: list[list[str]] = []
         self._stop_reason: str | None = None
@@ -297,41 +295,40 @@ class ContentStream(EventStream["_Response"]):
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
         if feedback.block_reason or self._stop_reason in _FILTERED:
-            why = feedback.block_reason or self._stop_reason
-            reason = f"the provider's content filter stopped the answer: {why}"
-            return Failure("refused", reason, "content_filter")
+            return filtered(feedback.block_reason or self._stop_reason or "")
         if not self._has_answer:
             return malformed("the answer has no candidate")
         if not self._stop_reason:
             return malformed("the answer ended before its end: it gives no reason for it")
         usage = part_of(self._last.usage_metadata, _Usage) or _Usage()
         thought = count(usage.thoughts_token_count)
-        if not self._parts and self._stop_reason == "STOP" and not thought:
+        if not self._turn and self._stop_reason == "STOP" and not thought:
             return malformed("the answer has no part, not even an empty text")
-        return self._reply(usage, thought, lane, latency_s)
-
-    def _reply(self, usage: _Usage, thought: int | None, lane: str, latency_s: float) -> Reply:
-        texts = ["".join(pieces) for pieces in self._texts]
-        thoughts = [part.thought for part in self._parts]
-        calls = [part.function_call for part in self._parts if part.function_call is not None]
+        turn = [
+            {**part, "text": "".join(pieces)} if len(pieces) > 1 else part
+            for part, pieces in zip(self._turn, self._texts, strict=True)
+        ]
+        try:
+            parts = msgspec.convert(turn, list[_Part])
+        except msgspec.ValidationError as error:
+            return malformed(f"a part of the answer cannot be read: {error}")
+        calls = [part.function_call for part in parts if part.function_call is not None]
         tokens_in, tokens_out = count(usage.prompt_token_count), count(usage.candidates_token_count)
         if tokens_in is not None:
             tokens_in += count(usage.tool_use_prompt_token_count) or 0
         if thought is not None:
             tokens_out = (tokens_out or 0) + thought
-        turn: list[dict[str, Any]] = [
-            {**whole, "text": text} if "text" in whole else whole
-            for whole, text in zip(self._turn, texts, strict=True)
-        ]
         finish_reason = _FINISH_REASONS.get(self._stop_reason or "", self._stop_reason)
-        is_plain = all(
-            whole.keys() <= {"text"} or whole.keys() <= {"functionCall"} for whole in turn
-        )
+        is_plain = all(part.keys() <= {"text"} or part.keys() <= {"functionCall"} for part in turn)
         return Reply(
-            text="".join(one for one, own in zip(texts, thoughts, strict=True) if not own),
-            reasoning="".join(one for one, own in zip(texts, thoughts, strict=True) if own) or None,
+            text="".join(part.text or "" for part in parts if not part.thought),
+            reasoning="".join(part.text or "" for part in parts if part.thought) or None,
             tool_calls=tuple(
-                ToolCall(call.id or f"{_OUR_ID}{number}", call.name or "", call.arguments)
+                ToolCall(
+                    call.id or f"{_OUR_ID}{number}",
+                    call.name or "",
+                    _encoder.encode(call.args or {}).decode(),
+                )
                 for number, call in enumerate(calls)
             ),
             finish_reason="tool_calls" if calls and finish_reason == "stop" else finish_reason,
@@ -358,27 +355,22 @@ class ContentStream(EventStream["_Response"]):
     def _take_candidate(self, candidate: _Candidate, now_s: float) -> None:
         self._has_answer = True
         self._stop_reason = candidate.finish_reason or self._stop_reason
-        for raw in (candidate.content or _NO_CONTENT).parts or ():
-            part = decoded(bytes(raw), _part_decoder, "part of an answer")
-            whole = decoded(bytes(raw), _whole_decoder, "part of an answer")
-            if isinstance(part, Failure) or isinstance(whole, Failure):
-                self._fail(part if isinstance(part, Failure) else malformed("a part is no table"))
-                return
-            self._add(part, whole)
+        for part in (candidate.content or _NO_CONTENT).parts or ():
+            self._add(part)
             self._note_token(now_s)
 
-    def _add(self, part: _Part, whole: dict[str, Any]) -> None:
+    def _add(self, part: dict[str, Any]) -> None:
         """Take a part; pieces of one text become one."""
         last = self._turn[-1] if self._turn else {}
-        if whole.keys() == last.keys() <= _TEXT and last.get("thought") == whole.get("thought"):
-            self._texts[-1].append(part.text or "")
+        text = str(part.get("text") or "")
+        if part.keys() == last.keys() <= _TEXT and last.get("thought") == part.get("thought"):
+            self._texts[-1].append(text)
             return
         if len(self._turn) >= MOST_TOOL_CALLS:
             self._fail(malformed(f"the answer has more than {MOST_TOOL_CALLS} parts"))
             return
-        self._parts.append(part)
-        self._turn.append(whole)
-        self._texts.append([part.text or ""])
+        self._turn.append(part)
+        self._texts.append([text])
 
 
 _TEXT = {"text", "thought"}
@@ -387,11 +379,7 @@ _TEXT = {"text", "thought"}
 class _Call(msgspec.Struct):
     id: str | None = None
     name: str | None = None
-    args: msgspec.Raw = NOTHING
-
-    @property
-    def arguments(self) -> str:
-        return "{}" if is_nothing(self.args) else json_text(self.args)
+    args: dict[str, Any] | None = None
 
 
 class _Part(msgspec.Struct, rename="camel"):
@@ -403,7 +391,7 @@ class _Part(msgspec.Struct, rename="camel"):
 
 
 class _Content(msgspec.Struct):
-    parts: list[msgspec.Raw] | None = None
+    parts: list[dict[str, Any]] | None = None
 
 
 _NO_CONTENT = _Content()
@@ -442,7 +430,5 @@ class _Usage(msgspec.Struct, rename="camel"):
 
 
 _response_decoder = msgspec.json.Decoder(_Response)
-_part_decoder = msgspec.json.Decoder(_Part)
-_whole_decoder = msgspec.json.Decoder(dict[str, Any])
 _encoder = msgspec.json.Encoder()
 API = Gemini()

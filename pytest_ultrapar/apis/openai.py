@@ -6,7 +6,8 @@ errors in either, and the shapes on the wire.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -20,6 +21,7 @@ from pytest_ultrapar.apis.reading import (
     EventStream,
     answered,
     count,
+    filtered,
     malformed,
     part_of,
 )
@@ -145,9 +147,8 @@ def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
     OpenAI and DeepSeek: `content` is null beside a call, a refusal, reasoning, or an early end. Its
     tokens may also all have gone into reasoning that the API does not show.
     """
-    details = usage.details if usage is not None else None
     return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
-        details is not None and details.reasoning_tokens
+        usage is not None and count(usage.details.reasoning_tokens)
     )
 
 
@@ -163,15 +164,11 @@ def reply_of(
         latency_s: How long it took, seconds.
     """
     if choices[0].finish_reason == "content_filter":
-        return Failure(
-            "refused", "the provider's content filter stopped the answer", "content_filter"
-        )
+        return filtered()
     usage = completion.counted or _NO_USAGE
-    details, of_prompt = usage.details, usage.prompt_details
     found: list[Reply] = []
-    for choice in reversed(choices):
+    for choice in choices:
         message = choice.said or WireMessage()
-        is_first = choice is choices[0]
         found.append(
             Reply(
                 text=message.text or message.refusal or "",
@@ -183,15 +180,15 @@ def reply_of(
                 lane=lane,
                 latency_s=latency_s,
                 refusal=message.refusal or None,
-                reasoning_tokens=None if details is None else count(details.reasoning_tokens),
-                cached_tokens=None if of_prompt is None else count(of_prompt.cached_tokens),
+                reasoning_tokens=count(usage.details.reasoning_tokens),
+                cached_tokens=count(usage.prompt_details.cached_tokens),
                 id=part_of(completion.id, str),
                 model=part_of(completion.model, str),
                 stop_reason=choice.finish_reason,
-                others=tuple(reversed(found)) if is_first else (),
             )
         )
-    return found[-1]
+    first, *others = found
+    return replace(first, others=tuple(others)) if others else first
 
 
 MOST_CHOICES = 1_000
@@ -207,11 +204,9 @@ class _Call:
 
 @dataclass(slots=True)
 class _Pieces:
-    """What has come of one choice."""
+    """What has come of one choice, its texts by the field that they are pieces of."""
 
-    texts: list[str] = field(default_factory=list)
-    reasonings: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
+    texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     calls: dict[int, _Call] = field(default_factory=dict)
     finish_reason: str | None = None
 
@@ -221,13 +216,11 @@ class _Pieces:
             WireToolCall(None, call.call_id, Function(call.name, "".join(call.arguments)))
             for _, call in sorted(self.calls.items())
         ]
-        message = WireMessage(
-            content="".join(self.texts),
-            reasoning_content="".join(self.reasonings) or None,
-            refusal="".join(self.refusals) or None,
-            tool_calls=calls,
+        texts = {name: "".join(pieces) for name, pieces in self.texts.items()}
+        return Choice(
+            message=WireMessage(**{"content": ""} | texts, tool_calls=calls),
+            finish_reason=self.finish_reason,
         )
-        return Choice(message=message, finish_reason=self.finish_reason)
 
 
 class ChatStream(EventStream["Completion"]):
@@ -268,14 +261,10 @@ class ChatStream(EventStream["Completion"]):
         if delta is None:
             return
         reasoning = delta.reasoning_content or delta.reasoning
-        pairs = (
-            (own.texts, delta.text),
-            (own.reasonings, reasoning),
-            (own.refusals, delta.refusal),
-        )
-        for pieces, piece in pairs:
+        said = {"content": delta.text, "reasoning": reasoning, "refusal": delta.refusal}
+        for name, piece in said.items():
             if piece:
-                pieces.append(piece)
+                own.texts[name].append(piece)
                 self._note_token(now_s)
         for call in delta.tool_calls or ():
             self._take_call(own.calls, call)
@@ -397,14 +386,14 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: msgspec.Raw = NOTHING
 
     @property
-    def details(self) -> TokenDetails | None:
+    def details(self) -> TokenDetails:
         """The details, where that is what stands there."""
-        return part_of(self.completion_tokens_details, TokenDetails)
+        return part_of(self.completion_tokens_details, TokenDetails) or TokenDetails()
 
     @property
-    def prompt_details(self) -> TokenDetails | None:
+    def prompt_details(self) -> TokenDetails:
         """The same of the prompt."""
-        return part_of(self.prompt_tokens_details, TokenDetails)
+        return part_of(self.prompt_tokens_details, TokenDetails) or TokenDetails()
 
 
 _NO_USAGE = Usage()

@@ -108,21 +108,13 @@ def _fills_slowly(requests: _Bucket, reset_text: str | None) -> bool:
     seconds are the time to the end of a window and do not tell.
     """
     limit, left, reset_s = requests
-    if limit is None or left is None or not reset_s or _number(reset_text) is not None:
+    if limit is None or left is None or reset_s is None or _number(reset_text) is not None:
         return False
     if reset_s > _SLOW_S:
         return True
+    # What is said as a second or less may have been rounded up from anything.
     taken = limit - left
-    # Of a million per minute one takes 60 us, and may be said as 1 ms.
-    surely_s = reset_s - _step_s(reset_text or "")
-    return taken > 0 and surely_s * limit / taken > _SLOW_S
-
-
-def _step_s(duration: str) -> float:
-    """What the last digit of a duration stands for: it may have been rounded up by as much."""
-    count, unit = _TERM.findall(duration)[-1]
-    _, _, decimals = count.partition(".")
-    return float(_UNIT_S[unit] * 10.0 ** -len(decimals))
+    return taken > 0 and reset_s > 1.0 and reset_s * limit > _SLOW_S * taken
 
 
 def _seconds(text: str | None) -> float | None:

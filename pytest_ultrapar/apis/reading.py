@@ -116,6 +116,12 @@ def malformed(reason: str) -> Failure:
     return Failure("malformed", reason, maybe_billed=True)
 
 
+def filtered(why: str = "") -> Failure:
+    """An answer that the provider stopped in the middle, and why if it says so."""
+    reason = "the provider's content filter stopped the answer" + (f": {why}" if why else "")
+    return Failure("refused", reason, "content_filter")
+
+
 _STATUS_OF_WORD = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,

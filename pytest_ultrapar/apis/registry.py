@@ -15,7 +15,7 @@ from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoints
 
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.apis.outcome import Allowance
@@ -48,7 +48,7 @@ Looked at where a pool has a word that is none of ours: reading what is installe
 
 def api_names() -> tuple[str, ...]:
     """What `api` in `pool.toml` may be, with what is installed."""
-    return (*MODULES, *(name for name in _installed() if name not in MODULES))
+    return (*MODULES, *sorted(_installed().names - MODULES.keys()))
 
 
 def api_named(name: str) -> Api:
@@ -64,18 +64,15 @@ def api_named(name: str) -> Api:
 
 
 @functools.cache
-def _installed() -> dict[str, list[EntryPoint]]:
+def _installed() -> EntryPoints:
     from importlib.metadata import entry_points  # noqa: PLC0415 - most pools name an API of ours
 
-    found: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
-        found.setdefault(point.name, []).append(point)
-    return found
+    return entry_points(group=GROUP)
 
 
 @functools.cache
 def _brought(name: str) -> Api:
-    points = _installed()[name]
+    points = tuple(_installed().select(name=name))
     packages = sorted(f"{one.dist.name} {one.dist.version}" for one in points if one.dist)
     if len(points) > 1:
         msg = f'is "{name}", which several packages bring ({", ".join(packages)}): uninstall one'

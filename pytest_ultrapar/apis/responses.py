@@ -23,6 +23,7 @@ from pytest_ultrapar.apis.reading import (
     answered,
     count,
     decoded,
+    filtered,
     is_nothing,
     malformed,
     part_of,
@@ -241,9 +242,7 @@ def _reply(
         reason = part_of(response.incomplete_details, _Incomplete) or _Incomplete()
         stop_reason = reason.reason or stop_reason
     if stop_reason == "content_filter":
-        return Failure(
-            "refused", "the provider's content filter stopped the answer", "content_filter"
-        )
+        return filtered()
     usage = part_of(response.usage, _Usage) or _Usage()
     details = part_of(usage.output_tokens_details, _OutputDetails) or _OutputDetails()
     cached = part_of(usage.input_tokens_details, _InputDetails) or _InputDetails()

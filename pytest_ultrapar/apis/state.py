@@ -10,7 +10,6 @@ Names are read from JSON of any API: none of these fields means anything else in
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,10 +39,10 @@ _ENCRYPTED = "encrypted_content"
 _REFERENCE = "item_reference"
 _FILES = "/files/"
 """Where Gemini keeps files; other addresses are anybody's."""
-_WORDS = tuple(name.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
-_NAMED = re.compile(b'"(?:%s)"' % b"|".join(_WORDS))
-_KEPT = re.compile(rb'"object"\s*:\s*"(?:response|conversation|file|vector_store|container)')
-_OBJECT_WORDS = (b"response", b"conversation", b"vector_store", b"container", b'"file"')
+_KEPT = ("response", "conversation", "file", "vector_store", "container")
+"""How the kinds of objects that are kept begin."""
+_NEEDING = tuple(f'"{name}"'.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
+_MAKING = (*_NEEDING, b'"object"')
 
 
 def state_named(body: bytes) -> frozenset[str]:
@@ -52,7 +51,7 @@ def state_named(body: bytes) -> frozenset[str]:
     Args:
         body: As it is sent, of any content.
     """
-    return frozenset(_names(_plain(body))) if _says(body, _WORDS, _NAMED) else frozenset()
+    return frozenset(_names(_plain(body))) if _has(body, _NEEDING) else frozenset()
 
 
 def state_made(answer: bytes) -> frozenset[str]:
@@ -61,36 +60,29 @@ def state_made(answer: bytes) -> frozenset[str]:
     Args:
         answer: The body of an answer, whole or all that came of a stream, of any content.
     """
-    if not _says_some(answer):
+    if not _has(answer, _MAKING):
         return frozenset()
-    if answer.lstrip()[:1] in _JSON:
+    if answer.lstrip()[:1] in {b"{", b"["}:
         return _made(answer)
     events = EventReader()
     return frozenset().union(*(_made(event) for event in events.feed(answer) + events.end()))
 
 
-_JSON = (b"{", b"[")
+def _has(content: bytes, words: tuple[bytes, ...]) -> bool:
+    """Whether a word is there as JSON has it: a text that speaks of it has its quotes escaped.
 
-
-def _says(content: bytes, words: tuple[bytes, ...], pattern: re.Pattern[bytes]) -> bool:
-    """Whether a field is there. A text that speaks of it has its quotes escaped and is none.
-
-    Words first: 4 us for an answer of 6 kB in which there is none, and 90 us by the pattern alone.
+    4 us for an answer of 6 kB in which there is none.
     """
-    return any(word in content for word in words) and pattern.search(content) is not None
-
-
-def _says_some(answer: bytes) -> bool:
-    return _says(answer, _WORDS, _NAMED) or _says(answer, _OBJECT_WORDS, _KEPT)
+    return any(word in content for word in words)
 
 
 def _made(answer: bytes) -> frozenset[str]:
-    if not _says_some(answer) or has_too_many_objects(answer):
+    if not _has(answer, _MAKING) or has_too_many_objects(answer):
         return frozenset()
     found = _plain(answer)
     names = set(_names(found))
     whole = found.get("response", found) if isinstance(found, dict) else None
-    if isinstance(whole, dict):
+    if isinstance(whole, dict) and str(whole.get("object")).startswith(_KEPT):
         items = whole.get("output")
         for one in (whole, *(items if isinstance(items, list) else ())):
             if isinstance(one, dict) and isinstance(one.get("id"), str):

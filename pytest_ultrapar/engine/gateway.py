@@ -14,7 +14,6 @@ import logging
 import re
 import secrets
 import socket
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
@@ -109,7 +108,7 @@ class Door:
         self.guest = guest
         self.fault: PromptRefused | BadRequestError | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._left: dict[bytes, deque[_Place]] = {}
+        self._left: list[_Place] = []
 
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
         """A place in the pool's line: that of the same request whose client was away, or a new one.
@@ -118,13 +117,9 @@ class Door:
             BadRequestError: It is no request that may be sent.
         """
         key = _key(method, url, headers, body)
-        left = self._left.get(key)
-        if left:
-            place = left.popleft()
-            if not left:
-                del self._left[key]
-            assert place.forgetting is not None
-            place.forgetting.cancel()
+        place = next((one for one in self._left if one.key == key), None)
+        if place is not None:
+            self._take_back(place)
             place.asked.progress.is_wanted = True
             return place
         try:
@@ -146,16 +141,16 @@ class Door:
             wanted: Whether it is to be answered all the same.
         """
         place.asked.progress.is_wanted = wanted
-        self._left.setdefault(place.key, deque()).append(place)
+        self._left.append(place)
         place.forgetting = asyncio.get_running_loop().call_later(for_s, self._forget, place)
 
+    def _take_back(self, place: _Place) -> None:
+        self._left.remove(place)
+        assert place.forgetting is not None
+        place.forgetting.cancel()
+
     def _forget(self, place: _Place) -> None:
-        left = self._left.get(place.key)
-        if left is None or place not in left:
-            return
-        left.remove(place)
-        if not left:
-            del self._left[place.key]
+        self._take_back(place)
         give_up(place)
 
     def _over(self, task: asyncio.Task[Handed]) -> None:
@@ -168,12 +163,8 @@ class Door:
         """End what is under way."""
         for task in self.tasks:
             task.cancel()
-        for left in self._left.values():
-            for place in left:
-                assert place.forgetting is not None
-                place.forgetting.cancel()
-                give_up(place)
-        self._left.clear()
+        for place in list(self._left):
+            self._forget(place)
 
 
 def give_up(place: _Place) -> None:
@@ -383,13 +374,13 @@ class Gateway:
             handed = place.task.result()
         except asyncio.CancelledError:
             said = f"{door.name} has ended, and its requests with it"
-            return await _failed(request, begun, path, HTTPStatus.UNAUTHORIZED, said)
+            return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
         except BadRequestError as error:
-            return await _failed(request, begun, path, HTTPStatus.BAD_REQUEST, str(error))
+            return await _failed(begun, path, HTTPStatus.BAD_REQUEST, str(error))
         except (UltraparError, RuntimeError, NobodyWaitsError) as error:
             is_late = isinstance(error, InfraError) and error.kind == "timeout"
             status = HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY
-            return await _failed(request, begun, path, status, str(error))
+            return await _failed(begun, path, status, str(error))
         door.fault = handed.fault
         return await _handed_over(request, begun, path, handed)
 
@@ -408,19 +399,11 @@ class _RefusedError(Exception):
         self.status = status
 
 
-def _web() -> Any:  # noqa: ANN401 - the library's server, loaded by now
-    return import_module("aiohttp.web")
-
-
-def _broken_http() -> type[Exception]:
-    error: type[Exception] = import_module("aiohttp.http").HttpProcessingError
-    return error
-
-
 def _models(door: Door) -> web.StreamResponse:
+    from aiohttp import web  # noqa: PLC0415 - loaded by now, here and below
+
     data = [{"id": name, "object": "model", "owned_by": "pool"} for name in door.guest.models]
-    response: web.StreamResponse = _web().json_response({"object": "list", "data": data})
-    return response
+    return web.json_response({"object": "list", "data": data})
 
 
 async def _body(request: web.BaseRequest) -> bytes:
@@ -429,34 +412,30 @@ async def _body(request: web.BaseRequest) -> bytes:
     Raises:
         _RefusedError: It cannot be read, or is too large; what comes of it is not kept.
     """
-    pieces: list[bytes] = []
-    n_bytes = request.content_length or 0
-    most = native_request.LARGEST_REQUEST_BYTES
-    if n_bytes <= most:
-        n_bytes = 0
-        try:
-            async for piece in request.content.iter_any():
-                pieces.append(piece)
-                n_bytes += len(piece)
-                if n_bytes > most:
-                    break
-        except (_web().RequestPayloadError, _broken_http()) as error:
-            said = f"the body of a request cannot be read: {error}"
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, said) from None
-    if n_bytes > most:
-        raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
-    return b"".join(pieces)
+    from aiohttp import http, web  # noqa: PLC0415
+
+    too_much = _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
+    if (request.content_length or 0) > native_request.LARGEST_REQUEST_BYTES:
+        raise too_much
+    body = bytearray()
+    try:
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > native_request.LARGEST_REQUEST_BYTES:
+                raise too_much
+    except (web.RequestPayloadError, http.HttpProcessingError) as error:
+        said = f"the body of a request cannot be read: {error}"
+        raise _RefusedError(HTTPStatus.BAD_REQUEST, said) from None
+    return bytes(body)
 
 
 def _said(
     path: str, status: int, message: str, headers: Mapping[str, str] = _RETRY_NOT
 ) -> web.StreamResponse:
-    response: web.StreamResponse = _web().Response(
-        status=status,
-        body=refusal(path, status, message),
-        headers={"content-type": "application/json", **headers},
-    )
-    return response
+    from aiohttp import web  # noqa: PLC0415
+
+    headers = {"content-type": "application/json", **headers}
+    return web.Response(status=status, body=refusal(path, status, message), headers=headers)
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
@@ -465,6 +444,8 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
     Returns:
         The response that was begun for the comments; None: there was no need.
     """
+    from aiohttp import web  # noqa: PLC0415
+
     begun: web.StreamResponse | None = None
     while True:
         await asyncio.wait({place.task}, timeout=_COMMENT_S)
@@ -472,22 +453,23 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
             return begun
         if begun is None:
             headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
-            begun = _stream_response(HTTPStatus.OK, headers)
+            begun = web.StreamResponse(status=HTTPStatus.OK, headers=headers)
             await begun.prepare(request)
         await begun.write(_COMMENT)
 
 
 async def _failed(
-    request: web.BaseRequest,
-    begun: web.StreamResponse | None,
-    path: str,
-    status: int,
-    message: str,
+    begun: web.StreamResponse | None, path: str, status: int, message: str
 ) -> web.StreamResponse:
     if begun is None:
         return _said(path, status, message)
+    return await _broken_off(begun, path, refusal(path, status, message))
+
+
+async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:
+    """End a stream that was begun for comments with what came instead of its events."""
     with suppress(ConnectionError):
-        await begun.write(refusal_event(path, refusal(path, status, message)))
+        await begun.write(refusal_event(path, body))
         await begun.write_eof()
     return begun
 
@@ -495,22 +477,17 @@ async def _failed(
 async def _handed_over(
     request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: Handed
 ) -> web.StreamResponse:
+    from aiohttp import web  # noqa: PLC0415
+
     body = handed.body
     if isinstance(body, bytes):
-        if begun is None:
-            whole: web.StreamResponse = _web().Response(
-                status=handed.status, body=body, headers=handed.headers
-            )
-            return whole
-        # It waited as a stream, and is none.
-        with suppress(ConnectionError):
-            await begun.write(refusal_event(path, body))
-            await begun.write_eof()
-        return begun
+        if begun is not None:
+            return await _broken_off(begun, path, body)
+        return web.Response(status=handed.status, body=body, headers=handed.headers)
     response = begun
     try:
         if response is None:
-            response = _stream_response(handed.status, handed.headers)
+            response = web.StreamResponse(status=handed.status, headers=handed.headers)
             await response.prepare(request)
         while piece := await body.next():
             await response.write(piece)
@@ -522,9 +499,4 @@ async def _handed_over(
     finally:
         body.close()
     assert response is not None
-    return response
-
-
-def _stream_response(status: int, headers: Mapping[str, str]) -> web.StreamResponse:
-    response: web.StreamResponse = _web().StreamResponse(status=status, headers=headers)
     return response

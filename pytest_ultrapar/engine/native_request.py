@@ -16,7 +16,6 @@ from pytest_ultrapar.broker.protocol import Most
 from pytest_ultrapar.engine.answers import Pieces
 from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError
-from pytest_ultrapar.pool.fields import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence
@@ -39,9 +38,6 @@ PUBLIC_HOMES = frozenset(
 )
 """Where SDKs send to when they are told nothing: their owners meant no address of their own."""
 LARGEST_REQUEST_BYTES = 100_000_000
-_VERSION = re.compile(r"^/v\d\w*(?=/)")
-_ALIKE = 0.75
-"""So like another must a resource be to be meant: `/files` is no misspelt one."""
 _OF_CASE = ("its case is about", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
@@ -272,15 +268,10 @@ def not_served(method: str, path: str, served: Collection[str], whom: str = "") 
         served: What there is.
         whom: For which model, if that matters; with a blank before it.
     """
-    meant = ""
-    if method == "POST":
-        # Versions stand in front of some resources and not of others.
-        bare = _VERSION.sub("", path)
-        meant = did_you_mean(bare, {_VERSION.sub("", one) for one in served}, cutoff=_ALIKE)
     listed = ", ".join(f"POST {one}" for one in sorted(served)) or "nothing"
     return BadRequestError(
-        f"a request asks for {method} {path}, which the pool does not serve{whom}"
-        f"{meant or ';'} it serves {listed}"
+        f"a request asks for {method} {path}, which the pool does not serve{whom}; "
+        f"it serves {listed}"
     )
 
 

@@ -437,12 +437,12 @@ def stored_requests(
         ValueError: An exchange cannot be unpacked.
     """
     last: Mapping[int, Attempt] = {one.turn: one for one in episode.attempts}
-    for one in said(episode.exchanges, part):
+    for one, sent, came in said(episode.exchanges, part):
         if one.role != role:
             continue
         headers = tuple(sorted(one.headers.items()))
-        asked = Wording(one.path, one.query, headers, canonical(one.sent))
-        yield Stored(asked, one.api, one.status, one.came, one.is_stream, last.get(one.turn))
+        asked = Wording(one.path, one.query, headers, canonical(sent))
+        yield Stored(asked, one.api, one.status, came, one.is_stream, last.get(one.turn))
 
 
 class NoBroker(BrokerPort):

@@ -1,7 +1,7 @@
 """When to try again: the only retry layer there is.
 
 How long a request waits has three reasons. Its own failures cost attempts and back off
-(`RetryPolicy.own_backoff_s`; the arithmetic is `apis.failure_classes.backoff_s`). A refusal by rate
+(`apis.failure_classes.backoff_s`). A refusal by rate
 costs none: its lane pauses instead (`broker.health`), and the request takes another lane or waits
 for that one. Where too many requests fail at once, the broker parks retries until one of them
 succeeds (`broker.retry_budget`).
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
+from pytest_ultrapar.apis.failure_classes import CLASSES
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
     from pytest_ultrapar.apis.failure import Failure
@@ -67,7 +66,3 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     def n_own(self, failed: Sequence[LeaseOutcome]) -> int:
         """How many of these attempts count against `max_attempts`."""
         return sum(CLASSES[outcome].costs_attempt for outcome in failed)
-
-    def own_backoff_s(self, n_failed: int, rng: random.Random) -> float:
-        """Seconds to wait before the next attempt; 0 where none of the failures was its own."""
-        return backoff_s(n_failed, rng) if n_failed else 0.0

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker import debug_log
@@ -349,7 +349,7 @@ class Sender:
             if verdict == "again" and request.pieces is not None and request.pieces.has_begun:
                 verdict = "give_up"
             is_own = verdict == "again" and its_class.costs_attempt
-            backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
+            wait_s = backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
             after = lease.lane if its_class.budget else None
             if debug_log.is_on():
                 debug_log.tell(
@@ -358,7 +358,7 @@ class Sender:
                     turn=turn,
                     after=result.outcome,
                     verdict=verdict,
-                    backoff_s=backoff_s,
+                    backoff_s=wait_s,
                 )
             if verdict == "refused":
                 refused = PromptRefused(result.refused_kind or "refused", result.message)
@@ -367,7 +367,7 @@ class Sender:
                 return self._wrong(BadRequestError(result.message)), answer
             if verdict == "give_up":
                 self._fail(InfraError(result.outcome, result.message), None)
-            await self._back_off(backoff_s)
+            await self._back_off(wait_s)
 
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
         """The lane that has what a request names of the provider's state, if it names any.

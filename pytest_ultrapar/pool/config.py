@@ -12,8 +12,9 @@ from pytest_ultrapar.pool.bounds import MONEY, WORKERS
 from pytest_ultrapar.pool.environment import Overrides, Sources, read_environment
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
+    PoolFile,
     WholePoolTable,
-    decode,
+    decode_as,
     parse_toml,
     read_pool_file,
     refuse_forbidden,
@@ -37,7 +38,7 @@ from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.pool.file import PoolFile, ProviderTable
+    from pytest_ultrapar.pool.file import ProviderTable
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
 __all__ = ["Overrides", "check_secrets", "load_pool"]
@@ -62,7 +63,7 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     text, digest = read_pool_file(Path(path), location)
     tables = parse_toml(text, location)
     refuse_forbidden(tables, location)
-    file = decode(tables, location)
+    file = decode_as(PoolFile, tables, location)
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
     whole = file.pool or WholePoolTable()
     modes = _rate_modes(location, whole, file.provider, sources)

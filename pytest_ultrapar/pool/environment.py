@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
-from pytest_ultrapar.pool.fields import Location, check_word, shown
+from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.settings import (
     SETTINGS,
@@ -90,9 +90,8 @@ def settle(
     number = environment.get("debug_process_num")
     is_asked = values["debug_log"].is_on and origins["debug_log"].source == ENVIRONMENT
     if number is not None and is_asked:
-        where = Location(ENVIRONMENT, Options.debug_process_num.variable)
-        values["debug_log"] = WhichLog(is_on=True, number=number, location=where)
-        origin["debug_log"] += f" and {where.path}"
+        values["debug_log"] = WhichLog(is_on=True, number=number)
+        origin["debug_log"] += f" and {Options.debug_process_num.variable}"
     return Options(values, origin)
 
 
@@ -223,7 +222,7 @@ def parse_which(location: Location, text: str) -> WhichLog:
             'must be "all", "off" or the number of one worker process, from 1 for the first '
             f"(got {shown(text)})"
         )
-    return WhichLog(is_on=True, number=PROCESS_NUM.check(location, int(text)), location=location)
+    return WhichLog(is_on=True, number=PROCESS_NUM.check(location, int(text)))
 
 
 def parse_shard(location: Location, text: str) -> Shard:
@@ -247,7 +246,6 @@ def parse_shard(location: Location, text: str) -> Shard:
     return Shard(k, n)
 
 
-MAX_PORTS = 1_000
 _ENTRY_CHARS = 12
 """What is longer is no port and not shown: `ports_env` may name a key's variable by mistake."""
 
@@ -285,16 +283,13 @@ def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
     """The ports themselves, all between 1 and 65535 and different.
 
     Raises:
-        ConfigError: There is none, one is out of range, one is there twice, or there are too many.
+        ConfigError: There is none, one is out of range, or one is there twice.
     """
     if not ports:
         location.refuse("must name at least one port (got none)")
-    if len(ports) > MAX_PORTS:
-        location.refuse(f"must name at most {MAX_PORTS} ports (got {len(ports)})")
     for index, port in enumerate(ports):
         PORT.check(location.item(index), port)
-        if port in ports[:index]:
-            location.item(index).refuse(f"names port {port} a second time")
+    check_different((location.item(index), str(port)) for index, port in enumerate(ports))
     return tuple(ports)
 
 

@@ -328,15 +328,6 @@ _HINTS = {
 }
 
 
-def decode(tables: Mapping[str, object], location: Location) -> PoolFile:
-    """A pool file as typed tables.
-
-    Raises:
-        ConfigError: As `decode_as`.
-    """
-    return decode_as(PoolFile, tables, location)
-
-
 def decode_as(file: type[_File], tables: Mapping[str, object], location: Location) -> _File:
     """A file of this package as typed tables.
 

@@ -18,6 +18,7 @@ from pytest_ultrapar.pool.fields import (
 )
 from pytest_ultrapar.pool.model import Key
 from pytest_ultrapar.pool.network import address_of, host_of, is_loopback, server_of
+from pytest_ultrapar.pool.secret import refuse_of_others
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,8 +141,9 @@ def _key(location: Location, table: KeyTable, api: str, base_url: str) -> Key:
             ' one such as "key0"'
         )
     check_name(location.at("name"), table.name)
+    where = location.at("env")
+    if table.env is not None and api != SIMULATED:
+        refuse_of_others(where, table.env)
     if table.env is None and api != SIMULATED and not is_loopback(base_url):
-        location.at("env").refuse(
-            f'is missing: api = "{api}" needs the environment variable that holds the key'
-        )
+        where.refuse(f'is missing: api = "{api}" needs the environment variable that holds the key')
     return Key(table.name, table.env)

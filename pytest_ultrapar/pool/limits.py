@@ -249,26 +249,18 @@ def joined_name(names: Sequence[str]) -> str:
 
 def _joined(
     entries: Mapping[Listing, object], providers: Sequence[Declared], environ: Mapping[str, str]
-) -> list[tuple[Listing, ...]]:
+) -> Iterator[tuple[Listing, ...]]:
     """The listings of each key, in the order of the file."""
-    above: dict[Listing, Listing] = {}
-
-    def first_of(listing: Listing) -> Listing:
-        while (other := above.get(listing)) is not None:
-            listing = other
-        return listing
-
-    order = {listing: number for number, listing in enumerate(entries)}
-    holder: dict[str, Listing] = {}
+    group_of = {listing: [listing] for listing in entries}
+    first: dict[str, Listing] = {}
     for listing, identity in _identities(providers, environ):
-        pair = {first_of(holder.setdefault(identity, listing)), first_of(listing)}
-        if len(pair) > 1:
-            early, late = sorted(pair, key=order.__getitem__)
-            above[late] = early
-    groups: dict[Listing, list[Listing]] = {}
-    for listing in entries:
-        groups.setdefault(first_of(listing), []).append(listing)
-    return [tuple(group) for group in groups.values()]
+        own, more = group_of[first.setdefault(identity, listing)], group_of[listing]
+        if more is not own:
+            own += more
+            group_of |= dict.fromkeys(more, own)
+    order = {listing: number for number, listing in enumerate(entries)}
+    for group in {id(group): group for group in group_of.values()}.values():
+        yield tuple(sorted(group, key=order.__getitem__))
 
 
 def _identities(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.environment import Sources
     from pytest_ultrapar.pool.file import ProviderTable
-    from pytest_ultrapar.pool.model import Model, Pool, Provider
+    from pytest_ultrapar.pool.model import Model, Pool
 
 
 _EXAMPLE = 'such as "https://api.example.com/v1"'
@@ -187,20 +187,6 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
     return Proxy(f"http://{host}", _basic(user_info) if has_user else None)
 
 
-def proxy_secrets(environ: Mapping[str, str], variables: tuple[str, ...]) -> Iterator[str]:
-    """What of the proxies' URLs in these variables nobody may see, in each form that may appear."""
-    for name in variables:
-        url = environ.get(name, "").strip()
-        user_info, has_user, _ = url.rpartition("@")
-        user_info = user_info.rpartition("://")[2]
-        if not has_user:
-            continue
-        _, _, password = user_info.partition(":")
-        for text in (password, user_info):
-            yield text
-            yield unquote(text)
-
-
 def goes_around(url: str, exceptions: str) -> bool:
     """Whether `NO_PROXY` (hosts, `.suffixes`, `host:port`, `*`) excepts an https address."""
     from urllib import request  # noqa: PLC0415 - 20 ms, seldom needed
@@ -301,7 +287,8 @@ def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
             that names a proxy is unset or holds none.
     """
     checked = {DEFAULT_TRUST}
-    for location, provider in _providers(pool):
+    for index, provider in enumerate(pool.providers):
+        location = place_of(pool, index)
         for url in _addresses(provider.base_url, provider.models):
             trust = route_to(provider.network, url, environ, location).trust
             if trust not in checked:
@@ -319,11 +306,15 @@ def proxy_variable(network: Network, environ: Mapping[str, str]) -> str | None:
 
 def route_secrets(pool: Pool, environ: Mapping[str, str]) -> set[str]:
     """Passwords of the pool's proxies, in each form in which they may appear."""
-    return {
-        secret
-        for provider in pool.providers
-        for secret in proxy_secrets(environ, _proxy_variables(provider.network))
-    }
+    found: set[str] = set()
+    for provider in pool.providers:
+        for name in _proxy_variables(provider.network):
+            user_info, has_user, _ = environ.get(name, "").strip().rpartition("@")
+            if has_user:
+                user_info = user_info.rpartition("://")[2]
+                password = user_info.partition(":")[2]
+                found |= {user_info, password, unquote(user_info), unquote(password)}
+    return found
 
 
 def route_variables(network: Network) -> tuple[str, ...]:
@@ -335,12 +326,6 @@ def route_variables(network: Network) -> tuple[str, ...]:
 def place_of(pool: Pool, index: int) -> Location:
     """The table of the pool's provider of that index."""
     return Location(pool.path).at("provider").item(index)
-
-
-def _providers(pool: Pool) -> Iterator[tuple[Location, Provider]]:
-    for index, provider in enumerate(pool.providers):
-        if not provider.is_simulated:
-            yield place_of(pool, index), provider
 
 
 def _addresses(base_url: str, models: Sequence[Model]) -> Iterator[str]:

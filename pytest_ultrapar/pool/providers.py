@@ -39,7 +39,6 @@ from pytest_ultrapar.pool.network import (
     address_of,
     build_network,
     check_base_url,
-    host_of,
     with_port,
 )
 from pytest_ultrapar.pool.secret import refuse_of_others
@@ -316,16 +315,11 @@ def _note_simulation(
     provider: ProviderTable,
     sources: Sources,
 ) -> None:
-    def origin(*given: object) -> str:
-        return sources.file_name if any(g is not None for g in given) else "default"
-
-    latency = simulation.latency
-    latency_origin = origin(table.latency, provider.latency)
-    sources.note(f"{label} persona", simulation.persona, origin(table.persona))
-    sources.note(f"{label} skill", simulation.skill, origin(table.skill))
-    sources.note(f"{label} latency kind", latency.kind, latency_origin)
-    sources.note(f"{label} latency median_s", latency.median_s, latency_origin)
-    sources.note(f"{label} latency sigma", latency.sigma, latency_origin)
+    of_latency = "default" if table.latency is None and provider.latency is None else None
+    sources.note(f"{label} persona", simulation.persona, None if table.persona else "default")
+    sources.note(f"{label} skill", simulation.skill, "default" if table.skill is None else None)
+    for field in ("kind", "median_s", "sigma"):
+        sources.note(f"{label} latency {field}", getattr(simulation.latency, field), of_latency)
 
 
 DEFAULT_TIMEOUT_S = 150.0
@@ -357,7 +351,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     check_different((location.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
     _check_instances(location.at("model"), models, keys)
     network = build_network(location, table, models, sources)
-    provider = Provider(
+    return Provider(
         name,
         api,
         base_url,
@@ -368,19 +362,6 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
         table.simulation_seed or 0,
         network=network,
     )
-    if api != SIMULATED:
-        _check_variables(location, provider)
-    return provider
-
-
-def _check_variables(location: Location, provider: Provider) -> None:
-    # A pool that names its own trusted certificates can pass any server off as a host.
-    urls = [each.base_url for model in provider.models for each in model.instances]
-    hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
-    for index, key in enumerate(provider.keys):
-        if key.env is not None:
-            where = location.at("keys").item(index).at("env")
-            refuse_of_others(where, key.env, hosts)
 
 
 def _api(location: Location, word: str) -> str:

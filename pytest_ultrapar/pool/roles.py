@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.fields import check_name, did_you_mean, shown
+from pytest_ultrapar.pool.fields import check_name, did_you_mean, shown, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
     from pytest_ultrapar.pool.model import EffectiveValue
 
-_SHOWN = 8
 _NOTED = "role {} model"
 
 
@@ -31,13 +30,9 @@ def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[st
         where = location.at("role").at(role).at("model")
         if table.model not in names:
             meant = did_you_mean(table.model, names, form='"{}"')
-            if table.model in file.role:
-                meant = "; that is a role, and a role names a model"
-            n_more = len(names) - _SHOWN
-            more = f" and {n_more} more" if n_more > 0 else ""
+            allowed = shown_text(", ".join(names))
             where.refuse(
-                f"must name a model of the pool (got {shown(table.model)}){meant}; it has "
-                f"{', '.join(names[:_SHOWN])}{more}"
+                f"must name a model of the pool (got {shown(table.model)}){meant}; it has {allowed}"
             )
         roles[role] = table.model
         sources.note(_NOTED.format(role), table.model)

@@ -15,12 +15,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.bounds import MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pytest_ultrapar.pool.fields import Location
 
 T = TypeVar("T")
 Mode = Literal["serial", "rotate", "phase", "ultra"]
@@ -117,17 +116,13 @@ class WhichLog(_Written):
         is_on: Whether any does.
         number: Only this one, from 1: `gw0` is 1, `gw1` is 2; without xdist `main` is 1. None takes
             all. Counting from 1 makes `DEBUG_PROCESS_NUM=1` a process that every run has.
-        location: Where `number` stands, for the message when there is no such worker.
     """
 
-    __slots__ = ("is_on", "location", "number")
+    __slots__ = ("is_on", "number")
 
-    def __init__(
-        self, *, is_on: bool = False, number: int | None = None, location: Location | None = None
-    ) -> None:
+    def __init__(self, *, is_on: bool = False, number: int | None = None) -> None:
         self.is_on = is_on
         self.number = number
-        self.location = location
 
     @property
     def setting(self) -> int | str:
@@ -140,17 +135,22 @@ class WhichLog(_Written):
         """Whether the worker of that name writes one."""
         return self.is_on and self.number in {None, number_of(worker)}
 
-    def check(self, n_workers: int) -> None:
+    def check(self, n_workers: int, origin: str) -> None:
         """Make sure that the one worker is among those that the run starts.
+
+        Args:
+            n_workers: How many those are.
+            origin: Where this was said.
 
         Raises:
             ConfigError: There are fewer.
         """
-        if self.location is not None and self.number is not None and self.number > n_workers:
-            self.location.refuse(
-                f"must be between 1 and {n_workers}, the number of worker processes "
+        if self.number is not None and self.number > n_workers:
+            msg = (
+                f"{origin} must be between 1 and {n_workers}, the number of worker processes "
                 f"(got {self.number})"
             )
+            raise ConfigError(msg)
 
 
 class Ports(tuple[int, ...]):

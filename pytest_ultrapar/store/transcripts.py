@@ -93,18 +93,17 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
         # Of another version, since its record is whole by its checksum.
         return [TurnMessage(0, "", f"({error})")]
     for one in found:
+        turn, role = one.exchange.turn, one.exchange.role
         request = _read(one.sent)
         asked = conversation_of(request) if isinstance(request, dict) else [_shown(one.sent)]
-        earlier = heard.setdefault(one.role, [])
-        new = unheard(asked, before.get(one.role, ()), earlier, partial(_message, one.turn))
-        before[one.role] = asked
-        if one.status == _OK:
+        earlier = heard.setdefault(role, [])
+        new = unheard(asked, before.get(role, ()), earlier, partial(_message, turn))
+        before[role] = asked
+        if one.exchange.status == _OK:
             new += _answers(one, request)
         earlier += new
         noted += (
-            [msgspec.structs.replace(message, pool_role=one.role) for message in new]
-            if one.role
-            else new
+            [msgspec.structs.replace(message, pool_role=role) for message in new] if role else new
         )
     return noted
 
@@ -194,7 +193,7 @@ def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
     if one.is_stream or not choices or not isinstance(choices, list):
         reply = _reply(one)
         if reply is not None:
-            yield from _of_reply(one.turn, reply, facts)
+            yield from _of_reply(one.exchange.turn, reply, facts)
         return
     for number, choice in enumerate(choices):
         if not isinstance(choice, dict):
@@ -202,7 +201,7 @@ def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
         message = choice.get("message")
         if not isinstance(message, dict) or not message:
             message = {"content": choice.get("text")}
-        made = _message(one.turn, {"role": "assistant", **message})
+        made = _message(one.exchange.turn, {"role": "assistant", **message})
         yield msgspec.structs.replace(
             made,
             content=_said_text(message.get("content")) or made.refusal or "",
@@ -229,7 +228,7 @@ def _parameters(request: object) -> str | None:
 def _reply(one: Said) -> Reply | None:
     """What the API itself makes of an answer; None where nobody can read it."""
     try:
-        reader = reader_named(one.api)
+        reader = reader_named(one.exchange.api)
         if one.is_stream:
             stream = reader.stream()
             stream.feed(one.came, 0.0)

@@ -98,7 +98,7 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
         (
             "/v1/chat/completion",
             "a request asks for POST /v1/chat/completion, which the pool does not serve for the "
-            "model 'm'; did you mean /chat/completions?",
+            "model 'm'; it serves POST /chat/completions",
         ),
         ("/v1/files", "the model 'm'; it serves POST /chat/completions"),
         ("/v1/chat/completions", "a request asks for the model 'other'"),

@@ -127,7 +127,7 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
                 "a request names the model 'x'; the pool has m, other",
             )
             for method, path, says in (
-                ("POST", "/chat/completion", "; did you mean /chat/completions? it serves POST"),
+                ("POST", "/chat/completion", "; it serves POST /chat/completions"),
                 (
                     "GET",
                     "/files",

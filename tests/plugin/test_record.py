@@ -57,7 +57,12 @@ def test_run_keeps_what_was_sent_and_what_came(project):
         assert sent == {"temperature": 0.5, "seed": 7}
         assert len(json.loads(last.sent)["messages"]) == 3
         assert json.loads(first.came)["choices"][0]["finish_reason"] == "stop"
-        assert (first.turn, last.turn, first.status, last.api) == (0, 1, 200, "openai")
+        assert (
+            first.exchange.turn,
+            last.exchange.turn,
+            first.exchange.status,
+            last.exchange.api,
+        ) == (0, 1, 200, "openai")
     assert [one.messages for one in episodes(project.directory)] == [[], []]
     asked, answered = project.rows("transcripts")[:2]
     assert (asked["name"], asked["parameters"]) == ("anna", None)
@@ -112,7 +117,7 @@ def test_turns_without_an_answer_are_kept_as_they_were_sent(project):
     project.run("-n0", "--ultrapar-max-attempts=1", "--ultrapar-episode-timeout=1")
     found = {json.loads(one.sent)["messages"][0]["content"]: one for (one,) in
              exchanges(project.directory)}  # fmt: skip
-    assert {prompt: (one.status, bool(one.came)) for prompt, one in found.items()} == {
+    assert {prompt: (one.exchange.status, bool(one.came)) for prompt, one in found.items()} == {
         "filter": (400, True),
         "status 400 why": (400, True),
         "status 500 down": (500, False),
@@ -243,11 +248,11 @@ def test_requests_of_sdks_are_kept_as_bodies_that_can_be_served_again(project):
     project.suite(NATIVE)
     assert project.run("-n0").ret == 0
     ((first, last, refused),) = exchanges(project.directory)
-    assert {one.path for one in (first, last, refused)} == {"/chat/completions"}
-    assert {one.api for one in (first, last, refused)} == {"openai"}
+    assert {one.exchange.path for one in (first, last, refused)} == {"/chat/completions"}
+    assert {one.exchange.api for one in (first, last, refused)} == {"openai"}
     assert json.loads(first.sent)["logprobs"] is True
     assert json.loads(last.came)["choices"][0]["message"]["content"] == "bye"
-    assert (refused.status, "error" in json.loads(refused.came)) == (400, True)
+    assert (refused.exchange.status, "error" in json.loads(refused.came)) == (400, True)
     assert [content for _, _, content in told(project)] == [
         "say hi", "hi", "say bye", "bye", "status 400 no",
     ]  # fmt: skip
@@ -280,7 +285,7 @@ def test_what_is_asked_is_kept_as_any_lane_of_the_model_would_be_asked(project):
     project.suite(ON_AZURE)
     project.run("-n0")
     ((one,),) = exchanges(project.directory)
-    assert (one.path, one.query, one.headers) == (
+    assert (one.exchange.path, one.exchange.query, one.exchange.headers) == (
         "/embeddings",
         "user=x",
         {"openai-beta": "one=v1"},

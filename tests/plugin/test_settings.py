@@ -35,13 +35,14 @@ def test_debug_log_of_a_process_that_there_is_not_is_refused(project, monkeypatc
     project.suite(PLAIN_SUITE)
     said = refusal(project, workers, "--ultrapar-debug-log=3")
     assert said == (
-        f"command line: --ultrapar-debug-log must be between 1 and {most}, the number of worker "
+        f"command line --ultrapar-debug-log must be between 1 and {most}, the number of worker "
         "processes (got 3)"
     )
     monkeypatch.setenv("DEBUG_LOG", "true")
     monkeypatch.setenv("DEBUG_PROCESS_NUM", "3")
     said = refusal(project, workers)
-    assert said.startswith(f"environment: DEBUG_PROCESS_NUM must be between 1 and {most}, the num")
+    origin = "environment DEBUG_LOG and DEBUG_PROCESS_NUM"
+    assert said.startswith(f"{origin} must be between 1 and {most}, the num")
     assert "must be" in refusal(project, workers, "--ultrapar-debug-log=gw0")
 
 

@@ -40,7 +40,7 @@ def kept(answer, result):
 def test_stream_is_kept_with_its_events():
     answer, reply = streamed({"content": "Hel"}, {"content": "lo"})
     (one,) = kept(answer, reply)
-    assert (one.is_stream, one.came, one.status) == (True, answer.body, 200)
+    assert (one.is_stream, one.came, one.exchange.status) == (True, answer.body, 200)
 
 
 @pytest.mark.parametrize("field", ["content", "reasoning", "reasoning_content", "refusal"])
@@ -65,7 +65,7 @@ def test_stream_that_was_filtered_is_not_kept_in_pieces():
     pieces = [{"content": KEY[at : at + 4]} for at in range(0, len(KEY), 4)]
     answer, failure = streamed(*pieces, finish="content_filter")
     (one,) = kept(answer, failure)
-    assert (one.came, one.status) == (b"", 200)
+    assert (one.came, one.exchange.status) == (b"", 200)
 
 
 def test_of_tries_without_an_answer_the_last_is_kept():
@@ -74,4 +74,4 @@ def test_of_tries_without_an_answer_the_last_is_kept():
     conversation.tried(0, ENDPOINT, ASKED, down, read_answer(down, ENDPOINT, 0.1))
     conversation.tried(0, ENDPOINT, ASKED, None, None)
     (one,) = said(conversation.noted(), {}.__getitem__)
-    assert (one.status, one.sent, one.came) == (None, ASKED, b"")
+    assert (one.exchange.status, one.sent, one.came) == (None, ASKED, b"")

@@ -96,6 +96,8 @@ def test_message_without_text_is_an_answer_where_the_model_made_it_so(message, f
 def test_message_without_text_is_an_answer_where_reasoning_was_counted():
     usage = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 5}}
     assert decode({"content": None}, usage=usage).text == ""
+    usage = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 0}}
+    assert decode({"content": None}, usage=usage).outcome == "malformed"
 
 
 def test_content_filter_is_a_result_of_the_case():

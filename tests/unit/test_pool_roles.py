@@ -60,8 +60,7 @@ def test_model_of_two_providers_says_once_whether_it_makes_cases(load):
         ),
         (
             '[role.judge]\nmodel = "judge"',
-            'role.judge.model must name a model of the pool (got "judge"); that is a role, and a '
-            "role names a model; it has m, j",
+            'role.judge.model must name a model of the pool (got "judge"); it has m, j',
         ),
         (
             '[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"',
