@@ -173,7 +173,7 @@ class Planning(collection.CollectOnly):
                     mode=self._options.mode,
                 ),
                 *short_days,
-                *unjudged(pool, lanes, expected, fits_day=not short_days),
+                *unjudged(pool, lanes, expected),
                 *self._run_waste(plan),
                 *short_of_money(plan),
             ],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
-    from pytest_ultrapar.store.role_uses import RoleUse
+    from pytest_ultrapar.store.cost import RoleUse
 
 
 MOST_LANES = 24

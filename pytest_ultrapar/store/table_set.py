@@ -17,9 +17,8 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.store.cost import Prices
+from pytest_ultrapar.store.cost import Prices, RoleUses
 from pytest_ultrapar.store.parquet import ParquetTable, Rows, Table, arrow_column, arrow_schema
-from pytest_ultrapar.store.role_uses import RoleUses
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     COLUMNS,

@@ -301,17 +301,16 @@ def limit_loads(
     whole = sum(load.requests for load in loads.values())
     passing: dict[str, LaneLoad] = defaultdict(LaneLoad)
     for lane in lanes:
-        own = loads.get(lane.lane_id)
-        for name in lane.limits if own is not None else ():
-            assert own is not None
-            passing[name].requests += own.requests
-            passing[name].busy_s += own.busy_s
-            passing[name].tokens += own.tokens
+        if (own := loads.get(lane.lane_id)) is not None:
+            for name in lane.limits:
+                passing[name].requests += own.requests
+                passing[name].busy_s += own.busy_s
+                passing[name].tokens += own.tokens
     found = []
     for name, limit in limits.items():
-        load = passing.get(name)
-        for kind, amount in limit.rows if load is not None else ():
-            assert load is not None
+        if (load := passing.get(name)) is None:
+            continue
+        for kind, amount in limit.rows:
             asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}[
                 kind.counts
             ]

@@ -152,16 +152,13 @@ def prices(
             requests[lane.model][lane.provider] += loads[lane.lane_id].requests
     found = {}
     for model, by_provider in requests.items():
-        whole = sum(by_provider.values())
-        per_in = per_out = 0.0
-        for provider, n in by_provider.items():
-            own = listed.get((provider, model))
-            if own is None:
-                break
-            per_in += own.per_mtok_in * n / whole
-            per_out += own.per_mtok_out * n / whole
-        else:
-            found[model] = per_in, per_out
+        if all((provider, model) in listed for provider in by_provider):
+            whole = sum(by_provider.values())
+            own = [(listed[provider, model], n / whole) for provider, n in by_provider.items()]
+            found[model] = (
+                sum(price.per_mtok_in * share for price, share in own),
+                sum(price.per_mtok_out * share for price, share in own),
+            )
     return found
 
 
@@ -171,24 +168,21 @@ def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ..
     Empty where no model has any of them: the pool then says nothing of prices.
     """
     known = {(one.provider, one.model) for one in pool.prices}
-    said, missing = bool(known or pool.price_book), {}
-    for model in models:
-        own = [
-            (provider, one)
-            for provider in pool.providers
-            for one in provider.models
-            if one.name == model
-        ]
-        said |= any(one.unpriced != PRICE_FIELDS for _, one in own)
-        silent = {
-            name
-            for provider, one in own
-            if (provider.name, one.name) not in known
-            for name in one.unpriced
-        }
-        if silent:
-            missing[model] = tuple(name for name in PRICE_FIELDS if name in silent)
-    return missing if said else {}
+    says_some = bool(known or pool.price_book)
+    silent: dict[str, set[str]] = {model: set() for model in models}
+    for provider in pool.providers:
+        for one in provider.models:
+            if one.name in silent:
+                says_some |= one.unpriced != PRICE_FIELDS
+                if (provider.name, one.name) not in known:
+                    silent[one.name].update(one.unpriced)
+    if not says_some:
+        return {}
+    return {
+        model: tuple(name for name in PRICE_FIELDS if name in own)
+        for model, own in silent.items()
+        if own
+    }
 
 
 def cost(
