@@ -21,10 +21,8 @@ from pytest_ultrapar.analysis.plan.forecast import Course, Forecast, Step, forec
 from pytest_ultrapar.analysis.plan.load import (
     KeyLoad,
     LimitLoad,
-    ProviderSeats,
     limit_loads,
     longest,
-    provider_seats,
 )
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.plan.waste import seat_uses
@@ -339,7 +337,6 @@ class RunPlan:
         predictions: For each mode.
         cost: Of the models that have a price; None where none has or tokens are not known.
         unpriced: Models without a price and what the pool leaves out of it, where it has any price.
-        seats: Requests in flight that each provider allows.
         currency: Of `cost`.
         budget: What the whole run may spend; None: nothing bounds it.
     """
@@ -356,7 +353,6 @@ class RunPlan:
     predictions: tuple[Prediction, ...]
     cost: Amount | None
     unpriced: Mapping[str, tuple[str, ...]]
-    seats: tuple[ProviderSeats, ...]
     currency: str
     budget: float | None
 
@@ -414,7 +410,6 @@ def make_plan(
         predictions,
         cost(expected, earlier.episodes, price_of) if price_of else None,
         missing_prices(pool, services),
-        provider_seats(pool, lanes),
         pool.currency,
         pool.limits["pool"].budget if "pool" in pool.limits else None,
     )
