@@ -26,6 +26,7 @@ from pytest_ultrapar.analysis.plan.load import (
 )
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.plan.waste import seat_uses
+from pytest_ultrapar.analysis.statistics import Z_95
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.load import LaneLoad
     from pytest_ultrapar.analysis.plan.waste import Service
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
-
-
-_Z_95 = statistics.NormalDist().inv_cdf(0.975)
-"""How many standard deviations a 95 % interval reaches to each side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +114,7 @@ def amount(
             measured[planned.test, planned.model, planned.role].append(value)
     known = math.fsum(math.fsum(own) for own in measured.values())
     variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
-    half = _Z_95 * math.sqrt(variance)
+    half = Z_95 * math.sqrt(variance)
     return Amount(
         known + assumed,
         (known * known / (known + half) if known > 0 else 0.0) + assumed / ASSUMED_WITHIN,
@@ -235,9 +232,13 @@ def _empty_seats(
 ) -> Iterator[str]:
     for use in seat_uses(pool, lanes, services):
         if use.ratio > REFUSED_ABOVE and not use.service.is_assumed:
+            workers = "worker" if use.seats == 1 else "workers"
+            requests = "request" if use.rate == 1 else "requests"
             yield (
-                f"{use}; write workers = {use.useful} to {REFUSED_ABOVE * use.useful:g}, or a "
-                "higher rate"
+                f"{use.where}: {use.seats} {workers} on {use.rate:.6g} {requests} per second at "
+                f"{use.service.mean_s:.3g} s need {use.useful} ({use.rate:.6g} x "
+                f"{use.service.mean_s:.3g} = {use.busy:.3g} in flight on average); write workers = "
+                f"{use.useful} to {REFUSED_ABOVE * use.useful:g}, or a higher rate"
             )
 
 
