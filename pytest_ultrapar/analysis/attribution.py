@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.load import Resource
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.store.bound import Bound, Price
+    from pytest_ultrapar.store.bound import Bound
 
 
 _Name = tuple[str, str]
@@ -127,9 +127,7 @@ def attribute(
     }
     makespan_s = end_s - start_s
     run = (
-        _run(bound, shares, found, makespan_s, misrouted_s(log, bound.prices))
-        if shares
-        else _last_episode(occupancy, parts, bound, makespan_s)
+        _run(bound, shares, found) if shares else _last_episode(occupancy, parts, bound, makespan_s)
     )
     lanes = _most_used(occupancy, by_name.values(), found)
     rows = [
@@ -153,19 +151,24 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
     return Parts(used_s, **known, other_s=idle_s - sum(shares))
 
 
-def _run(
-    bound: Bound,
-    shares: dict[_Name, float],
-    found: dict[_Name, Parts],
-    makespan_s: float,
-    misrouted_s: float,
-) -> Parts:
+_ALIKE = 0.01
+"""Of the bound: so much may be due to its classes, whose requests count with the shortest one."""
+
+
+def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) -> Parts:
+    """The mean of the limits that bind, by their shares.
+
+    They were used for longer than the bound says where requests took a lane of higher prices than
+    another one of their model: at these prices all of them together cost the bound at least.
+    """
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())
-        for name in _REASONS
+        for name in ("used_s", *_REASONS, "other_s")
     }
-    other_s = makespan_s - bound.seconds - misrouted_s - sum(mean.values())
-    return Parts(used_s=bound.seconds, **mean, misrouted_s=misrouted_s, other_s=other_s)
+    more_s = mean["used_s"] - bound.seconds
+    mean["misrouted_s"] = more_s if more_s > _ALIKE * bound.seconds else 0.0
+    mean["other_s"] += more_s - mean["misrouted_s"]
+    return Parts(**{**mean, "used_s": bound.seconds})
 
 
 def _last_episode(
@@ -192,41 +195,3 @@ def _most_used(
         if on:
             lanes.setdefault(max(on, key=lambda name: found[name].used_s), []).append(lane.lane_id)
     return lanes
-
-
-_Offer = tuple[float, float]
-"""What a second of a lane costs, and what a send costs."""
-
-
-def misrouted_s(log: RequestLog, prices: Iterable[Price]) -> float:
-    """Seconds of the makespan that the measured requests would have left to others, >= 0.
-
-    A lane that only one model may use is cheap where that model has little to do; who takes a dear
-    lane all the same makes those wait that have no other.
-    """
-    import numpy as np  # noqa: PLC0415 - as above
-
-    seconds: dict[str, float] = {}
-    sends: dict[str, float] = {}
-    for price in prices:
-        kind = sends if price.is_rate else seconds
-        kind[price.limit] = kind.get(price.limit, 0.0) + price.price
-    paid: list[_Offer] = [
-        (
-            sum(seconds.get(name, 0.0) for name in lane.limits),
-            sum(sends.get(name, 0.0) for name in lane.limits),
-        )
-        for lane in log.lanes
-    ]
-    offers: dict[str, set[_Offer]] = {}
-    for lane, offer in zip(log.lanes, paid, strict=True):
-        offers.setdefault(lane.model, set()).add(offer)
-    columns = log.columns()
-    counts = columns.measured & columns.served
-    total_s = 0.0
-    for at in set(columns.lane[counts].tolist()):
-        services_s = (columns.ended_s - columns.sent_s)[counts & (columns.lane == at)]
-        second, send = paid[at]
-        costs = [a * services_s + b for a, b in offers[log.lanes[at].model]]
-        total_s += float((second * services_s + send - np.minimum.reduce(costs)).sum())
-    return total_s

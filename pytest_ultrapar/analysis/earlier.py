@@ -61,8 +61,9 @@ def earlier(run_dir: Path) -> EarlierRun:
         ResultsError: They are missing or cannot be read.
     """
     attempts: dict[str, list[dict[str, Any]]] = {}
-    for row in read_rows(run_dir, "attempts", _ATTEMPTS, beginning=_ROLE):
-        attempts.setdefault(row["case_id"], []).append(row)
+    sent = read_rows(run_dir, "attempts", _ATTEMPTS, beginning=_ROLE)
+    for one in sorted(sent, key=lambda one: float(one["t_send_s"])):
+        attempts.setdefault(one["case_id"], []).append(one)
     manifest = read_manifest(run_dir)
     model_of = {(one.provider, one.instance): one.model for one in manifest.pool_lanes}
     episodes = []
@@ -70,7 +71,7 @@ def earlier(run_dir: Path) -> EarlierRun:
         if row["outcome"] not in GRADED:
             continue
         by_role: dict[str, list[dict[str, Any]]] = {"": []}
-        for one in sorted(attempts.get(row["case_id"], ()), key=lambda one: float(one["t_send_s"])):
+        for one in attempts.get(row["case_id"], ()):
             if one["outcome"] not in NO_SERVICE:
                 by_role.setdefault(one.get(_ROLE, ""), []).append(one)
         if not by_role[""]:
@@ -88,11 +89,10 @@ def earlier(run_dir: Path) -> EarlierRun:
             episodes.append(
                 EarlierEpisode(row["case_id"], row["suite"], model, services_s, *tokens, test, role)
             )
-    sent = [one for own in attempts.values() for one in own]
     gaps_s = [
         max(0.0, late["t_ready_s"] - early["t_end_s"])
         for own in attempts.values()
-        for early, late in pairwise(sorted(own, key=lambda one: float(one["t_send_s"])))
+        for early, late in pairwise(own)
     ]
     return EarlierRun(
         tuple(episodes),

@@ -64,20 +64,10 @@ class CaseRow(NamedTuple):
         return self.outcome in GRADED
 
 
+_TAKEN = ("case_id", "suite", "model", "outcome", "tokens_in", "tokens_out", "worker")
 _COLUMNS = (
-    "run_id",
-    "case_id",
-    "suite",
-    "model",
-    "outcome",
-    "n_attempts",
-    "service_s",
-    "duration_s",
-    "started_at",
-    "ended_at",
-    "tokens_in",
-    "tokens_out",
-    "worker",
+    *_TAKEN,
+    *("run_id", "n_attempts", "service_s", "duration_s", "started_at", "ended_at"),
 )
 _SCORE = "score."
 
@@ -188,13 +178,13 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         run_ids = {each["run_id"] for each in raw}
     except (ResultsError, TypeError, ValueError) as error:
         where = "" if isinstance(error, ResultsError) else f"the results of {run.directory}: "
-        msg = f"{where}{error}; {_again(run)}"
+        msg = f"{where}{error}; {_compaction(run.directory)}"
         raise ConfigError(msg) from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         msg = (
             f"the results of {run.directory} are not of the run in {SUMMARY_FILE}: they have"
             f" {len(rows)} cases where {run.summary.statistics.n_final} of run {run.run_id} are"
-            f" named there; {_again(run)}"
+            f" named there; {_compaction(run.directory)}"
         )
         raise ConfigError(msg)
     return rows
@@ -255,7 +245,7 @@ def _check(run: MeasuredRun) -> None:
     if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
         msg = (
             f"{run.directory} holds files of different runs: {MANIFEST_NAME} is of {run.run_id},"
-            f" {SUMMARY_FILE} of {run.summary.run_id}; {_again(run)}"
+            f" {SUMMARY_FILE} of {run.summary.run_id}; {_compaction(run.directory)}"
         )
         raise ConfigError(msg)
     if run.summary.n_without_grade:
@@ -282,10 +272,6 @@ def _unfinished(directory: Path) -> str:
     return f"the run in {directory} is not finished; finish it with --ultrapar-resume={directory}"
 
 
-def _again(run: MeasuredRun) -> str:
-    return _compaction(run.directory)
-
-
 def _compaction(directory: Path) -> str:
     return f"python -m pytest_ultrapar.analysis.compact {directory} makes it of the journal"
 
@@ -295,19 +281,13 @@ def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
     started_at, ended_at = _time(values["started_at"]), _time(values["ended_at"])
     outcome = values["outcome"]
     return CaseRow(
-        case_id=values["case_id"],
-        suite=values["suite"],
-        model=values["model"],
-        outcome=outcome,
+        **{name: values[name] for name in _TAKEN},
         timed=is_completed(outcome, values["n_attempts"] or 0)
         and part.holds(values["case_id"], round(started_at.timestamp() * 1e6)),
         service_s=values["service_s"] or 0.0,
         duration_s=values["duration_s"] or 0.0,
         started_at=started_at,
         ended_at=ended_at,
-        tokens_in=values["tokens_in"],
-        tokens_out=values["tokens_out"],
-        worker=values["worker"],
         scores={
             name.removeprefix(_SCORE): value
             for name, value in values.items()

@@ -17,9 +17,6 @@ from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.bound import Bound
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
-
-    Floats = NDArray[np.float64]
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,22 +123,21 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
     """The measured requests that were served, in classes."""
-    import numpy as np  # noqa: PLC0415 - as above
-
     from pytest_ultrapar.analysis.plan.lower_bound import request_classes  # noqa: PLC0415
 
     columns = log.columns()
-    counts = columns.measured & columns.served
-    lanes, services_s = columns.lane[counts], (columns.ended_s - columns.sent_s)[counts]
-    services: dict[str, Floats] = {}
-    for model in dict.fromkeys(log.lanes[at].model for at in dict.fromkeys(lanes.tolist())):
-        own = [at for at, lane in enumerate(log.lanes) if lane.model == model]
-        services[model] = services_s[np.isin(lanes, own)]
-    return request_classes(services)
+    served = columns.of(columns.measured & columns.served)
+    models: dict[str, list[int]] = {}
+    for at in dict.fromkeys(served.lane.tolist()):
+        models.setdefault(log.lanes[at].model, []).append(at)
+    asked = {model: served.on(lanes) for model, lanes in models.items()}
+    return request_classes({model: own.ended_s - own.sent_s for model, own in asked.items()})
 
 
 def _longest_episode_s(log: RequestLog) -> float:
-    """Of the measured episodes, the most seconds of the requests of one, which follow one another.
+    """Of the measured episodes, the most seconds of the served requests of one; there are some.
+
+    They follow one another.
 
     Of requests that overlapped nobody knows which one had to wait for which: the longest.
     """
@@ -153,8 +147,6 @@ def _longest_episode_s(log: RequestLog) -> float:
     counts = columns.measured & columns.served
     episode = np.cumsum(columns.first)[counts]
     sent_s, ended_s = columns.sent_s[counts], columns.ended_s[counts]
-    if not len(episode):
-        return 0.0
     _, begins, of = np.unique(episode, return_index=True, return_inverse=True)
     sums_s = np.bincount(of, weights=ended_s - sent_s)
     longest_s = np.maximum.reduceat(ended_s - sent_s, begins)

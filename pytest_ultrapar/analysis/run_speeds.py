@@ -134,12 +134,10 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
         A sentence; empty if one was.
     """
     modes = [run.mode for run in runs]
-    advice = "run ultrapar bench with serial and another mode among --modes"
     if judged_run(runs).basis != "estimated" and modes != ["serial"]:
         return ""
-    why = f"none of its modes ({', '.join(modes)}) has one case under way at a time"
-    if len(modes) == 1:
-        why = f"{modes[0]} is its only mode"
-    if modes != ["serial"]:
-        advice += ", or name the directory of a run to judge by its own estimate"
-    return f"{where} has no measured speed-up, because {why}; {advice}"
+    return (
+        f"{where} has no measured speed-up: it needs a mode with one case under way at a time and "
+        f"another one, and its modes are {', '.join(modes)}; run ultrapar bench with serial and "
+        "another mode among --modes, or name the directory of a run to judge by its own estimate"
+    )

@@ -22,11 +22,10 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.records import GRADED, Outcome
-from pytest_ultrapar.store.cost import RunCost  # noqa: TC001 - as the next
+from pytest_ultrapar.store.cost import RoleUse, RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
 from pytest_ultrapar.store.recovered import CaseHistory
-from pytest_ultrapar.store.role_uses import RoleUse  # noqa: TC001 - as the last
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.system.files import read_whole
 

@@ -72,17 +72,20 @@ class Part(NamedTuple):
 
 def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
     """Cases per second of the fast run over those of the slow one; None where there are none."""
-    whole = _rows(parts).sum(axis=0)
+    whole = _rows(parts, 4).sum(axis=0)
     if not (whole > 0).all():
         return None
     n_slow, slow_s, n_fast, fast_s = map(float, whole)
     return (n_fast / fast_s) / (n_slow / slow_s)
 
 
-def _rows(parts: Sequence[Part] | NDArray[np.float64]) -> NDArray[np.float64]:
+def _rows(
+    values: Sequence[Part] | Sequence[Span] | NDArray[np.float64], width: int
+) -> NDArray[np.float64]:
+    """Parts or spans of so many numbers each as rows, also where there are none."""
     import numpy as np  # noqa: PLC0415
 
-    return np.asarray(parts, dtype=float).reshape(-1, len(Part._fields))
+    return np.asarray(values, dtype=float).reshape(-1, width)
 
 
 def speedup_interval(
@@ -117,7 +120,7 @@ def speedup_interval(
     """
     import numpy as np  # noqa: PLC0415
 
-    columns = [_rows(parts) for parts in strata]
+    columns = [_rows(parts, 4) for parts in strata]
     least = min((int(rows.any(axis=1).sum()) for rows in columns), default=0)
     if least < LEAST_CASES:
         return None
@@ -158,9 +161,9 @@ def makespan_shares(
     """
     import numpy as np  # noqa: PLC0415
 
-    own = _edges(spans)
+    own = _rows(spans, 2)
     n = len(own)
-    edges = np.concatenate([own, _stretches(_edges(beside))])
+    edges = np.concatenate([own, _stretches(_rows(beside, 2))])
     at = np.tile(np.arange(len(edges)), 2)
     kind = np.repeat((_BEGINS, _ENDS), len(edges))
     times_s = edges.T.ravel()
@@ -179,13 +182,6 @@ def makespan_shares(
     shares[at[ends]] += paid_s[ends]
     found: list[float] = shares.tolist()
     return found
-
-
-def _edges(spans: Sequence[Span] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Begin and end of each."""
-    import numpy as np  # noqa: PLC0415
-
-    return np.asarray(spans, dtype=float).reshape(-1, 2)
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:

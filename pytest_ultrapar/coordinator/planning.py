@@ -167,7 +167,7 @@ class Planning(collection.CollectOnly):
                 *self._not_ready(),
                 *self._pool_waste(lanes, expected, services),
                 *short_days,
-                *unjudged(pool, lanes, expected, fits_day=not short_days),
+                *unjudged(pool, lanes, expected),
                 *self._run_waste(plan),
                 *short_of_money(plan),
             ],

@@ -21,7 +21,7 @@ from pytest_ultrapar.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_ultrapar.analysis.plan.load import KeyLoad, LimitLoad, ProviderSeats
+    from pytest_ultrapar.analysis.plan.load import KeyLoad, LimitLoad
     from pytest_ultrapar.analysis.plan.run_plan import Amount, ModelPlan, Prediction, RunPlan
 
 
@@ -53,35 +53,6 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
     return found
 
 
-_SEATS_NAMED = 3
-
-
-def seat_lines(providers: Sequence[ProviderSeats]) -> list[str]:
-    """A line for each provider that bounds requests in flight: in all, and for each model alone.
-
-    `10 in all; 6 each for a, b, c and 2 more; 1 for d`, where the first five share a bound.
-
-    Args:
-        providers: In the order of the pool file.
-    """
-    lines = []
-    for one in providers:
-        alike: dict[int | None, list[str]] = {}
-        for model, seats in one.models.items():
-            alike.setdefault(seats, []).append(model)
-        if [*alike] == [None]:
-            continue
-        parts = []
-        if one.seats is not None and len(one.models) > 1:
-            parts.append(f"{one.seats} in all")
-        for seats, models in alike.items():
-            each = " each" if len(models) > 1 else ""
-            shown = "unlimited" if seats is None else seats
-            parts.append(f"{shown}{each} for {listed(models, _SEATS_NAMED)}")
-        lines.append(f"seats of {one.provider}: {'; '.join(parts)}")
-    return lines
-
-
 MOST_ROWS = 20
 """Limits shown; a pool of 300 instances has more, and the first ones bind."""
 _UNKNOWN = "unknown"
@@ -111,7 +82,6 @@ def plan_lines(
     lines += [f"  {line}" for line in (*_bases(plan), *sources)]
     for part in (
         _sums(plan, width),
-        seat_lines(plan.seats),
         _limits(plan.chosen, width),
         _processes(plan),
         _modes(plan, width),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
     from pytest_ultrapar.report.whole_run import HostPart
-    from pytest_ultrapar.store.role_uses import RoleUse
+    from pytest_ultrapar.store.cost import RoleUse
 
 
 MOST_LANES = 24

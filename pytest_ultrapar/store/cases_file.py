@@ -100,20 +100,20 @@ def _encode(cases: Sequence[Case]) -> bytes:
     try:
         return msgspec.json.encode(cases)
     except UnicodeEncodeError as error:
-        raise ConfigError(_not_storable(cases)) from error
+        name = next(case.nodeid for case in cases if _is_unfit(case))
+        msg = (
+            f"{without_surrogates(name)}: name, parameters or reason of this test hold half a "
+            "surrogate pair, which no file of results can hold; use whole characters"
+        )
+        raise ConfigError(msg) from error
 
 
-def _not_storable(cases: Sequence[Case]) -> str:
-    """Which test has text that UTF-8 lacks, and where."""
-    for case in cases:
-        texts = [case.nodeid, case.skipped, *case.params, *case.params.values()]
-        for text in (one for one in texts if isinstance(one, str)):
-            if text != (shown := without_surrogates(text)):
-                return (
-                    f"{without_surrogates(case.nodeid)}: '{_shortened(shown)}' holds half a "
-                    "surrogate pair, which no file of results can hold; use whole characters"
-                )
-    return "a test of the suite holds half a surrogate pair; use whole characters"
+def _is_unfit(case: Case) -> bool:
+    try:
+        msgspec.json.encode(case)
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 class ComingCases:

@@ -275,21 +275,18 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         # First: a newer one may lack what this one needs.
         schema = msgspec.json.decode(text, type=_Version).schema
-        manifest = msgspec.json.decode(text, type=Manifest) if schema == SCHEMA else None
+        if schema > SCHEMA:
+            msg = (
+                f"{path} is of a newer version: its schema is {schema}, and this version reads"
+                f" {SCHEMA}; update pytest-ultrapar"
+            )
+            raise ResultsError(msg)
+        manifest = msgspec.json.decode(text, type=Manifest)
     except NOT_THAT_JSON as error:
         msg = f"{path} is not a manifest of this version: {error}"
         raise ResultsError(msg) from error
-    if schema > SCHEMA:
-        msg = (
-            f"{path} is of a newer version: its schema is {schema}, and this version reads"
-            f" {SCHEMA}; update pytest-ultrapar"
-        )
-        raise ResultsError(msg)
     if is_changed(text):
         msg = f"{path} is damaged: its checksum is wrong; put back the right one"
-        raise ResultsError(msg)
-    if manifest is None:
-        msg = f"{path}: schema must be {SCHEMA} (got {schema})"
         raise ResultsError(msg)
     holder = read_holder(directory)
     if holder is not None and holder.run_id != manifest.run_id:

@@ -7,7 +7,7 @@ value. So the pages have them, and are read back once with them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -116,6 +116,9 @@ class Table:
         path: Where the table will stand.
     """
 
+    _file: Any
+    """What writes into the temporary file."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._n_rows = 0
@@ -140,11 +143,8 @@ class Table:
 
     def discard(self) -> None:
         """Remove the temporary file; harmless after `publish`."""
-        self._close()
+        self._file.close()
         self._temporary.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        raise NotImplementedError
 
 
 class ParquetTable(Table):
@@ -153,14 +153,14 @@ class ParquetTable(Table):
     def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
         super().__init__(directory / f"{name}.parquet")
         self._schema = schema
-        self._writer = pq.ParquetWriter(
+        self._file = pq.ParquetWriter(
             self._temporary, schema, compression="zstd", write_page_checksum=True
         )
 
     def write(self, rows: pa.Table) -> None:
         """Write rows."""
         if rows.num_rows:
-            self._writer.write_table(rows, row_group_size=rows.num_rows)
+            self._file.write_table(rows, row_group_size=rows.num_rows)
             self._n_rows += rows.num_rows
 
     def finish(self) -> None:
@@ -169,11 +169,8 @@ class ParquetTable(Table):
         Raises:
             ResultsError: Rows, schema or a page's checksum are not those written.
         """
-        self._close()
+        self._file.close()
         verify(self._temporary, self._schema, self._n_rows)
-
-    def _close(self) -> None:
-        self._writer.close()
 
 
 def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:

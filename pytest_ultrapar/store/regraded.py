@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.store.manifest import Manifest
-    from pytest_ultrapar.store.recovered import Head
-
-
-class _Line(NamedTuple):
-    head: Head
-    payload: bytes
 
 
 def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list[Damage]]:
@@ -81,16 +75,15 @@ def _copy_segment(
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
         at = file.write(beginning_of(run_of(target.parent)))
-        for position, line in scan_segment(
-            path, lambda payload: _Line(decode_head(payload), payload)
-        ):
+        for position, line in scan_segment(path, lambda payload: (decode_head(payload), payload)):
             if isinstance(line, Damage):
                 history.damage.append(line)
                 continue
-            history.add(position, line.head)
-            if isinstance(line.head, Grade):
+            head, payload = line
+            history.add(position, head)
+            if isinstance(head, Grade):
                 continue
-            whole = frame(line.payload)
+            whole = frame(payload)
             file.write(whole)
             moved[position] = Position(target.name, at, len(whole))
             at += len(whole)

@@ -339,13 +339,6 @@ def _find_run(name: str, parent: Path) -> Path:
                 f"{candidate} is not a run but holds {len(below)}; name one: {', '.join(below[:8])}"
             )
             raise ConfigError(msg)
-    link = parent / LATEST
-    if name == LATEST and link.is_symlink() and not link.exists():
-        msg = (
-            f"{link} points at {link.readlink()}, which no longer exists; "
-            f"name a run of {parent} by its id"
-        )
-        raise ConfigError(msg)
     places = " or ".join(dict.fromkeys(str(candidate) for candidate in candidates))
     msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"
     raise ConfigError(msg)
@@ -362,8 +355,7 @@ def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
     Raises:
         ConfigError: `out` is no directory or not empty, or nothing can be made there.
     """
-    name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    path = (DEFAULT_PARENT / name if out is None else out).absolute()
+    path = (DEFAULT_PARENT / f"{kind}-{new_run_id(now)}" if out is None else out).absolute()
     with _refused(f"--out: cannot use {path} as a directory"):
         if out is None:
             _make_parent(DEFAULT_PARENT)

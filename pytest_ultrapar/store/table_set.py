@@ -17,9 +17,8 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.store.cost import Prices
+from pytest_ultrapar.store.cost import Prices, RoleUses
 from pytest_ultrapar.store.parquet import ParquetTable, Rows, Table, arrow_column, arrow_schema
-from pytest_ultrapar.store.role_uses import RoleUses
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     COLUMNS,
@@ -51,7 +50,6 @@ TEXT_PER_GROUP = 16 * 2**20
 TEXT_KEPT = 64 * 2**20
 """So many characters of conversation are kept as columns while a run goes on; what came after them
 is read from the journal once more when the tables are written."""
-_CHANGES_PER_GROUP = 20_000
 
 
 class EpisodeRows(NamedTuple):
@@ -242,17 +240,12 @@ class TableFiles:
         self, run_dir: Path, manifest: Manifest, params: Sequence[Column], scores: Sequence[Column]
     ) -> None:
         self._scores = scores
-        self._tables: list[Table] = []
-        try:
-            for name, columns in (
-                ("results", results_columns(params, scores)),
-                ("attempts", ATTEMPTS_COLUMNS),
-                ("transcripts", TRANSCRIPTS_COLUMNS),
-            ):
-                self._tables.append(_open_table(run_dir, manifest, name, columns))
-        except BaseException:
-            self.discard()
-            raise
+        # What is left where one cannot be opened goes with the next compaction.
+        self._tables = [
+            _open_table(run_dir, manifest, "results", results_columns(params, scores)),
+            _open_table(run_dir, manifest, "attempts", ATTEMPTS_COLUMNS),
+            _open_table(run_dir, manifest, "transcripts", TRANSCRIPTS_COLUMNS),
+        ]
 
     def write(
         self,
@@ -325,8 +318,7 @@ def _write_history(run_dir: Path, manifest: Manifest, name: str, found: Sequence
     try:
         for row in found:
             rows.add(row)
-        for begin in range(0, rows.n, _CHANGES_PER_GROUP):
-            table.write(rows.take(range(begin, min(begin + _CHANGES_PER_GROUP, rows.n))))
+        table.write(rows.take(range(rows.n)))
         table.finish()
         table.publish()
     finally:
@@ -359,13 +351,10 @@ class _JsonLinesTable(Table):
         Raises:
             ResultsError: It does not hold as many rows as were written.
         """
-        self._close()
+        self._file.close()
         decode = msgspec.json.Decoder(dict[str, object]).decode
         with open_file(self._temporary) as file:
             n_found = sum(bool(decode(line)) for line in file)
         if n_found != self._n_rows:
             msg = f"{self._temporary} holds {n_found} rows of {self._n_rows} written"
             raise ResultsError(msg)
-
-    def _close(self) -> None:
-        self._file.close()

@@ -285,9 +285,8 @@ def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     for case in cases:
         for name, value in case.params.items():
             kinds = values[name]
-            kind = _kind_of(value)
-            if kind is not None:
-                kinds.add(kind)
+            if value is not None:
+                kinds.add(_kind_of(value))
     return tuple(
         Column(f"param.{name}", _common_kind(values[name]), nullable=True)
         for name in sorted(values)
@@ -310,18 +309,13 @@ def fit(value: Scalar, kind: Kind) -> Scalar:
     return str(value)
 
 
-def _kind_of(value: Scalar) -> Kind | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return "bool"
-        case int():
-            return "int64" if -_INT64_BOUND <= value < _INT64_BOUND else "string"
-        case float():
-            return "double"
-        case _:
-            return "string"
+_PLAIN: dict[type, Kind] = {bool: "bool", int: "int64", float: "double"}
+
+
+def _kind_of(value: Scalar) -> Kind:
+    if type(value) is int and not -_INT64_BOUND <= value < _INT64_BOUND:
+        return "string"
+    return _PLAIN.get(type(value), "string")
 
 
 def _common_kind(kinds: set[Kind]) -> Kind:

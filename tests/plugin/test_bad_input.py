@@ -172,7 +172,7 @@ def test_it(answer): pass
     )
     said = refusal(project, workers, in_process=workers == "-n0")
     assert "test_suite.py::test_it[" in said
-    assert r"'half \ud83d of it' holds half a surrogate pair" in said
+    assert "hold half a surrogate pair" in said
 
 
 def test_reason_that_no_file_can_hold_is_named(project):
@@ -183,7 +183,9 @@ def test_reason_that_no_file_can_hold_is_named(project):
 def test_it(answer): pass
 """
     )
-    assert r"'half \ud83d of it' holds half a" in refusal(project)
+    said = refusal(project)
+    assert "test_suite.py::test_it[" in said
+    assert "hold half a surrogate pair" in said
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def test_plan_plays_the_limit_on_tokens(plan):
         [
             "p/key0 * 30000 tokens per minute * 60.0 s",
             "ultra <- * 58.1 s *",
-            "WARNING: the lower bound does not count tokens (tpm of p/key0); *",
+            "WARNING: the lower bound leaves out tpm of p/key0: it counts no tokens and no days",
         ]
     )
 
@@ -43,7 +43,7 @@ def test_plan_says_when_it_cannot_judge(plan):
     result = plan(30_000, {"turns": 1})
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["WARNING: tokens of 20 of 20 cases are not known: *tpm of p/key0*"]
+        ["WARNING: tokens of 20 of 20 cases are not known and count as none; *"]
     )
 
 

@@ -124,9 +124,9 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
     [
         (
             ("unmeasured", "--rule", "speedup>=3"),
-            "none of its modes (phase, ultra) has one case under way at a time",
+            "one case under way at a time and another one, and its modes are phase, ultra",
         ),
-        (("alone", "--rule", "speedup>=3"), "because serial is its only mode"),
+        (("alone", "--rule", "speedup>=3"), "and its modes are serial; run ultrapar bench"),
         (("bench", "--rule", "speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
             ("bench", "--rule", "speedup[flaw=order]>=3"),
@@ -135,7 +135,7 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
         (("bench/benchmark.json", "--rule", "speedup>=3"), "is a file; name the directory of a"),
         (
             ("bench", "--baseline", "unmeasured", "--rule", "speedup>=-10%"),
-            "has one case under way at a time",
+            "one case under way at a time and another one",
         ),
     ],
 )

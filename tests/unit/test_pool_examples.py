@@ -59,6 +59,31 @@ AZURE_CLOSED = ("gpt-4o-mini", "gpt-5-mini")
 IDEALLAB_CLOSED = ("o3-0416-global", "gemini-2.5-flash-06-17", "kimi-k2", "claude_sonnet4")
 
 
+@pytest.mark.parametrize(
+    ("name", "mode", "open_models", "closed_models", "lab", "qwens"),
+    [
+        # Seed 000: 3 instances of 100, 200 each, 1 per Qwen key, 1 for each closed model.
+        ("seed000", "fixed", 300, 200, 7, 3),
+        # Seed 001: 300 in flight per open model, 15 (fixed mode: 9) per Qwen, 1 per closed one.
+        ("seed001", "fixed", 300, 200, 49, 9),
+        ("seed001", "adaptive", 300, 200, 79, 15),
+        # Seed 003: 50 x 3 = 150, 100, 2 x 3 = 6, 1 for each closed model.
+        ("seed003", "fixed", 150, 100, 10, 6),
+        ("seed003", "adaptive", 300, 200, 19, 15),
+    ],
+)
+def test_documents_pools_have_the_documents_seats(  # noqa: PLR0917
+    name, mode, open_models, closed_models, lab, qwens
+):
+    path = ROOT / "pools" / f"{name}.toml"
+    pool = load_pool(path, environ={"RATE_MODE": mode}, overrides=Overrides())
+    assert {seats(pool, model) for model in AZURE_OPEN} == {open_models}
+    assert {seats(pool, model) for model in AZURE_CLOSED} == {closed_models}
+    assert {seats(pool, model) for model in QWENS} == {qwens}
+    assert {seats(pool, model) for model in IDEALLAB_CLOSED} == {1}
+    assert seats(pool, *QWENS, *IDEALLAB_CLOSED) == lab
+
+
 @pytest.mark.parametrize(("prompt_types", "workers"), [(1, 200), (2, 400), (3, 600)])
 def test_seed001_pool_multiplies_workers_of_closed_azure_models(tmp_path, prompt_types, workers):
     text = (ROOT / "pools" / "seed001.toml").read_text(encoding="utf-8")

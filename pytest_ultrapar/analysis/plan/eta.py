@@ -80,8 +80,7 @@ def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[
     """Counts of several kinds together."""
     whole: Counter[float] = Counter()
     for part in parts:
-        for length, n in part.items():
-            whole[length] += n
+        whole.update(part)
     return whole
 
 
@@ -408,7 +407,11 @@ def _use(
 
 
 def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:
-    """Where rules say who may go when, or no limit is known: work left by work done per second."""
+    """Work left by work done per second; None before any was done.
+
+    Where rules say who may go when, no limit is known, or nothing is left to be sent and only
+    requests in flight are to end.
+    """
     elapsed_s = now.now_s - since.now_s
     done_s = sum(now.busy_s.values()) - sum(since.busy_s.values())
     if elapsed_s <= 0 or done_s <= 0:

@@ -237,48 +237,35 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
             )
 
 
-def unjudged(
-    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected], *, fits_day: bool
-) -> Iterator[str]:
+def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
     """What a plan leaves out about limits on tokens and per day.
 
     Args:
         pool: For its limits.
         lanes: Those of the run.
         expected: What is expected of the cases.
-        fits_day: Whether limits per day have enough left for all of them.
     """
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
-    rows = [
+    left_out = [
         (f"{kind.word} of {name}", kind)
         for name, limit in pool.limits.items()
         if name in names
         for kind, _ in limit.rows
+        if kind.counts == "tokens" or kind.is_daily
     ]
-    daily = [shown for shown, kind in rows if kind.is_daily]
-    if daily and not fits_day:
-        more = f" and {len(daily) - 1} more" if len(daily) > 1 else ""
-        yield (
-            f"the lower bound and the times of the modes leave out what counts per day ({daily[0]}"
-            f"{more}): a run does not wait for the next day"
-        )
-    metered = [shown for shown, kind in rows if kind.counts == "tokens" and not kind.is_daily]
-    if not metered:
+    if not left_out:
         return
-    more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
-    yield (
-        f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
-        "modes do, with each request at the mean of its episode"
-    )
+    more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+    yield f"the lower bound leaves out {left_out[0][0]}{more}: it counts no tokens and no days"
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
-    if unknown:
+    if unknown and any(kind.counts == "tokens" for _, kind in left_out):
         n_cases = len(without_roles(expected))
         cases = "case" if n_cases == 1 else "cases"
         yield (
-            f"tokens of {unknown:,} of {n_cases:,} {cases} are not known: to the "
-            f"{metered[0]}{more} they count as none; say tokens_in and tokens_out in the mark "
-            "ultrapar(expect=...), or name a run with --ultrapar-plan-from"
+            f"tokens of {unknown:,} of {n_cases:,} {cases} are not known and count as none; say "
+            "tokens_in and tokens_out in the mark ultrapar(expect=...), or name a run with "
+            "--ultrapar-plan-from"
         )
 
 

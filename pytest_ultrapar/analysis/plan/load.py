@@ -1,13 +1,11 @@
-"""What falls on keys, limits and seats of a pool, and which of them holds a run up most."""
+"""What falls on keys and limits of a pool, and which of them holds a run up most."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +13,7 @@ import msgspec
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from pytest_ultrapar.broker.assignment import Assignment, Group
@@ -153,49 +151,6 @@ def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
     return min((x.qps for x in limits if x.level == "key" and x.qps is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSeats:
-    """Requests in flight that the bounds of a provider allow; None is unlimited.
-
-    Attributes:
-        provider: Its name.
-        seats: Over all its models together.
-        models: For each model alone, in the order of the file; models that share a bound have fewer
-            together.
-    """
-
-    provider: str
-    seats: int | None
-    models: Mapping[str, int | None]
-
-
-def provider_seats(pool: Pool, lanes: Sequence[Lane]) -> tuple[ProviderSeats, ...]:
-    """The seats of each provider, in the order of the pool file.
-
-    The bound of the whole pool is left out, as it holds over the sum of them.
-
-    Args:
-        pool: For its limits.
-        lanes: All of the run.
-    """
-    limits = {
-        name: replace(limit, workers=None) if limit.level == "pool" else limit
-        for name, limit in pool.limits.items()
-    }
-    pool = replace(pool, limits=limits)
-    by_provider: dict[str, dict[str, list[Lane]]] = {}
-    for lane in lanes:
-        by_provider.setdefault(lane.provider, {}).setdefault(lane.model, []).append(lane)
-    return tuple(
-        ProviderSeats(
-            provider,
-            pool.seats([*chain.from_iterable(by_model.values())]),
-            {model: pool.seats(own) for model, own in by_model.items()},
-        )
-        for provider, by_model in by_provider.items()
-    )
-
-
 class Resource(msgspec.Struct, frozen=True):
     """One number of one limit, as a bound on what can pass in `T` seconds.
 
@@ -301,17 +256,16 @@ def limit_loads(
     whole = sum(load.requests for load in loads.values())
     passing: dict[str, LaneLoad] = defaultdict(LaneLoad)
     for lane in lanes:
-        own = loads.get(lane.lane_id)
-        for name in lane.limits if own is not None else ():
-            assert own is not None
-            passing[name].requests += own.requests
-            passing[name].busy_s += own.busy_s
-            passing[name].tokens += own.tokens
+        if (own := loads.get(lane.lane_id)) is not None:
+            for name in lane.limits:
+                passing[name].requests += own.requests
+                passing[name].busy_s += own.busy_s
+                passing[name].tokens += own.tokens
     found = []
     for name, limit in limits.items():
-        load = passing.get(name)
-        for kind, amount in limit.rows if load is not None else ():
-            assert load is not None
+        if (load := passing.get(name)) is None:
+            continue
+        for kind, amount in limit.rows:
             asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}[
                 kind.counts
             ]

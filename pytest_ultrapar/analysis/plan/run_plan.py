@@ -21,13 +21,12 @@ from pytest_ultrapar.analysis.plan.forecast import Course, Forecast, Step, forec
 from pytest_ultrapar.analysis.plan.load import (
     KeyLoad,
     LimitLoad,
-    ProviderSeats,
     limit_loads,
     longest,
-    provider_seats,
 )
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.plan.waste import seat_uses
+from pytest_ultrapar.analysis.statistics import Z_95
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.load import LaneLoad
     from pytest_ultrapar.analysis.plan.waste import Service
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
-
-
-_Z_95 = statistics.NormalDist().inv_cdf(0.975)
-"""How many standard deviations a 95 % interval reaches to each side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +114,7 @@ def amount(
             measured[planned.test, planned.model, planned.role].append(value)
     known = math.fsum(math.fsum(own) for own in measured.values())
     variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
-    half = _Z_95 * math.sqrt(variance)
+    half = Z_95 * math.sqrt(variance)
     return Amount(
         known + assumed,
         (known * known / (known + half) if known > 0 else 0.0) + assumed / ASSUMED_WITHIN,
@@ -152,16 +147,13 @@ def prices(
             requests[lane.model][lane.provider] += loads[lane.lane_id].requests
     found = {}
     for model, by_provider in requests.items():
-        whole = sum(by_provider.values())
-        per_in = per_out = 0.0
-        for provider, n in by_provider.items():
-            own = listed.get((provider, model))
-            if own is None:
-                break
-            per_in += own.per_mtok_in * n / whole
-            per_out += own.per_mtok_out * n / whole
-        else:
-            found[model] = per_in, per_out
+        if all((provider, model) in listed for provider in by_provider):
+            whole = sum(by_provider.values())
+            own = [(listed[provider, model], n / whole) for provider, n in by_provider.items()]
+            found[model] = (
+                sum(price.per_mtok_in * share for price, share in own),
+                sum(price.per_mtok_out * share for price, share in own),
+            )
     return found
 
 
@@ -171,24 +163,21 @@ def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ..
     Empty where no model has any of them: the pool then says nothing of prices.
     """
     known = {(one.provider, one.model) for one in pool.prices}
-    said, missing = bool(known or pool.price_book), {}
-    for model in models:
-        own = [
-            (provider, one)
-            for provider in pool.providers
-            for one in provider.models
-            if one.name == model
-        ]
-        said |= any(one.unpriced != PRICE_FIELDS for _, one in own)
-        silent = {
-            name
-            for provider, one in own
-            if (provider.name, one.name) not in known
-            for name in one.unpriced
-        }
-        if silent:
-            missing[model] = tuple(name for name in PRICE_FIELDS if name in silent)
-    return missing if said else {}
+    says_some = bool(known or pool.price_book)
+    silent: dict[str, set[str]] = {model: set() for model in models}
+    for provider in pool.providers:
+        for one in provider.models:
+            if one.name in silent:
+                says_some |= one.unpriced != PRICE_FIELDS
+                if (provider.name, one.name) not in known:
+                    silent[one.name].update(one.unpriced)
+    if not says_some:
+        return {}
+    return {
+        model: tuple(name for name in PRICE_FIELDS if name in own)
+        for model, own in silent.items()
+        if own
+    }
 
 
 def cost(
@@ -243,9 +232,13 @@ def _empty_seats(
 ) -> Iterator[str]:
     for use in seat_uses(pool, lanes, services):
         if use.ratio > REFUSED_ABOVE and not use.service.is_assumed:
+            workers = "worker" if use.seats == 1 else "workers"
+            requests = "request" if use.rate == 1 else "requests"
             yield (
-                f"{use}; write workers = {use.useful} to {REFUSED_ABOVE * use.useful:g}, or a "
-                "higher rate"
+                f"{use.where}: {use.seats} {workers} on {use.rate:.6g} {requests} per second at "
+                f"{use.service.mean_s:.3g} s need {use.useful} ({use.rate:.6g} x "
+                f"{use.service.mean_s:.3g} = {use.busy:.3g} in flight on average); write workers = "
+                f"{use.useful} to {REFUSED_ABOVE * use.useful:g}, or a higher rate"
             )
 
 
@@ -345,7 +338,6 @@ class RunPlan:
         predictions: For each mode.
         cost: Of the models that have a price; None where none has or tokens are not known.
         unpriced: Models without a price and what the pool leaves out of it, where it has any price.
-        seats: Requests in flight that each provider allows.
         currency: Of `cost`.
         budget: What the whole run may spend; None: nothing bounds it.
     """
@@ -362,7 +354,6 @@ class RunPlan:
     predictions: tuple[Prediction, ...]
     cost: Amount | None
     unpriced: Mapping[str, tuple[str, ...]]
-    seats: tuple[ProviderSeats, ...]
     currency: str
     budget: float | None
 
@@ -420,7 +411,6 @@ def make_plan(
         predictions,
         cost(expected, earlier.episodes, price_of) if price_of else None,
         missing_prices(pool, services),
-        provider_seats(pool, lanes),
         pool.currency,
         pool.limits["pool"].budget if "pool" in pool.limits else None,
     )

@@ -67,20 +67,6 @@ class SeatUse(msgspec.Struct, frozen=True):
         more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
         return f"{self.limits[0]}{more}"
 
-    @property
-    def assumed(self) -> str:
-        """A remark on service times that nobody knows, to append; empty for known ones."""
-        return " (assumed; set latency_hint_s)" if self.service.is_assumed else ""
-
-    def __str__(self) -> str:
-        workers = "worker" if self.seats == 1 else "workers"
-        requests = "request" if self.rate == 1 else "requests"
-        return (
-            f"{self.where}: {self.seats} {workers} on {self.rate:.6g} {requests} "
-            f"per second at {self.service.mean_s:.3g} s{self.assumed} need {self.useful} "
-            f"({self.rate:.6g} x {self.service.mean_s:.3g} = {self.busy:.3g} in flight on average)"
-        )
-
 
 def seat_uses(
     pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
@@ -149,7 +135,8 @@ def waste(
         *_more_seats_than_cases(pool, lanes, n_cases),
         *(
             f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
-            f"{use.assumed} only about {use.useful} of {use.seats} workers "
+            f"{' (assumed; set latency_hint_s)' if use.service.is_assumed else ''} only about "
+            f"{use.useful} of {use.seats} workers "
             f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are plenty"
             for use in seat_uses(pool, lanes, services)
             if use.ratio > WASTE_ABOVE
