@@ -155,18 +155,10 @@ def judge(
                 judged.append(_same_answers(rule, pairing))
             elif rule.needs_baseline:
                 assert pairing is not None
-                figure = _change(rule, pairing)
+                figure = change(rule, pairing)
                 judged.append(_judged(rule, figure, held_up_by_client(run, baseline)))
             else:
-                wanted = selected(rule, run.cases)
-                figure = figure_of_run(
-                    rule.metric,
-                    run,
-                    list(rows.values()),
-                    wanted,
-                    filters=rule.filters,
-                    confidence=rule.confidence,
-                )
+                figure = figure_of_run(rule, run, rows)
                 judged.append(_judged(rule, figure, held_up_by_client(run)))
         except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", note=str(error)))
@@ -255,17 +247,6 @@ def check_repetitions(
                 f"{rule.metric} takes {k:,} repetitions of a cell, and {where} {n:,}"
                 " (--ultrapar-repeats)",
             )
-
-
-def _change(rule: Rule, pairing: Pairing) -> Figure:
-    return change(
-        rule.metric,
-        pairing,
-        selected(rule, pairing.cases),
-        relative=rule.form == "relative",
-        filters=rule.filters,
-        confidence=rule.confidence,
-    )
 
 
 def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
