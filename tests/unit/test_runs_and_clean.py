@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.browse.cleaning import Rules, chosen
+from pytest_ultrapar.report.browse.clean_command import chosen
 from pytest_ultrapar.report.browse.run_folder import FoundRun
-from pytest_ultrapar.report.browse.run_lines import size
+from pytest_ultrapar.report.browse.runs_command import size
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
 from pytest_ultrapar.store.run_lock import LOCK_NAME
@@ -314,7 +314,7 @@ def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
     ("words", "sentence"),
     [
         ((), "no rule is given: add --keep N, --older-than AGE or --interrupted"),
-        (("--keep", "-1"), "--keep: '-1' is no number of runs; write a whole number such as 10"),
+        (("--keep=-1",), "--keep: '-1' is no number of runs; write a whole number such as 10"),
         (("--keep", "two"), "--keep: 'two' is no number of runs; write a whole number such as 10"),
         *[
             (
@@ -327,8 +327,9 @@ def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
 )
 def test_rule_that_is_none_removes_nothing(folder, ultrapar, words, sentence):
     before = there(folder)
-    said = f"ultrapar clean: error: {sentence}\n"
-    assert ultrapar("clean", "runs", "--yes", *words) == (4, "", said)
+    code, out, err = ultrapar("clean", "runs", "--yes", *words)
+    assert (code, out) == (4, "")
+    assert err.endswith(f"{sentence}\n")
     assert there(folder) == before
 
 
@@ -359,7 +360,7 @@ found_runs = st.lists(
 def test_what_goes_meets_every_rule_and_the_newest_stay(runs, keep, hours, interrupted):
     older_than = None if hours is None else timedelta(hours=hours)
     runs.sort(key=lambda run: run.started_at, reverse=True)
-    going = chosen(runs, Rules(keep, older_than, interrupted), NOW)
+    going = chosen(runs, NOW, keep=keep, older_than=older_than, interrupted=interrupted)
     stay = [run for run in runs if run not in going]
     assert len(stay) >= min(len(runs), keep or 0)
     for run in going:
