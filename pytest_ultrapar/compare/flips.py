@@ -113,10 +113,10 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
     lines = [
         Flip(
             case_id,
-            shortened(cases[case_id].nodeid, _LONGEST_NAME, "results"),
+            shortened(cases[case_id].nodeid, _LONGEST_NAME),
             grid.models.index(cases[case_id].model),
             {
-                visible(name): shortened(str(value), _LONGEST_NAME, "results")
+                visible(name): shortened(str(value), _LONGEST_NAME)
                 for name, value in cases[case_id].params.items()
                 if value is not None
             },
@@ -146,8 +146,8 @@ def _side(row: CaseRow, told: _Told) -> Side:
     shard = told.packed.of_case.get(row.case_id)
     return Side(
         row.outcome,
-        shortened(end["kind"] or "", _LONGEST_NAME, "results"),
-        shortened(end["error"] or "", _LONGEST_ERROR, "results"),
+        shortened(end["kind"] or "", _LONGEST_NAME),
+        shortened(end["error"] or "", _LONGEST_ERROR),
         row.duration_s,
         None if shard is None else told.first + shard,
     )

@@ -12,7 +12,16 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.merged import merged_section
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.text import counted, duration, listed, percent, rate, times, visible
+from pytest_ultrapar.report.text import (
+    counted,
+    duration,
+    listed,
+    percent,
+    rate,
+    shortened,
+    times,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,7 +115,7 @@ def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             alike.setdefault(lane.reason, []).append(lane)
     for reason, group in alike.items():
         # What a provider said stands before the last words, which must not be cut off.
-        shown = visible(reason.removesuffix(_OUT), _LONGEST) + _OUT
+        shown = shortened(reason.removesuffix(_OUT), _LONGEST) + _OUT
         more = [counted(len(group), "lane")] if len(group) > 1 else []
         after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
         more += [f"after {duration(min(after_s))}"] if after_s else []
@@ -117,7 +126,7 @@ def _line(lane: LaneStatus) -> str:
     """What happened to a lane that is not removed; empty when nothing did."""
     happened = list(_happened([lane]))
     if lane.state == "paused":
-        return "; ".join([visible(lane.reason, _LONGEST), *happened])
+        return "; ".join([shortened(lane.reason, _LONGEST), *happened])
     if lane.state == "up" and happened:
         return f"{visible(f'lane {lane.lane}')}: {'; '.join(happened)}"
     return ""
@@ -611,7 +620,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     shown = list(alike.items())[:MOST_SHOWN]
     for (outcome, reason), nodeids in shown:
         n_more = f" and {len(nodeids) - 1:,} more" if len(nodeids) > 1 else ""
-        why = f": {visible(reason, _MOST_SHOWN)}" if reason else ""
+        why = f": {shortened(reason, _MOST_SHOWN)}" if reason else ""
         yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"
     counts = summary.statistics.counts
     yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
@@ -622,7 +631,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {visible(damage.reason, _MOST_SHOWN)}; --ultrapar-resume asks"
+            f" {damage.offset}: {shortened(damage.reason, _MOST_SHOWN)}; --ultrapar-resume asks"
             " again what is missing"
         )
 

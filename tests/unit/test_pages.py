@@ -275,7 +275,7 @@ def test_errors_have_a_bound(tmp_path):
     compact(run.path)
     (line,) = read_figures(run.path, read_manifest(run.path)).cases
     assert len(line.error) < 4_100
-    assert line.error.endswith("more characters in results]")
+    assert line.error.endswith(" characters]")
 
 
 def test_quantiles_are_values_and_reach_from_the_smallest_to_the_largest():
@@ -308,7 +308,7 @@ def test_what_packs_a_thousandfold_has_a_bound_unpacked(tmp_path, monkeypatch):
     assert len(part) < 2_100_000
     said = json.loads(part)["case0"]["messages"]
     assert len(said) == 20
-    assert said[-1]["content"] == "\n[100,000 more characters in transcripts]"
+    assert said[-1]["content"] == "[+100,000 characters]"
     monkeypatch.setattr(transcripts, "MOST_CHARACTERS", 1_500_000)
     monkeypatch.setattr(transcripts, "CASES_OF_A_PART", 1)
     assert transcripts.pack(run.path, ["case0", "case1"]).n_left_out == 1

@@ -66,4 +66,4 @@ def test_names_in_a_table_are_no_markup():
 def test_names_have_a_bound_in_a_file_too():
     lines = [*markdown_lines([Section("n" * 10_000, ("n" * 10_000,), (("n" * 10_000,),))])]
     assert max(map(len, lines)) < 400
-    assert "[+9700 characters]" in lines[0]
+    assert "[+9,700 characters]" in lines[0]
