@@ -354,31 +354,16 @@ def gate_section(result: GateResult) -> Section:
 
 
 def failure_line(result: GateResult) -> str:
-    """Why a gate fails, of one that does."""
-    parts = []
-    if result.n_failed:
-        failed = "; ".join(_failure(each) for each in result.judged if each.failed)
-        parts.append(f"{counted(result.n_failed, 'rule')} failed: {failed}")
+    """Which rules fail a gate; its table says by how much."""
+    failed = [each.rule.text for each in result.judged if each.failed]
+    parts = [f"{counted(len(failed), 'rule')} failed: {'; '.join(failed)}"] if failed else []
     if result.n_undecided and result.undecided == "fail":
-        undecided = "; ".join(
-            _failure(each) for each in result.judged if each.verdict == "undecided"
-        )
+        undecided = [each.rule.text for each in result.judged if each.verdict == "undecided"]
         parts.append(
-            f"{counted(result.n_undecided, 'rule')} undecided, and undecided rules fail:"
-            f" {undecided}"
+            f"{counted(len(undecided), 'rule')} undecided, and undecided rules fail:"
+            f" {'; '.join(undecided)}"
         )
     return "; ".join(parts)
-
-
-def _failure(judged: Judged) -> str:
-    rule, figure = judged.rule, judged.figure
-    if figure is None:
-        return f"{rule.text} ({judged.note})"
-    said = f"got {figure_text(rule.metric, figure.value, rule.form)}"
-    if judged.verdict == "undecided":
-        interval = f", interval of at least 95 % {_interval(figure, rule)}"
-        said += f"; {judged.note}" if judged.note else interval
-    return f"{rule.text} ({said})"
 
 
 def _interval(figure: Figure, rule: Rule) -> str:

@@ -146,9 +146,9 @@ def test_compare_says_what_was_not_the_same(ultrapar):
         "the task library was one and is two: the same case may ask something else",
         "the answers were simulated and are real",
         "the mode was ultra and is rotate",
-        "limits new: lab/key0",
+        "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the simulated provider's faults were none and are those of a file (01234567)",
+        "the simulated provider's script of faults was none and is that of a file (01234567)",
     ):
         assert f"different: {sentence}" in said
 
