@@ -546,6 +546,15 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
         )
 
 
+def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
+    """Of which runs, by their names in sentences, the client was the limit and not the pool."""
+    return [
+        f"the client itself was the limit of {name}: {run.summary.client_bound}"
+        for name, run in runs.items()
+        if run.summary.client_bound
+    ]
+
+
 def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:
     """A figure, its difference (`+0.3 s`) or its relative change (`-13.2 %`)."""
     if value is None:

@@ -11,6 +11,7 @@ from pytest_ultrapar.compare.figures import (
     CELL_FIGURES,
     NONE,
     SERVICE_MEANS,
+    client_notes,
     figure_text,
     interval_text,
     speedup_notes,
@@ -86,12 +87,9 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         ]
         if changes:
             measured = "; ".join(changes)
-            slowed = _slowed(base, name, comparison)
-            undecided = (
-                f"undecided, since the client itself was the limit of {' and of '.join(slowed)};"
-                " measured: "
-            )
-            notes.append(f"{prefix}speed: {undecided if slowed else ''}{measured}")
+            slowed = "; ".join(client_notes({"the baseline": base, name: pairing.new}))
+            undecided = f"undecided, since {slowed}; measured: " if slowed else ""
+            notes.append(f"{prefix}speed: {undecided}{measured}")
         n_changed = sum(cell.changed for cell in comparison.cells)
         notes.append(
             f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
@@ -99,12 +97,6 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
-
-
-def _slowed(base: MeasuredRun, name: str, comparison: Comparison) -> list[str]:
-    """The runs, by their names here, of which the client was the limit and not the pool."""
-    runs = {"the baseline": base, name: comparison.pairing.new}
-    return [each for each, run in runs.items() if run.summary.client_bound]
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
@@ -184,11 +176,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     }
     if any("speedup" in comparison.figures for comparison in comparisons):
         notes += speedup_notes(measured)
-    notes += [
-        f"the client itself was the limit of {name}: {run.summary.client_bound}"
-        for name, run in measured.items()
-        if run.summary.client_bound
-    ]
+    notes += client_notes(measured)
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 

@@ -35,22 +35,17 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
         A line each, in the pool's order, below one that says what they are; none when no key has a
         process.
     """
-    found = []
+    lines = [
+        "load: processes of the original scripts that share a key, at 1 QPS per worker and "
+        f"{QPS_PER_PROCESS} at most (here the limits hold over all of them)"
+    ]
     for load in loads:
-        if not load.processes:
-            continue
-        limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
-        found.append(
-            f"load: {load.name}: {load.most_at_once} at once, {load.qps:g}{limit} "
-            f"QPS: {listed(load.processes, _NAMED)}"
-        )
-    if found:
-        found.insert(
-            0,
-            "load: processes of the original scripts that share a key, at 1 QPS per worker and "
-            f"{QPS_PER_PROCESS} at most (here the limits hold over all of them)",
-        )
-    return found
+        if load.processes:
+            limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
+            processes = listed(load.processes, _NAMED)
+            rate = f"{load.most_at_once} at once, {load.qps:g}{limit} QPS"
+            lines.append(f"load: {load.name}: {rate}: {processes}")
+    return lines if len(lines) > 1 else []
 
 
 _SEATS_NAMED = 3
