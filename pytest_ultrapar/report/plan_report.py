@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.plan.expectations import ASSUMED_WITHIN, MEASURED
+from pytest_ultrapar.analysis.plan.expectations import ASSUMED_WITHIN
 from pytest_ultrapar.analysis.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
@@ -157,7 +157,11 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         cost = "not known" if plan.cost is None else money(plan.cost.value, plan.currency)
         yield f"budget of pool: {money(plan.budget, plan.currency)}; expected cost: {cost}"
     yield from _without_price(plan)
-    yield _interval_words(plan)
+    yield (
+        "from ... to: 95 % of new runs, given how much cases of a test and model differed in the "
+        f"earlier run; what was not measured counts from 1/{ASSUMED_WITHIN:g} to "
+        f"{ASSUMED_WITHIN:g} times"
+    )
 
 
 def short_of_money(plan: RunPlan) -> Iterator[str]:
@@ -182,18 +186,6 @@ def _without_price(plan: RunPlan) -> Iterator[str]:
     for fields, models in models_of.items():
         have = "has" if len(models) == 1 else "have"
         yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
-
-
-def _interval_words(plan: RunPlan) -> str:
-    measured = (
-        "from ... to: 95 % of new runs, given how much cases of a test and model differed in the "
-        "earlier run"
-    )
-    assumed = f"what was not measured counts from 1/{ASSUMED_WITHIN:g} to {ASSUMED_WITHIN:g} times"
-    n_measured = sum(basis in MEASURED for basis in plan.bases)
-    if n_measured == len(plan.bases):
-        return measured
-    return f"{measured}; {assumed}" if n_measured else f"from ... to: {assumed}"
 
 
 def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:

@@ -215,7 +215,7 @@ def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrap
         ("solved_rate>=0.93", "undecided"),
         ("solved_rate>=0.99", "FAIL"),
         ("solved_rate[model=beta,flaw=order]>=0.96", "undecided"),
-        ("solved_rate[deep=true]>=0.4", "pass"),
+        ("solved_rate[deep=True]>=0.4", "pass"),
         ("score.workflow>=0.95", "FAIL"),
         ("latency.p95<=2s", "undecided"),
         ("latency.p99<=1100ms", "FAIL"),
