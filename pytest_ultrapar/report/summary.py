@@ -78,33 +78,27 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _estimate_line(estimate: EstimatedLimit) -> str:
-    allowed, fields = [], []
-    if estimate.workers is not None:
-        allowed.append(f"{estimate.workers} in flight")
-        fields.append(f"workers = {estimate.workers}")
-    if estimate.qps is not None:
-        allowed.append(f"{estimate.qps:.3g} per second")
-        fields.append(f"qps = {estimate.qps:.3g}")
+    fields = [] if estimate.workers is None else [f"workers = {estimate.workers}"]
+    fields += [] if estimate.qps is None else [f"qps = {estimate.qps:.3g}"]
+    found = ", ".join(fields)
+    cuts = f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)}"
     if estimate.declared:
-        return visible(_lowered_line(estimate, ", ".join(allowed), ", ".join(fields)))
-    if not allowed:
+        return visible(f"{cuts} below what the pool declares; {_allowed(estimate, found)}")
+    if not found:
         return visible(f"limit of {estimate.limit} not reached: {estimate.peak} in flight at most")
-    cuts = f"; refusals lowered it {_times(estimate.n_cuts)}" if estimate.n_cuts else ""
-    return visible(f"estimated limit of {estimate.limit}: {', '.join(allowed)}{cuts}")
+    said = f"estimated limit of {estimate.limit}: {found}"
+    return visible(f"{said}; {cuts}" if estimate.n_cuts else said)
 
 
-def _lowered_line(estimate: EstimatedLimit, allowed: str, fields: str) -> str:
-    """What became of a declared limit that the provider refused requests below."""
-    refused = (
-        f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)} below what the pool declares"
-    )
+def _allowed(estimate: EstimatedLimit, found: str) -> str:
+    """What the provider allows of a declared limit below which it refused requests."""
     if estimate.is_back:
-        return f"{refused}; it has recovered"
-    if not allowed:
-        return f"{refused}; too few were answered to tell what the provider allows"
+        return "it has recovered"
+    if not found:
+        return "too few were answered to tell what the provider allows"
     return (
-        f"{refused}; the provider seems to allow {allowed}: declare {fields}, or have it estimated"
-        " from the start (--ultrapar-rate-mode adaptive)"
+        f"the provider seems to allow {found}: declare that, or have it estimated from the start"
+        " (--ultrapar-rate-mode adaptive)"
     )
 
 
@@ -355,7 +349,7 @@ def summary_sections(
     if summary.repetitions:
         yield _repetitions(summary)
     waited = filter(None, [waits_line(lanes, audit=summary.audit)])
-    speed = (*_speed(summary, goes_on=goes_on), *performance_lines(summary, lanes), *waited)
+    speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
         ("Lanes", (*lane_lines(lanes),)),
@@ -498,7 +492,7 @@ def speedup_line(summary: RunSummary) -> str:
     )
 
 
-def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
+def _speed(summary: RunSummary) -> Iterator[str]:
     statistics = summary.statistics
     sample = statistics.sample
     if sample is not None:
@@ -529,12 +523,10 @@ def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
         in_roles = sum(use.n_attempts for use in summary.roles.values())
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
-            of_these = "interrupted episodes that do not count"
-            if goes_on:
-                of_these = "episodes that are running or are not graded yet"
-            elif summary.n_ungraded:
-                of_these = "episodes that were interrupted or are not graded yet"
-            yield f"{counted(n_more, 'request')} more, in {of_these}"
+            yield (
+                f"{counted(n_more, 'request')} more, in episodes that were interrupted, are running"
+                " or are not graded yet"
+            )
         if summary.n_maybe_billed:
             yield (
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
