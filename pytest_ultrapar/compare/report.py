@@ -18,7 +18,7 @@ from pytest_ultrapar.compare.figures import (
 )
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import columns_of, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -289,17 +289,6 @@ def _of(comparison: Comparison) -> str:
     return f" of {comparison.pairing.new.run_id}"
 
 
-HEADER = (
-    "rule",
-    "verdict",
-    "baseline",
-    "run",
-    "change",
-    "bound",
-    "interval, at least 95 %",
-    "n",
-    "n to decide",
-)
 _MOST_CASES = 1_000_000
 _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
@@ -331,11 +320,12 @@ def gate_section(result: GateResult) -> Section:
     notes += result.notes
     if result.simulated:
         notes.append(SIMULATED)
+    header, rows = columns_of([_row(each) for each in result.judged])
     return Section(
         title=f"gate: {f'{result.named}, ' if result.named else ''}run {result.run}{against}:"
         f" {verdicts}",
-        header=HEADER,
-        rows=tuple(map(_row, result.judged)),
+        header=header,
+        rows=tuple(rows),
         n_names=2,
         notes=tuple(notes),
     )
@@ -360,22 +350,21 @@ def _interval(figure: Figure, rule: Rule) -> str:
     return interval_text(rule.metric, *figure.interval.known, rule.form)
 
 
-def _row(judged: Judged) -> tuple[str, ...]:
+def _row(judged: Judged) -> dict[str, str]:
     rule, figure = judged.rule, judged.figure
-    values = [NONE] * 3
-    if figure is not None:
-        values = [figure_text(rule.metric, value) for value in (figure.base, figure.new)]
-        is_change = rule.form in {"difference", "relative"}
-        values.append(figure_text(rule.metric, figure.value, rule.form) if is_change else NONE)
-    return (
-        rule.text,
-        judged.verdict,
-        *values,
-        figure_text(rule.metric, rule.bound, rule.form) if rule.side else NONE,
-        NONE if figure is None else _interval(figure, rule),
-        f"{judged.n:,}" if judged.n else NONE,
-        _n_to_decide(judged),
-    )
+    metric, is_change = rule.metric, rule.form in {"difference", "relative"}
+    change = figure.value if figure is not None and is_change else None
+    return {
+        "rule": rule.text,
+        "verdict": judged.verdict,
+        "baseline": NONE if figure is None else figure_text(metric, figure.base),
+        "run": NONE if figure is None else figure_text(metric, figure.new),
+        "change": figure_text(metric, change, rule.form),
+        "bound": figure_text(metric, rule.bound, rule.form) if rule.side else NONE,
+        "interval, at least 95 %": NONE if figure is None else _interval(figure, rule),
+        "n": f"{judged.n:,}" if judged.n else NONE,
+        "n to decide": _n_to_decide(judged),
+    }
 
 
 def _n_to_decide(judged: Judged) -> str:

@@ -9,6 +9,7 @@ from pytest_ultrapar.analysis.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import (
+    columns_of,
     counted,
     duration,
     listed,
@@ -263,30 +264,22 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
             refused.append(f"mode {one.way.mode}: {one.way.refusal}")
             continue
         made_s = one.forecast.makespan_s
-        rows.append(
-            [
-                one.way.mode + mark,
-                one.way.policy,
-                duration(made_s),
-                f"{duration(one.makespan_s.low)} to {duration(one.makespan_s.high)}",
-                times(serial_s / made_s) if serial_s is not None and made_s > 0 else "-",
-                percent(bound.seconds / made_s) if made_s > 0 else "-",
-                f"{one.forecast.peak_in_flight:,}",
-                binding(one.limits),
-            ]
-        )
-    header = [
-        "mode",
-        "policy",
-        "time",
-        "from ... to",
-        "speed-up",
-        "bound/time",
-        "in flight",
-        "most loaded",
-    ]
-    yield from text_table(header, rows, n_names=2, width=width)
-    yield "<-: the mode of this run"
+        low, high = duration(one.makespan_s.low), duration(one.makespan_s.high)
+        row = {
+            "mode": one.way.mode + mark,
+            "policy": one.way.policy,
+            "time": duration(made_s),
+            "from ... to": f"{low} to {high}",
+            "speed-up": times(serial_s / made_s) if serial_s is not None and made_s > 0 else "-",
+            "bound/time": percent(bound.seconds / made_s) if made_s > 0 else "-",
+            "in flight": f"{one.forecast.peak_in_flight:,}",
+            "most loaded": binding(one.limits),
+        }
+        rows.append(row)
+    if rows:
+        header, cells = columns_of(rows)
+        yield from text_table(header, cells, n_names=2, width=width)
+        yield "<-: the mode of this run"
     yield from refused
 
 

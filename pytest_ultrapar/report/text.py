@@ -7,7 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 _MINUTE_S = 60
@@ -51,6 +51,11 @@ def rate(per_s: float) -> str:
 def times(factor: float) -> str:
     """A speed-up: `297x`, `3.4x`."""
     return f"{_few_digits(factor)}x"
+
+
+def or_dash(value: float | None, shown: Callable[[float], str]) -> str:
+    """A number as it is shown; `-` where there is none."""
+    return "-" if value is None else shown(value)
 
 
 def percent(share: float) -> str:
@@ -135,6 +140,12 @@ _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 """One that would escape what follows: Markdown knows escapes of ASCII punctuation only."""
 _LEAST_NAME = 8
+
+
+def columns_of(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows of a table whose rows name their cells, all alike; both empty without one."""
+    header = tuple(rows[0]) if rows else ()
+    return header, [tuple(row.values()) for row in rows]
 
 
 def text_table(

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.browse.screen import table_width, write
-from pytest_ultrapar.report.text import counted, duration, one_line, percent, text_table
+from pytest_ultrapar.report.text import (
+    columns_of,
+    counted,
+    duration,
+    one_line,
+    or_dash,
+    percent,
+    text_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.report.browse.run_folder import FoundRun
 
-_NOTHING = "-"
-_HEADER = ("run", "state", "started (UTC)", "cases", "solved", "session", "cost", "size")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 NAME = "runs"
 SUMMARY = "list the runs in a folder, newest first"
@@ -87,7 +93,8 @@ def run_table(runs: Sequence[FoundRun], *, width: int) -> list[str]:
         runs: In this order.
         width: Characters for a line.
     """
-    return text_table(_HEADER, [_cells(run) for run in runs], n_names=3, width=width)
+    header, rows = columns_of([_cells(run) for run in runs])
+    return text_table(header, rows, n_names=3, width=width)
 
 
 def sum_line(runs: Sequence[FoundRun]) -> str:
@@ -103,16 +110,15 @@ def size(n_bytes: int) -> str:
     return f"{amount:,.{digits}f} {_UNITS[power]}"
 
 
-def _cells(run: FoundRun) -> list[str]:
+def _cells(run: FoundRun) -> dict[str, str]:
     cases = run.cases
-    rate = run.solved_rate
-    return [
-        one_line(run.name),
-        f"{run.verdict}, SIMULATED" if run.simulated else run.verdict,
-        f"{run.started_at:%Y-%m-%d %H:%M}",
-        _NOTHING if cases is None else f"{cases.graded:,}/{cases.planned:,}",
-        _NOTHING if rate is None else percent(rate),
-        _NOTHING if run.duration_s is None else duration(run.duration_s),
-        _NOTHING if run.cost is None or run.currency is None else money(run.cost, run.currency),
-        size(run.bytes),
-    ]
+    return {
+        "run": one_line(run.name),
+        "state": f"{run.verdict}, SIMULATED" if run.simulated else run.verdict,
+        "started (UTC)": f"{run.started_at:%Y-%m-%d %H:%M}",
+        "cases": "-" if cases is None else f"{cases.graded:,}/{cases.planned:,}",
+        "solved": or_dash(run.solved_rate, percent),
+        "session": or_dash(run.duration_s, duration),
+        "cost": "-" if run.cost is None or run.currency is None else money(run.cost, run.currency),
+        "size": size(run.bytes),
+    }
