@@ -468,7 +468,7 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
     assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
 
-def test_settings_that_somebody_chose_for_the_run_stand_alone_and_first(run):
+def test_settings_that_somebody_chose_for_the_run_stand_first(run):
     effective = [
         EffectiveValue("qps", 5, "lab.toml"),
         EffectiveValue("repeats", 3, "command line --ultrapar-repeats"),
@@ -477,12 +477,9 @@ def test_settings_that_somebody_chose_for_the_run_stand_alone_and_first(run):
     write_manifest(
         run, replace(read_manifest(run), pool_path="pools/lab.toml", effective=effective)
     )
-    page = render(run).decode()
-    titles = ("Settings of this run", "Settings of the pool", "Defaults and versions")
-    own, pool, rest = (page.split(f"<summary>{title}</summary>")[1] for title in titles)
-    assert own.index("command line --ultrapar-repeats") < own.index("</details>")
-    assert pool.index("lab.toml") < pool.index("</details>")
-    assert rest.index(">default<") < rest.index("</details>")
+    (told,) = render(run).decode().split("<summary>Settings and versions</summary>")[1:]
+    own, pool, default = map(told.index, ("--ultrapar-repeats", "lab.toml", ">default<"))
+    assert own < pool < default < told.index("</details>")
 
 
 def test_scores_of_a_case_stand_with_what_it_said(run):
