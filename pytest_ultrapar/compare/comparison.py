@@ -21,6 +21,7 @@ from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
+from pytest_ultrapar.compare.rules import Form, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,11 +103,11 @@ def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Compa
 
 
 def _compare(pairing: Pairing) -> Comparison:
-    everything = {case.case_id for case in pairing.cases}
     figures: dict[str, Figure] = {}
     for metric in SPEED:
+        form: Form = "difference" if metric == "coverage" else "relative"
         try:
-            figures[metric] = change(metric, pairing, everything, relative=metric != "coverage")
+            figures[metric] = change(Rule(metric, metric, form=form), pairing)
         except NoFigureError:
             continue
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())

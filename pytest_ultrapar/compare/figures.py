@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.analysis.paired import (
-    CONFIDENCE,
     NOTHING_KNOWN,
     Interval,
     clustered_mean_interval,
@@ -39,20 +37,19 @@ from pytest_ultrapar.analysis.statistics import (
     speedup,
     speedup_interval,
 )
-from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, find_metric
+from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, find_metric, selected
 from pytest_ultrapar.report.text import counted, duration, rate, times
 from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
     from pytest_ultrapar.analysis.run_speeds import PartSpeed, RunSpeeds
     from pytest_ultrapar.analysis.statistics import Basis
     from pytest_ultrapar.compare.pairing import Pairing
-    from pytest_ultrapar.compare.rules import Form, Unit
+    from pytest_ultrapar.compare.rules import Form, Rule, Unit
 
-    Filters = tuple[tuple[str, str], ...]
     Pair = tuple[CaseRow, CaseRow]
 
 
@@ -90,46 +87,36 @@ class NoFigureError(Exception):
     """There is nothing to compute the figure of; the message says what is missing."""
 
 
-def figure_of_run(
-    metric: str,
-    run: MeasuredRun,
-    rows: Sequence[CaseRow],
-    wanted: Collection[str],
-    *,
-    filters: Filters = (),
-    confidence: float = CONFIDENCE,
-) -> Figure:
-    """A metric's figure in one run.
+def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> Figure:
+    """The figure of a rule that is about one run.
 
     Args:
-        metric: Its name; none that needs two runs.
+        rule: Which figure, of which cases; none that needs two runs.
         run: The run.
-        rows: All of its rows.
-        wanted: Ids of the cases that it is about.
-        filters: By which they were chosen: the speed-up of a part of a run is known by its model
-            and suite.
-        confidence: Of its interval.
+        rows: Of its cases, by case id.
 
     Raises:
         NoFigureError: The run has none.
     """
-    own = [row for row in rows if row.case_id in wanted]
+    metric = rule.metric
+    wanted = selected(rule, run.cases)
+    own = [row for case_id, row in rows.items() if case_id in wanted]
     match metric:
         case "speedup":
-            return _speedup(run, filters)
+            return _speedup(rule, run)
         case "throughput" | "makespan" | "efficiency":
             return _of_run(metric, run)
         case _ if metric == COVERAGE:
-            return _coverage(run, own, wanted)
+            return _coverage(own)
         case "solved_rate":
-            return _solved_rate(own, confidence)
+            return _solved_rate(rule, own)
         case _ if repetitions_of(metric) is not None:
-            return _of_cells(metric, own, confidence)
+            return _of_cells(rule, own)
         case _ if metric in QUANTILES:
             durations = [row.duration_s for row in own if row.timed]
             if not durations:
                 raise NoFigureError(UNTIMED)
-            value, interval = quantile_of(durations, QUANTILES[metric], confidence)
+            value, interval = _quantile_of(rule, durations)
             return _single(value, len(durations), interval)
         case _:
             number = number_of(metric)
@@ -141,9 +128,9 @@ def figure_of_run(
             interval = clustered_mean_interval(
                 list(zip(clusters, values, strict=True)),
                 ends=possible_range(values),
-                confidence=confidence,
+                confidence=rule.confidence,
             )
-            return _single(mean(values), len(values), interval)
+            return _single(fmean(values), len(values), interval)
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:
@@ -168,37 +155,30 @@ def missing(metric: str) -> str:
     return f"none of its graded cases has {metric}"
 
 
-def quantile_of(
-    durations: Sequence[float], share: float, confidence: float
-) -> tuple[float, Interval]:
-    """A quantile of at least one duration, and its interval."""
-    ordered = sorted(durations)
-    return quantile(ordered, share), quantile_interval(ordered, share, confidence=confidence)
+def _quantile_of(rule: Rule, durations: Sequence[float]) -> tuple[float, Interval]:
+    share, ordered = QUANTILES[rule.metric], sorted(durations)
+    interval = quantile_interval(ordered, share, confidence=rule.confidence)
+    return quantile(ordered, share), interval
 
 
-def mean(values: Sequence[float]) -> float:
-    """The mean of at least one number."""
-    return math.fsum(values) / len(values)
-
-
-def _solved_rate(own: Sequence[CaseRow], confidence: float) -> Figure:
+def _solved_rate(rule: Rule, own: Sequence[CaseRow]) -> Figure:
     graded = [row for row in own if row.graded]
-    share = share_of(graded, [row.outcome == "solved" for row in graded], confidence=confidence)
+    solved = [row.outcome == "solved" for row in graded]
+    share = share_of(graded, solved, confidence=rule.confidence)
     if share is None:
         raise NoFigureError(UNGRADED)
     return _single(share.value, share.n, Interval(share.low, share.high))
 
 
-def _of_cells(metric: str, own: Sequence[CaseRow], confidence: float) -> Figure:
+def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
     if n_repetitions(own) == 1:
-        return _solved_rate(own, confidence)
-    share = cell_share(metric, own, confidence=confidence)
+        return _solved_rate(rule, own)
+    share = cell_share(rule.metric, own, confidence=rule.confidence)
     if share is None:
-        raise NoFigureError(_too_few(metric))
+        raise NoFigureError(_too_few(rule.metric))
+    said = left_out(rule.metric, share.n, share.n_left_out)
     figure = _single(share.value, share.n, share.interval)
-    return figure._replace(
-        left_out=left_out(metric, share.n, share.n_left_out), unknown=_NO_INTERVAL
-    )
+    return figure._replace(left_out=said, unknown=_NO_INTERVAL)
 
 
 _NO_INTERVAL = (
@@ -250,10 +230,10 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
     return _single(value, statistics.n_timed, None)
 
 
-def _speedup(run: MeasuredRun, filters: Filters) -> Figure:
+def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     if run.speeds is not None:
-        return speedup_of(run.speeds, filters)
-    if filters:
+        return _speedup_of(run.speeds, dict(rule.filters))
+    if rule.filters:
         msg = f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
         raise NoFigureError(msg)
     part = part_speed(None, None, run.summary.statistics)
@@ -262,13 +242,9 @@ def _speedup(run: MeasuredRun, filters: Filters) -> Figure:
     return _factor(part, is_base=run.manifest.mode == part.over)
 
 
-def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
-    """The speed-up that a benchmark file has of a model, a suite, both or the whole run.
-
-    Raises:
-        NoFigureError: No case of it was timed, or it is estimated where the whole is measured.
-    """
-    part = speeds.part(dict(filters))
+def _speedup_of(speeds: RunSpeeds, filters: Mapping[str, str]) -> Figure:
+    """The speed-up that a benchmark file has of a model, a suite, both or the whole run."""
+    part = speeds.part(filters)
     if part is None:
         raise NoFigureError(UNTIMED)
     if part.basis != speeds.basis:
@@ -290,10 +266,9 @@ def _factor(part: PartSpeed, *, is_base: bool) -> Figure:
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
-def _coverage(run: MeasuredRun, own: Sequence[CaseRow], wanted: Collection[str]) -> Figure:
-    n_skipped = sum(row.outcome == "skipped" for row in own)
-    n = sum(case.case_id in wanted for case in run.cases) - n_skipped
-    if n <= 0:
+def _coverage(own: Sequence[CaseRow]) -> Figure:
+    n = sum(row.outcome != "skipped" for row in own)
+    if not n:
         msg = "none of its cases was to be measured"
         raise NoFigureError(msg)
     return _single(sum(row.graded for row in own) / n, n, None)
@@ -304,56 +279,44 @@ ENOUGH_COMMON = 0.9
 _SHORTEST_S = 1e-6
 
 
-def change(
-    metric: str,
-    pairing: Pairing,
-    wanted: Collection[str],
-    *,
-    relative: bool,
-    filters: Filters = (),
-    confidence: float = CONFIDENCE,
-) -> Figure:
-    """How a metric's figure changed.
+def change(rule: Rule, pairing: Pairing) -> Figure:
+    """How the figure of a rule changed: its form says whether as a share of the baseline's.
 
     Args:
-        metric: Its name; not `same_answers`.
+        rule: Which figure, of which cases; not `same_answers`.
         pairing: The two runs.
-        wanted: Ids of the cases that it is about, all of them common.
-        relative: As a share of the baseline's figure, else as the difference.
-        filters: By which they were chosen.
-        confidence: Of its interval.
 
     Raises:
         NoFigureError: A run has none, or the runs' work is not the same.
     """
+    metric = rule.metric
+    wanted = selected(rule, pairing.cases)
     pairs = [
         (row, pairing.new_rows[key]) for key, row in pairing.base_rows.items() if key in wanted
     ]
     if metric in {"throughput", "makespan"}:
-        return _speed(metric, pairing, relative=relative)
+        return _speed(rule, pairing)
     if metric == KEPT:
         return _kept(pairing)
     if metric in {"efficiency", "speedup", COVERAGE}:
-        return _counted(metric, pairing, wanted, relative=relative, filters=filters)
+        return _counted(rule, pairing)
     if metric == "cost" and pairing.base.manifest.currency != pairing.new.manifest.currency:
         msg = "the two runs have prices in different currencies"
         raise NoFigureError(msg)
     if metric == "changed":
-        return _changed(pairs, confidence)
+        return _changed(rule, pairs)
     if metric == "solved_rate":
-        return _solved(pairs, relative=relative, confidence=confidence)
+        return _solved(rule, pairs)
     if repetitions_of(metric) is not None:
-        return _cells_changed(metric, pairs, relative=relative, confidence=confidence)
+        return _cells_changed(rule, pairs)
     if metric in QUANTILES:
-        return _quantile(QUANTILES[metric], pairs, relative=relative, confidence=confidence)
-    return _mean(metric, pairs, relative=relative, confidence=confidence)
+        return _quantile(rule, pairs)
+    return _mean(rule, pairs)
 
 
-def _figure(
-    base: float, new: float, n: int, interval: Interval | None, *, relative: bool
-) -> Figure:
+def _figure(rule: Rule, base: float, new: float, n: int, interval: Interval | None) -> Figure:
     """Of the figures themselves; `interval` is that of their difference."""
-    if not relative:
+    if rule.form != "relative":
         return Figure(new - base, n, interval, base, new)
     if base <= 0:
         raise NoFigureError(_no_part_of(base))
@@ -361,13 +324,11 @@ def _figure(
     return Figure(new / base - 1, n, shares, base, new)
 
 
-def _counted(
-    metric: str, pairing: Pairing, wanted: Collection[str], *, relative: bool, filters: Filters
-) -> Figure:
-    if metric != COVERAGE:
+def _counted(rule: Rule, pairing: Pairing) -> Figure:
+    if rule.metric != COVERAGE:
         _check_common(pairing)
     base, new = (
-        figure_of_run(metric, run, list(rows.values()), wanted, filters=filters)
+        figure_of_run(rule, run, rows)
         for run, rows in ((pairing.base, pairing.base_rows), (pairing.new, pairing.new_rows))
     )
     interval = None
@@ -378,7 +339,7 @@ def _counted(
             new.new,
             new.interval or Interval(new.new, new.new),
         )
-    return _figure(base.new, new.new, min(base.n, new.n), interval, relative=relative)
+    return _figure(rule, base.new, new.new, min(base.n, new.n), interval)
 
 
 def _kept(pairing: Pairing) -> Figure:
@@ -396,19 +357,19 @@ def _both_graded(pairs: Sequence[Pair]) -> list[Pair]:
     return graded
 
 
-def _changed(pairs: Sequence[Pair], confidence: float) -> Figure:
+def _changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     graded = _both_graded(pairs)
     share = share_of(
         [base for base, _ in graded],
         [base.outcome != new.outcome for base, new in graded],
-        confidence=confidence,
+        confidence=rule.confidence,
     )
     if share is None or not share.value:
         return Figure(0.0, len(graded), None, None, 0.0, alike=True)
     return Figure(share.value, share.n, Interval(share.low, share.high), None, share.value)
 
 
-def _solved(pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+def _solved(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     graded = _both_graded(pairs)
     n = len(graded)
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
@@ -416,36 +377,34 @@ def _solved(pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figu
     kept = solved.count((True, True))
     clusters = clusters_of([base for base, _ in graded])
     interval = with_dependence(
-        rate_difference(n, gained, lost, confidence=confidence),
+        rate_difference(n, gained, lost, confidence=rule.confidence),
         [
             (cluster, float(after) - before)
             for cluster, (before, after) in zip(clusters, solved, strict=True)
         ],
         ends=Interval(-1.0, 1.0),
-        confidence=confidence,
+        confidence=rule.confidence,
     )
-    figure = _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
+    figure = _figure(rule, (kept + lost) / n, (kept + gained) / n, n, interval)
     return figure._replace(alike=not gained + lost)
 
 
-def _cells_changed(
-    metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float
-) -> Figure:
+def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     if n_repetitions(base for base, _ in pairs) == 1:
-        return _solved(pairs, relative=relative, confidence=confidence)
-    found = cell_change(metric, pairs, confidence=confidence)
+        return _solved(rule, pairs)
+    found = cell_change(rule.metric, pairs, confidence=rule.confidence)
     if found is None:
-        msg = f"{_too_few(metric)} in both runs"
+        msg = f"{_too_few(rule.metric)} in both runs"
         raise NoFigureError(msg)
-    figure = _figure(found.base, found.new, found.n, found.interval, relative=relative)
+    figure = _figure(rule, found.base, found.new, found.n, found.interval)
     return figure._replace(
         alike=found.alike,
-        left_out=left_out(metric, found.n, found.n_left_out),
+        left_out=left_out(rule.metric, found.n, found.n_left_out),
         unknown=_NO_INTERVAL if any(base.cluster is not None for base, _ in pairs) else "",
     )
 
 
-def _speed(metric: str, pairing: Pairing, *, relative: bool) -> Figure:
+def _speed(rule: Rule, pairing: Pairing) -> Figure:
     """Throughput or makespan of the common cases, with the interval that `ultrapar bench` has.
 
     Each case stands for its shares of both makespans. Cases drawn anew are what it knows of; how a
@@ -465,12 +424,13 @@ def _speed(metric: str, pairing: Pairing, *, relative: bool) -> Figure:
     factor, found = speedup(parts), speedup_interval([parts])
     interval = NOTHING_KNOWN
     n = len(timed)
-    base, new = (before_s, after_s) if metric == "makespan" else (n / before_s, n / after_s)
+    is_time = rule.metric == "makespan"
+    base, new = (before_s, after_s) if is_time else (n / before_s, n / after_s)
     if factor is not None and found is not None:
         slowest, fastest = (before_s / after_s * bound / factor for bound in found)
-        low, high = (1 / fastest, 1 / slowest) if metric == "makespan" else (slowest, fastest)
+        low, high = (1 / fastest, 1 / slowest) if is_time else (slowest, fastest)
         interval = Interval((low - 1) * base, (high - 1) * base)
-    return _figure(base, new, n, interval, relative=relative)
+    return _figure(rule, base, new, n, interval)
 
 
 def _check_common(pairing: Pairing) -> None:
@@ -501,24 +461,18 @@ def _elapsed_s(rows: Sequence[CaseRow]) -> float:
     return max((end - start).total_seconds(), _SHORTEST_S)
 
 
-def _quantile(share: float, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+def _quantile(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     timed = [(base.duration_s, new.duration_s) for base, new in pairs if base.timed and new.timed]
     if not timed:
         raise NoFigureError(UNTIMED)
-    base, base_interval = quantile_of([base for base, _ in timed], share, confidence)
-    new, new_interval = quantile_of([new for _, new in timed], share, confidence)
+    base, base_interval = _quantile_of(rule, [base for base, _ in timed])
+    new, new_interval = _quantile_of(rule, [new for _, new in timed])
     interval = difference_interval(base, base_interval, new, new_interval)
-    return _figure(base, new, len(timed), interval, relative=relative)
+    return _figure(rule, base, new, len(timed), interval)
 
 
-def _mean(
-    metric: str,
-    pairs: Sequence[Pair],
-    *,
-    relative: bool,
-    confidence: float,
-) -> Figure:
-    number = number_of(metric)
+def _mean(rule: Rule, pairs: Sequence[Pair]) -> Figure:
+    number = number_of(rule.metric)
     known = [
         (base, (early, late))
         for base, new in pairs
@@ -526,11 +480,11 @@ def _mean(
     ]
     both = [values for _, values in known]
     if not both:
-        raise NoFigureError(missing(metric))
+        raise NoFigureError(missing(rule.metric))
     before, after = [early for early, _ in both], [late for _, late in both]
     alike = before == after
-    base_mean, new_mean = mean(before), mean(after)
-    if not relative:
+    base_mean, new_mean = fmean(before), fmean(after)
+    if rule.form != "relative":
         clusters = clusters_of([row for row, _ in known])
         interval = clustered_mean_interval(
             [
@@ -538,20 +492,20 @@ def _mean(
                 for cluster, (early, late) in zip(clusters, both, strict=True)
             ],
             ends=possible_change([*before, *after]),
-            confidence=confidence,
+            confidence=rule.confidence,
         )
-        figure = _figure(base_mean, new_mean, len(both), interval, relative=False)
+        figure = _figure(rule, base_mean, new_mean, len(both), interval)
         return figure._replace(alike=alike)
-    if metric == "service":
+    if rule.metric == "service":
         # Means that are not geometric would not fit a ratio that is.
         both = [(early, late) for early, late in both if early > 0 and late > 0]
-        ratio = typical_ratio(before, after, confidence=confidence)
+        ratio = typical_ratio(before, after, confidence=rule.confidence)
         if both:
             base_mean, new_mean = (geometric_mean(times_s) for times_s in zip(*both, strict=True))
     else:
         # Times never repeat; scores and tokens do.
-        ends = None if metric == "latency.mean" else possible_change([*before, *after])
-        ratio = ratio_interval(before, after, ends=ends, confidence=confidence)
+        ends = None if rule.metric == "latency.mean" else possible_change([*before, *after])
+        ratio = ratio_interval(before, after, ends=ends, confidence=rule.confidence)
     if ratio is None:
         raise NoFigureError(_no_part_of(base_mean))
     middle, (low, high) = ratio
@@ -592,12 +546,22 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
         )
 
 
+def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
+    """Of which runs, by their names in sentences, the client was the limit and not the pool."""
+    return [
+        f"the client itself was the limit of {name}: {run.summary.client_bound}"
+        for name, run in runs.items()
+        if run.summary.client_bound
+    ]
+
+
 def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:
     """A figure, its difference (`+0.3 s`) or its relative change (`-13.2 %`)."""
     if value is None:
         return NONE
     if form == "relative":
-        return f"{_no_minus_zero(value * 100, 1):+.1f} %"
+        # No minus zero.
+        return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if form == "difference":
         return ("-" if value < 0 else "+") + _plain(_unit(metric), abs(value))
     return _plain(_unit(metric), value)
@@ -636,7 +600,3 @@ def _plain(unit: Unit, value: float) -> str:
             return f"{value:.3g}"
         case _:
             return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits
-
-
-def _no_minus_zero(value: float, digits: int) -> float:
-    return round(value, digits) + 0.0

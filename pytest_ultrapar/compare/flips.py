@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +12,8 @@ from pytest_ultrapar.report.text import shortened, visible
 from pytest_ultrapar.store.table_rows import read_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
     from pytest_ultrapar.compare.changes import Grid
     from pytest_ultrapar.compare.pairing import Pairing
@@ -71,14 +73,6 @@ class Flips(msgspec.Struct, frozen=True):
     n_left_out: int
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """What one run has to say of some cases; `first` is the number of its first part."""
-
-    packed: Packed
-    first: int
-    ends: dict[str, dict[str, Any]]
-
-
 def turn_of(base: CaseRow, new: CaseRow) -> str | None:
     """How a case's end differs, one of `TURNS`; None where that is not what it was solved for."""
     if base.graded and new.graded:
@@ -107,47 +101,49 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
     }
     # Where there is no room for all transcripts, these are told first, too.
     ids = sorted(turns, key=lambda case_id: TURNS.index(turns[case_id]))
-    before = _told(pairing.base, ids, 0)
-    now = _told(pairing.new, ids, len(before.packed.parts))
+    packed_before, before = _ends(pairing.base, pairing.base_rows, ids, 0)
+    packed_now, now = _ends(pairing.new, pairing.new_rows, ids, len(packed_before.parts))
     cases = {case.case_id: case for case in pairing.cases}
     lines = [
         Flip(
             case_id,
-            shortened(cases[case_id].nodeid, _LONGEST_NAME, "results"),
+            shortened(cases[case_id].nodeid, _LONGEST_NAME),
             grid.models.index(cases[case_id].model),
             {
-                visible(name): shortened(str(value), _LONGEST_NAME, "results")
+                visible(name): shortened(str(value), _LONGEST_NAME)
                 for name, value in cases[case_id].params.items()
                 if value is not None
             },
             grid.at(cases[case_id]),
             TURNS.index(turns[case_id]),
-            _side(pairing.base_rows[case_id], before),
-            _side(pairing.new_rows[case_id], now),
+            before[case_id],
+            now[case_id],
         )
         for case_id in ids
     ]
-    n_left_out = before.packed.n_left_out + now.packed.n_left_out
-    return Flips(lines, [*before.packed.parts, *now.packed.parts], n_left_out)
+    n_left_out = packed_before.n_left_out + packed_now.n_left_out
+    return Flips(lines, [*packed_before.parts, *packed_now.parts], n_left_out)
 
 
-def _told(run: MeasuredRun, case_ids: list[str], first: int) -> _Told:
+def _ends(
+    run: MeasuredRun, rows: Mapping[str, CaseRow], case_ids: list[str], first: int
+) -> tuple[Packed, dict[str, Side]]:
+    """Conversations of cases in a run, and how each ended; their first part is number `first`."""
     columns = ("case_id", "kind", "error")
     try:
         packed = pack(run.directory, case_ids, n_runs=2)
         ends = read_rows(run.directory, "results", columns, of_cases=set(case_ids))
     except ResultsError as error:
         raise ConfigError(str(error)) from error
-    return _Told(packed, first, {row["case_id"]: row for row in ends})
-
-
-def _side(row: CaseRow, told: _Told) -> Side:
-    end = told.ends[row.case_id]
-    shard = told.packed.of_case.get(row.case_id)
-    return Side(
-        row.outcome,
-        shortened(end["kind"] or "", _LONGEST_NAME, "results"),
-        shortened(end["error"] or "", _LONGEST_ERROR, "results"),
-        row.duration_s,
-        None if shard is None else told.first + shard,
-    )
+    sides = {}
+    for end in ends:
+        row = rows[end["case_id"]]
+        shard = packed.of_case.get(row.case_id)
+        sides[row.case_id] = Side(
+            row.outcome,
+            shortened(end["kind"] or "", _LONGEST_NAME),
+            shortened(end["error"] or "", _LONGEST_ERROR),
+            row.duration_s,
+            None if shard is None else first + shard,
+        )
+    return packed, sides

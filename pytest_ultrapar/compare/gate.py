@@ -19,6 +19,7 @@ from pytest_ultrapar.compare.figures import (
     Figure,
     NoFigureError,
     change,
+    client_notes,
     figure_of_run,
     speedup_notes,
 )
@@ -147,6 +148,7 @@ def judge(
     check_filters(rules, run.cases)
     check_repetitions(rules, run.cases, baseline.cases if baseline is not None else ())
     check_scores(rules, run.summary.statistics.scores, run=f"run {run.run_id}")
+    measured = _named(run, baseline)
     judged = []
     for rule in rules:
         try:
@@ -155,19 +157,11 @@ def judge(
                 judged.append(_same_answers(rule, pairing))
             elif rule.needs_baseline:
                 assert pairing is not None
-                figure = _change(rule, pairing)
-                judged.append(_judged(rule, figure, held_up_by_client(run, baseline)))
+                figure = change(rule, pairing)
+                judged.append(_judged(rule, figure, client_notes(measured)))
             else:
-                wanted = selected(rule, run.cases)
-                figure = figure_of_run(
-                    rule.metric,
-                    run,
-                    list(rows.values()),
-                    wanted,
-                    filters=rule.filters,
-                    confidence=rule.confidence,
-                )
-                judged.append(_judged(rule, figure, held_up_by_client(run)))
+                figure = figure_of_run(rule, run, rows)
+                judged.append(_judged(rule, figure, client_notes({"the run": run})))
         except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", note=str(error)))
     return GateResult(
@@ -181,6 +175,11 @@ def judge(
     )
 
 
+def _named(run: MeasuredRun, baseline: MeasuredRun | None) -> dict[str, MeasuredRun]:
+    """The runs by their names in sentences."""
+    return {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
+
+
 def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> None:
     for rule in rules:
         of_it = [run, baseline] if rule.needs_baseline else [run]
@@ -188,16 +187,6 @@ def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredR
         why = next((bench.unmeasured for bench in benches if bench.unmeasured), "")
         if rule.metric == "speedup" and why:
             refuse(rule.text, why)
-
-
-def held_up_by_client(run: MeasuredRun, baseline: MeasuredRun | None = None) -> str:
-    """How a client, and not the pool, was the limit of a run; empty where none was."""
-    measured = {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
-    return "; ".join(
-        f"the client itself was the limit of {name}: {one.summary.client_bound}"
-        for name, one in measured.items()
-        if one.summary.client_bound
-    )
 
 
 def default_rules(pairing: Pairing) -> list[Rule]:
@@ -257,19 +246,8 @@ def check_repetitions(
             )
 
 
-def _change(rule: Rule, pairing: Pairing) -> Figure:
-    return change(
-        rule.metric,
-        pairing,
-        selected(rule, pairing.cases),
-        relative=rule.form == "relative",
-        filters=rule.filters,
-        confidence=rule.confidence,
-    )
-
-
-def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
-    """Judge a rule by its figure; `held_up` says how a client slowed a run down, empty if none."""
+def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
+    """Judge a rule by its figure; `held_up` says which runs a client slowed down."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
     verdict = _verdict(rule, figure, point if rule.point else interval)
@@ -278,7 +256,7 @@ def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
     if too_few and figure.interval == NOTHING_KNOWN:
         note = figure.unknown or f"no interval: too few cases ({figure.n:,})"
     if held_up and rule.of_speed:
-        verdict, too_few, note = "undecided", False, held_up
+        verdict, too_few, note = "undecided", False, "; ".join(held_up)
     return Judged(
         rule=rule,
         verdict=verdict,
@@ -327,14 +305,13 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
 
 
 def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
-    measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
     notes = [f"mode {run.manifest.mode} of the bench is judged"] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):
         notes.append(CELL_FIGURES)
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += speedup_notes(measured)
+        notes += speedup_notes(_named(run, pairing.base if pairing is not None else None))
     if any(each.rule.metric == "service" and each.rule.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:

@@ -13,10 +13,10 @@ from pytest_ultrapar.report.pages.figures import labels
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import duration, percent, rate
+from pytest_ultrapar.report.text import columns_of, duration, or_dash, percent, rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.changes import ChangedDimension
@@ -111,22 +111,21 @@ def _runs(runs: Sequence[MeasuredRun]) -> Section:
     rows = []
     for number, run in enumerate(runs, start=1):
         statistics = run.summary.statistics
-        rows.append(
-            (
-                str(number),
-                run.run_id,
-                f"{run.manifest.started_at:%Y-%m-%d %H:%M}",
-                run.summary.mode,
-                f"{statistics.n_graded:,}",
-                percent(statistics.counts["solved"] / statistics.n_graded),
-                _or_none(statistics.throughput, rate),
-                _or_none(statistics.makespan_s, duration),
-                _or_none(run.summary.efficiency, percent),
-                _cost(run),
-            )
-        )
-    header = ("", "run", "started, UTC", "mode", "graded", "solved", "speed", "time", "efficiency")
-    return Section("Runs", (*header, "cost"), tuple(rows), n_names=4)
+        row = {
+            "": str(number),
+            "run": run.run_id,
+            "started, UTC": f"{run.manifest.started_at:%Y-%m-%d %H:%M}",
+            "mode": run.summary.mode,
+            "graded": f"{statistics.n_graded:,}",
+            "solved": percent(statistics.counts["solved"] / statistics.n_graded),
+            "speed": or_dash(statistics.throughput, rate),
+            "time": or_dash(statistics.makespan_s, duration),
+            "efficiency": or_dash(run.summary.efficiency, percent),
+            "cost": _cost(run),
+        }
+        rows.append(row)
+    header, cells = columns_of(rows)
+    return Section("Runs", header, tuple(cells), n_names=4)
 
 
 def _cost(run: MeasuredRun) -> str:
@@ -135,7 +134,3 @@ def _cost(run: MeasuredRun) -> str:
     if cost is None:
         return NONE
     return f"{'at least ' if cost.n_unknown else ''}{money(cost.total, cost.currency)}"
-
-
-def _or_none(value: float | None, shown: Callable[[float], str]) -> str:
-    return NONE if value is None else shown(value)

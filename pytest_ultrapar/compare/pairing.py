@@ -15,7 +15,7 @@ from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.store.manifest import answers_differ, settings_differ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pytest_ultrapar.pool.model import Limit
     from pytest_ultrapar.store.manifest import Manifest
@@ -156,7 +156,7 @@ def _left_out(
     new: MeasuredRun,
     base_rows: Mapping[str, CaseRow],
     new_rows: Mapping[str, CaseRow],
-) -> Iterable[str]:
+) -> Iterator[str]:
     for one, other, rows, word in (
         (base, new, base_rows, "baseline"),
         (new, base, new_rows, "new"),
@@ -174,13 +174,18 @@ def _left_out(
             yield f"{counted(outcomes.total(), 'case')} not graded in the {word} run ({said})"
 
 
-def _questions(base: Manifest, new: Manifest) -> Iterable[str]:
-    if base.seed != new.seed:
-        yield f"the run seed was {base.seed} and is {new.seed}"
+def _was(what: str, then: object, now: object) -> Iterator[str]:
+    """A sentence where something is no longer what it was."""
+    if then != now:
+        yield f"{what} was {then} and is {now}"
+
+
+def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
+    yield from _was("the run seed", base.seed, new.seed)
     for name in sorted({*base.data, *new.data}):
         then, now = base.data.get(name, "none"), new.data.get(name, "none")
-        if then != now:
-            yield f"the {name} was {then} and is {now}: the same case may ask something else"
+        for said in _was(f"the {name}", then, now):
+            yield f"{said}: the same case may ask something else"
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
         yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
@@ -189,60 +194,50 @@ def _questions(base: Manifest, new: Manifest) -> Iterable[str]:
     yield from settings_differ(before, after)
 
 
-def _conditions(base: Manifest, new: Manifest) -> Iterable[str]:
-    for name, then, now in (
-        ("mode", base.mode, new.mode),
-        ("policy", base.policy, new.policy),
-        ("rate mode", base.rate_mode, new.rate_mode),
-        ("Python", base.python, new.python),
-    ):
-        if then != now:
-            yield f"the {name} was {then} and is {now}"
+def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
+    yield from _was("the mode", base.mode, new.mode)
+    yield from _was("the policy", base.policy, new.policy)
+    yield from _was("the rate mode", base.rate_mode, new.rate_mode)
+    yield from _was("Python", base.python, new.python)
     yield from _limits(base.pool_limits, new.pool_limits)
-    if len(base.pool_lanes) != len(new.pool_lanes):
-        lanes = f"{counted(len(base.pool_lanes), 'lane')} and are {len(new.pool_lanes)}"
-        yield f"the pool's lanes were {lanes}"
-    elif base.pool_digest != new.pool_digest:
+    yield from _was("the number of lanes", len(base.pool_lanes), len(new.pool_lanes))
+    if len(base.pool_lanes) == len(new.pool_lanes) and base.pool_digest != new.pool_digest:
         yield "the pool file has changed (its digest differs)"
-    if base.faults != new.faults:
-        told = [
-            "none" if run.faults is None else f"those of a file ({run.faults[:8]})"
-            for run in (base, new)
+    faults = [
+        "none" if run.faults is None else f"that of a file ({run.faults[:8]})"
+        for run in (base, new)
+    ]
+    yield from _was("the simulated provider's script of faults", *faults)
+    if base.machine is not None and new.machine is not None:
+        machines = [
+            f"{counted(one.cpus, 'core')}, {one.platform}" for one in (base.machine, new.machine)
         ]
-        yield f"the simulated provider's faults were {told[0]} and are {told[1]}"
-    had, has = base.machine, new.machine
-    if had is not None and has is not None and had != has:
-        cores = f"{counted(had.cpus, 'core')}, {had.platform}"
-        yield f"the machine had {cores} and has {has.cpus}, {has.platform}"
+        yield from _was("the machine", *machines)
     for package in sorted({*base.versions, *new.versions}):
         then, now = base.versions.get(package, "none"), new.versions.get(package, "none")
-        if then != now:
-            yield f"{package} was {then} and is {now}"
+        yield from _was(package, then, now)
     for word, run in (("baseline", base), ("new", new)):
         if run.measured_from is not None:
             yield f"only the part of the {word} run after {run.measured_from:%H:%M:%S} UTC is timed"
 
 
-def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterable[str]:
-    then, now = ({limit.name: limit for limit in limits} for limits in (base, new))
-    changed = [name for name in then.keys() & now.keys() if then[name] != now[name]]
-    for name in sorted(changed)[:_MOST_NAMED]:
-        yield f"the limit of {name} was {_numbers(then[name])} and is {_numbers(now[name])}"
-    if len(changed) > _MOST_NAMED:
-        yield f"{len(changed) - _MOST_NAMED} more limits differ"
-    for word, names in (
-        ("gone", then.keys() - now.keys()),
-        ("new", now.keys() - then.keys()),
-    ):
-        if names:
-            yield f"limits {word}: {listed(sorted(names), _MOST_NAMED)}"
+def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
+    then, now = ({limit.name: _numbers(limit) for limit in limits} for limits in (base, new))
+    names = sorted({*then, *now})
+    said = [
+        one
+        for name in names
+        for one in _was(f"the limit of {name}", then.get(name, "none"), now.get(name, "none"))
+    ]
+    yield from said[:_MOST_NAMED]
+    if len(said) > _MOST_NAMED:
+        yield f"{len(said) - _MOST_NAMED} more limits differ"
 
 
 def _numbers(limit: Limit) -> str:
     return ", ".join(f"{kind.word} {amount:g}" for kind, amount in limit.rows) or "unlimited"
 
 
-def _workers(base: Iterable[CaseRow], new: Iterable[CaseRow]) -> Iterable[str]:
+def _workers(base: Iterable[CaseRow], new: Iterable[CaseRow]) -> Iterator[str]:
     then, now = (len({row.worker for row in rows if row.worker}) for rows in (base, new))
-    if then != now:
-        yield f"the worker processes were {then} and are {now}"
+    yield from _was("the number of worker processes", then, now)

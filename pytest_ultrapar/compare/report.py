@@ -11,13 +11,14 @@ from pytest_ultrapar.compare.figures import (
     CELL_FIGURES,
     NONE,
     SERVICE_MEANS,
+    client_notes,
     figure_text,
     interval_text,
     speedup_notes,
 )
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.text import columns_of, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,12 +87,9 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         ]
         if changes:
             measured = "; ".join(changes)
-            slowed = _slowed(base, name, comparison)
-            undecided = (
-                f"undecided, since the client itself was the limit of {' and of '.join(slowed)};"
-                " measured: "
-            )
-            notes.append(f"{prefix}speed: {undecided if slowed else ''}{measured}")
+            slowed = "; ".join(client_notes({"the baseline": base, name: pairing.new}))
+            undecided = f"undecided, since {slowed}; measured: " if slowed else ""
+            notes.append(f"{prefix}speed: {undecided}{measured}")
         n_changed = sum(cell.changed for cell in comparison.cells)
         notes.append(
             f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
@@ -99,12 +97,6 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
-
-
-def _slowed(base: MeasuredRun, name: str, comparison: Comparison) -> list[str]:
-    """The runs, by their names here, of which the client was the limit and not the pool."""
-    runs = {"the baseline": base, name: comparison.pairing.new}
-    return [each for each, run in runs.items() if run.summary.client_bound]
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
@@ -184,11 +176,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     }
     if any("speedup" in comparison.figures for comparison in comparisons):
         notes += speedup_notes(measured)
-    notes += [
-        f"the client itself was the limit of {name}: {run.summary.client_bound}"
-        for name, run in measured.items()
-        if run.summary.client_bound
-    ]
+    notes += client_notes(measured)
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 
@@ -301,17 +289,6 @@ def _of(comparison: Comparison) -> str:
     return f" of {comparison.pairing.new.run_id}"
 
 
-HEADER = (
-    "rule",
-    "verdict",
-    "baseline",
-    "run",
-    "change",
-    "bound",
-    "interval, at least 95 %",
-    "n",
-    "n to decide",
-)
 _MOST_CASES = 1_000_000
 _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
@@ -343,42 +320,28 @@ def gate_section(result: GateResult) -> Section:
     notes += result.notes
     if result.simulated:
         notes.append(SIMULATED)
+    header, rows = columns_of([_row(each) for each in result.judged])
     return Section(
         title=f"gate: {f'{result.named}, ' if result.named else ''}run {result.run}{against}:"
         f" {verdicts}",
-        header=HEADER,
-        rows=tuple(map(_row, result.judged)),
+        header=header,
+        rows=tuple(rows),
         n_names=2,
         notes=tuple(notes),
     )
 
 
 def failure_line(result: GateResult) -> str:
-    """Why a gate fails, of one that does."""
-    parts = []
-    if result.n_failed:
-        failed = "; ".join(_failure(each) for each in result.judged if each.failed)
-        parts.append(f"{counted(result.n_failed, 'rule')} failed: {failed}")
+    """Which rules fail a gate; its table says by how much."""
+    failed = [each.rule.text for each in result.judged if each.failed]
+    parts = [f"{counted(len(failed), 'rule')} failed: {'; '.join(failed)}"] if failed else []
     if result.n_undecided and result.undecided == "fail":
-        undecided = "; ".join(
-            _failure(each) for each in result.judged if each.verdict == "undecided"
-        )
+        undecided = [each.rule.text for each in result.judged if each.verdict == "undecided"]
         parts.append(
-            f"{counted(result.n_undecided, 'rule')} undecided, and undecided rules fail:"
-            f" {undecided}"
+            f"{counted(len(undecided), 'rule')} undecided, and undecided rules fail:"
+            f" {'; '.join(undecided)}"
         )
     return "; ".join(parts)
-
-
-def _failure(judged: Judged) -> str:
-    rule, figure = judged.rule, judged.figure
-    if figure is None:
-        return f"{rule.text} ({judged.note})"
-    said = f"got {figure_text(rule.metric, figure.value, rule.form)}"
-    if judged.verdict == "undecided":
-        interval = f", interval of at least 95 % {_interval(figure, rule)}"
-        said += f"; {judged.note}" if judged.note else interval
-    return f"{rule.text} ({said})"
 
 
 def _interval(figure: Figure, rule: Rule) -> str:
@@ -387,22 +350,21 @@ def _interval(figure: Figure, rule: Rule) -> str:
     return interval_text(rule.metric, *figure.interval.known, rule.form)
 
 
-def _row(judged: Judged) -> tuple[str, ...]:
+def _row(judged: Judged) -> dict[str, str]:
     rule, figure = judged.rule, judged.figure
-    values = [NONE] * 3
-    if figure is not None:
-        values = [figure_text(rule.metric, value) for value in (figure.base, figure.new)]
-        is_change = rule.form in {"difference", "relative"}
-        values.append(figure_text(rule.metric, figure.value, rule.form) if is_change else NONE)
-    return (
-        rule.text,
-        judged.verdict,
-        *values,
-        figure_text(rule.metric, rule.bound, rule.form) if rule.side else NONE,
-        NONE if figure is None else _interval(figure, rule),
-        f"{judged.n:,}" if judged.n else NONE,
-        _n_to_decide(judged),
-    )
+    metric, is_change = rule.metric, rule.form in {"difference", "relative"}
+    change = figure.value if figure is not None and is_change else None
+    return {
+        "rule": rule.text,
+        "verdict": judged.verdict,
+        "baseline": NONE if figure is None else figure_text(metric, figure.base),
+        "run": NONE if figure is None else figure_text(metric, figure.new),
+        "change": figure_text(metric, change, rule.form),
+        "bound": figure_text(metric, rule.bound, rule.form) if rule.side else NONE,
+        "interval, at least 95 %": NONE if figure is None else _interval(figure, rule),
+        "n": f"{judged.n:,}" if judged.n else NONE,
+        "n to decide": _n_to_decide(judged),
+    }
 
 
 def _n_to_decide(judged: Judged) -> str:

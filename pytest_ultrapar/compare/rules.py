@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.fields import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from pytest_ultrapar.records import Case, Scalar
+    from pytest_ultrapar.records import Case
 
 
 Unit = Literal["per second", "seconds", "share", "factor", "number", "money", "none"]
@@ -169,8 +169,8 @@ since a shell reads [, > and < itself. The bound's form says what is compared:
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE; put a value with , or ] or outer spaces in double quotes. All filters of a rule
-must match; values are literal, without patterns. Metrics of the whole run take no filter, speedup
-takes model and suite.
+must match; values are as tables show them, without patterns. Metrics of the whole run take no
+filter, speedup takes model and suite.
 
 Of repetitions of a cell speak pass@3>=0.8 (of 3, one is solved), pass^3>=0.5 (all 3 are) and
 majority>=0.7 (more than half are), as means over cells; 3 stands for any number that the run has.
@@ -353,7 +353,7 @@ def selected(rule: Rule, cases: Iterable[Case]) -> set[str]:
     return {
         case.case_id
         for case in cases
-        if all(_fits(_value(case, name), text) for name, text in rule.filters)
+        if all(case.value_of(name) == text for name, text in rule.filters)
     }
 
 
@@ -413,33 +413,11 @@ def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> No
     if name not in {*_ATTRIBUTES, *parameters}:
         near = _nearest(name, [*_ATTRIBUTES, *parameters])
         refuse(rule.text, f"{name} is not a parameter of a case{near}")
-    values = list(dict.fromkeys(_value(case, name) for case in cases))
-    if not any(_fits(value, text) for value in values):
-        words = [_word(value) for value in values if value is not None]
+    values = dict.fromkeys(case.value_of(name) for case in cases)
+    if text not in values:
         pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
-        refuse(rule.text, f"no case has {name} {text!r}{pattern}{_nearest(text, words)}")
-
-
-def _value(case: Case, name: str) -> Scalar:
-    if name in _ATTRIBUTES:
-        value: Scalar = getattr(case, name)
-        return value
-    return case.params.get(name)
-
-
-def _fits(value: Scalar, text: str) -> bool:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            return float(text) == value
-        except ValueError:
-            return False
-    return value is not None and _word(value) == text
-
-
-def _word(value: Scalar) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+        near = _nearest(text, [*filter(None, values)])
+        refuse(rule.text, f"no case has {name} {text!r}{pattern}{near}")
 
 
 DEFAULT_RULES = (

@@ -75,11 +75,9 @@ def missing_lines(merged: Merged) -> Iterator[str]:
     """What shards there was no run of, and how many cases they have."""
     n = merged.n_missing
     for shard in merged.missing:
-        alone = len(merged.missing) == 1 and n is not None
-        its = f"{counted(n or 0, 'case')} at most, which" if alone else "its cases"
-        yield f"shard {shard} is missing: {its} never ran, and no figure counts them"
-    if len(merged.missing) > 1 and n is not None:
-        yield f"the missing shards have {counted(n, 'case')} at most"
+        yield f"shard {shard} is missing: its cases never ran, and no figure counts them"
+    if merged.missing and n is not None:
+        yield f"what is missing has {counted(n, 'case')} at most"
 
 
 def _name(one: MergedPart) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.plan.expectations import ASSUMED_WITHIN, MEASURED
+from pytest_ultrapar.analysis.plan.expectations import ASSUMED_WITHIN
 from pytest_ultrapar.analysis.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import (
+    columns_of,
     counted,
     duration,
     listed,
@@ -35,22 +36,17 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
         A line each, in the pool's order, below one that says what they are; none when no key has a
         process.
     """
-    found = []
+    lines = [
+        "load: processes of the original scripts that share a key, at 1 QPS per worker and "
+        f"{QPS_PER_PROCESS} at most (here the limits hold over all of them)"
+    ]
     for load in loads:
-        if not load.processes:
-            continue
-        limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
-        found.append(
-            f"load: {load.name}: {load.most_at_once} at once, {load.qps:g}{limit} "
-            f"QPS: {listed(load.processes, _NAMED)}"
-        )
-    if found:
-        found.insert(
-            0,
-            "load: processes of the original scripts that share a key, at 1 QPS per worker and "
-            f"{QPS_PER_PROCESS} at most (here the limits hold over all of them)",
-        )
-    return found
+        if load.processes:
+            limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
+            processes = listed(load.processes, _NAMED)
+            rate = f"{load.most_at_once} at once, {load.qps:g}{limit} QPS"
+            lines.append(f"load: {load.name}: {rate}: {processes}")
+    return lines if len(lines) > 1 else []
 
 
 MOST_ROWS = 20
@@ -132,7 +128,11 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         cost = "not known" if plan.cost is None else money(plan.cost.value, plan.currency)
         yield f"budget of pool: {money(plan.budget, plan.currency)}; expected cost: {cost}"
     yield from _without_price(plan)
-    yield _interval_words(plan)
+    yield (
+        "from ... to: 95 % of new runs, given how much cases of a test and model differed in the "
+        f"earlier run; what was not measured counts from 1/{ASSUMED_WITHIN:g} to "
+        f"{ASSUMED_WITHIN:g} times"
+    )
 
 
 def short_of_money(plan: RunPlan) -> Iterator[str]:
@@ -157,18 +157,6 @@ def _without_price(plan: RunPlan) -> Iterator[str]:
     for fields, models in models_of.items():
         have = "has" if len(models) == 1 else "have"
         yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
-
-
-def _interval_words(plan: RunPlan) -> str:
-    measured = (
-        "from ... to: 95 % of new runs, given how much cases of a test and model differed in the "
-        "earlier run"
-    )
-    assumed = f"what was not measured counts from 1/{ASSUMED_WITHIN:g} to {ASSUMED_WITHIN:g} times"
-    n_measured = sum(basis in MEASURED for basis in plan.bases)
-    if n_measured == len(plan.bases):
-        return measured
-    return f"{measured}; {assumed}" if n_measured else f"from ... to: {assumed}"
 
 
 def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:
@@ -246,30 +234,22 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
             refused.append(f"mode {one.way.mode}: {one.way.refusal}")
             continue
         made_s = one.forecast.makespan_s
-        rows.append(
-            [
-                one.way.mode + mark,
-                one.way.policy,
-                duration(made_s),
-                f"{duration(one.makespan_s.low)} to {duration(one.makespan_s.high)}",
-                times(serial_s / made_s) if serial_s is not None and made_s > 0 else "-",
-                percent(bound.seconds / made_s) if made_s > 0 else "-",
-                f"{one.forecast.peak_in_flight:,}",
-                binding(one.limits),
-            ]
-        )
-    header = [
-        "mode",
-        "policy",
-        "time",
-        "from ... to",
-        "speed-up",
-        "bound/time",
-        "in flight",
-        "most loaded",
-    ]
-    yield from text_table(header, rows, n_names=2, width=width)
-    yield "<-: the mode of this run"
+        low, high = duration(one.makespan_s.low), duration(one.makespan_s.high)
+        row = {
+            "mode": one.way.mode + mark,
+            "policy": one.way.policy,
+            "time": duration(made_s),
+            "from ... to": f"{low} to {high}",
+            "speed-up": times(serial_s / made_s) if serial_s is not None and made_s > 0 else "-",
+            "bound/time": percent(bound.seconds / made_s) if made_s > 0 else "-",
+            "in flight": f"{one.forecast.peak_in_flight:,}",
+            "most loaded": binding(one.limits),
+        }
+        rows.append(row)
+    if rows:
+        header, cells = columns_of(rows)
+        yield from text_table(header, cells, n_names=2, width=width)
+        yield "<-: the mode of this run"
     yield from refused
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.text import markdown_table, text_table, unmarked, visible
+from pytest_ultrapar.report.text import markdown_table, shortened, text_table, unmarked, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,7 +99,7 @@ def _names(row: Iterable[str]) -> list[str]:
 
 
 def _cut(text: str, most: int) -> str:
-    return visible(text.replace("\n", " "), most)
+    return shortened(text.replace("\n", " "), most)
 
 
 def _fitted(section: Section, most_bytes: int) -> str | None:

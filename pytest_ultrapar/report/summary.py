@@ -12,7 +12,16 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.merged import merged_section
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.text import counted, duration, listed, percent, rate, times, visible
+from pytest_ultrapar.report.text import (
+    counted,
+    duration,
+    listed,
+    percent,
+    rate,
+    shortened,
+    times,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,33 +78,27 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _estimate_line(estimate: EstimatedLimit) -> str:
-    allowed, fields = [], []
-    if estimate.workers is not None:
-        allowed.append(f"{estimate.workers} in flight")
-        fields.append(f"workers = {estimate.workers}")
-    if estimate.qps is not None:
-        allowed.append(f"{estimate.qps:.3g} per second")
-        fields.append(f"qps = {estimate.qps:.3g}")
+    fields = [] if estimate.workers is None else [f"workers = {estimate.workers}"]
+    fields += [] if estimate.qps is None else [f"qps = {estimate.qps:.3g}"]
+    found = ", ".join(fields)
+    cuts = f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)}"
     if estimate.declared:
-        return visible(_lowered_line(estimate, ", ".join(allowed), ", ".join(fields)))
-    if not allowed:
+        return visible(f"{cuts} below what the pool declares; {_allowed(estimate, found)}")
+    if not found:
         return visible(f"limit of {estimate.limit} not reached: {estimate.peak} in flight at most")
-    cuts = f"; refusals lowered it {_times(estimate.n_cuts)}" if estimate.n_cuts else ""
-    return visible(f"estimated limit of {estimate.limit}: {', '.join(allowed)}{cuts}")
+    said = f"estimated limit of {estimate.limit}: {found}"
+    return visible(f"{said}; {cuts}" if estimate.n_cuts else said)
 
 
-def _lowered_line(estimate: EstimatedLimit, allowed: str, fields: str) -> str:
-    """What became of a declared limit that the provider refused requests below."""
-    refused = (
-        f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)} below what the pool declares"
-    )
+def _allowed(estimate: EstimatedLimit, found: str) -> str:
+    """What the provider allows of a declared limit below which it refused requests."""
     if estimate.is_back:
-        return f"{refused}; it has recovered"
-    if not allowed:
-        return f"{refused}; too few were answered to tell what the provider allows"
+        return "it has recovered"
+    if not found:
+        return "too few were answered to tell what the provider allows"
     return (
-        f"{refused}; the provider seems to allow {allowed}: declare {fields}, or have it estimated"
-        " from the start (--ultrapar-rate-mode adaptive)"
+        f"the provider seems to allow {found}: declare that, or have it estimated from the start"
+        " (--ultrapar-rate-mode adaptive)"
     )
 
 
@@ -106,7 +109,7 @@ def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             alike.setdefault(lane.reason, []).append(lane)
     for reason, group in alike.items():
         # What a provider said stands before the last words, which must not be cut off.
-        shown = visible(reason.removesuffix(_OUT), _LONGEST) + _OUT
+        shown = shortened(reason.removesuffix(_OUT), _LONGEST) + _OUT
         more = [counted(len(group), "lane")] if len(group) > 1 else []
         after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
         more += [f"after {duration(min(after_s))}"] if after_s else []
@@ -117,7 +120,7 @@ def _line(lane: LaneStatus) -> str:
     """What happened to a lane that is not removed; empty when nothing did."""
     happened = list(_happened([lane]))
     if lane.state == "paused":
-        return "; ".join([visible(lane.reason, _LONGEST), *happened])
+        return "; ".join([shortened(lane.reason, _LONGEST), *happened])
     if lane.state == "up" and happened:
         return f"{visible(f'lane {lane.lane}')}: {'; '.join(happened)}"
     return ""
@@ -346,7 +349,7 @@ def summary_sections(
     if summary.repetitions:
         yield _repetitions(summary)
     waited = filter(None, [waits_line(lanes, audit=summary.audit)])
-    speed = (*_speed(summary, goes_on=goes_on), *performance_lines(summary, lanes), *waited)
+    speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
         ("Lanes", (*lane_lines(lanes),)),
@@ -489,7 +492,7 @@ def speedup_line(summary: RunSummary) -> str:
     )
 
 
-def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
+def _speed(summary: RunSummary) -> Iterator[str]:
     statistics = summary.statistics
     sample = statistics.sample
     if sample is not None:
@@ -520,12 +523,7 @@ def _speed(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
         in_roles = sum(use.n_attempts for use in summary.roles.values())
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
-            of_these = "interrupted episodes that do not count"
-            if goes_on:
-                of_these = "episodes that are running or are not graded yet"
-            elif summary.n_ungraded:
-                of_these = "episodes that were interrupted or are not graded yet"
-            yield f"{counted(n_more, 'request')} more, in {of_these}"
+            yield f"{counted(n_more, 'request')} more, in episodes that do not count, or not yet"
         if summary.n_maybe_billed:
             yield (
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
@@ -611,7 +609,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     shown = list(alike.items())[:MOST_SHOWN]
     for (outcome, reason), nodeids in shown:
         n_more = f" and {len(nodeids) - 1:,} more" if len(nodeids) > 1 else ""
-        why = f": {visible(reason, _MOST_SHOWN)}" if reason else ""
+        why = f": {shortened(reason, _MOST_SHOWN)}" if reason else ""
         yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"
     counts = summary.statistics.counts
     yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
@@ -622,7 +620,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {visible(damage.reason, _MOST_SHOWN)}; --ultrapar-resume asks"
+            f" {damage.offset}: {shortened(damage.reason, _MOST_SHOWN)}; --ultrapar-resume asks"
             " again what is missing"
         )
 

@@ -7,7 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 _MINUTE_S = 60
@@ -53,6 +53,11 @@ def times(factor: float) -> str:
     return f"{_few_digits(factor)}x"
 
 
+def or_dash(value: float | None, shown: Callable[[float], str]) -> str:
+    """A number as it is shown; `-` where there is none."""
+    return "-" if value is None else shown(value)
+
+
 def percent(share: float) -> str:
     """A share with one digit after the point: `61.5 %`."""
     return f"{share * 100:.1f} %"
@@ -75,27 +80,19 @@ _UNSAFE_OR_COLOUR = re.compile(f"({_COLOUR})|(\r\n)|{_UNSAFE.pattern}")
 _LAST_BYTE = 0xFF
 
 
-def visible(text: str, max_line: int | None = None) -> str:
+def visible(text: str) -> str:
     r"""`text` with everything that could steer a terminal shown as `\x1b`, `\u202e` and the like.
 
     Tabs and line feeds stay; a lone backslash is not doubled, since this is for eyes and never read
-    back.
-
-    Args:
-        text: Any string, lone surrogates included.
-        max_line: Longest line in characters, > 0; what is cut off is counted in its place.
+    back. Lone surrogates are shown, too.
     """
-    text = _UNSAFE.sub(_shown, text)
-    if max_line is None or len(text) <= max_line:
-        return text
-    return "\n".join(_cut(line, max_line) for line in text.split("\n"))
+    return _UNSAFE.sub(_shown, text)
 
 
-def shortened(text: str, most: int, where: str) -> str:
-    """`visible` of as many characters from the beginning; of the rest it says where it stands."""
-    if len(text) <= most:
-        return visible(text)
-    return f"{visible(text[:most])}\n[{len(text) - most:,} more characters in {where}]"
+def shortened(text: str, most: int) -> str:
+    """`visible` of as many characters from the beginning, and how many more there are."""
+    more = f"[+{len(text) - most:,} characters]" if len(text) > most else ""
+    return f"{visible(text[:most])}{more}"
 
 
 def one_line(text: str) -> str:
@@ -121,12 +118,6 @@ def _shown(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code <= _LAST_BYTE else f"\\u{code:04x}"
 
 
-def _cut(line: str, max_line: int) -> str:
-    if len(line) <= max_line:
-        return line
-    return f"{line[:max_line]}[+{len(line) - max_line} characters]"
-
-
 def n_cells(text: str) -> int:
     """How many cells of a terminal a text takes: Chinese letters two, accents none.
 
@@ -149,6 +140,12 @@ _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 """One that would escape what follows: Markdown knows escapes of ASCII punctuation only."""
 _LEAST_NAME = 8
+
+
+def columns_of(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows of a table whose rows name their cells, all alike; both empty without one."""
+    header = tuple(rows[0]) if rows else ()
+    return header, [tuple(row.values()) for row in rows]
 
 
 def text_table(

@@ -271,7 +271,7 @@ def test_what_models_wrote_is_text(opened):
     for text in HOSTILE[:5]:
         assert shown.count(text) == 2
     assert any(r"\x1b[31mred\x1b[0m and \u202egnp.exe" in text for text in shown)
-    assert any("more characters in transcripts" in text for text in shown)
+    assert any(re.search(r"\[\+[\d,]+ characters\]", text) for text in shown)
     assert opened.title().startswith("Run ")
     assert opened.locator(".message img, .message a, .message script, .message style").count() == 0
 

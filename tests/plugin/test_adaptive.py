@@ -63,8 +63,8 @@ def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive):
     adaptive.report.fnmatch_lines(
         [
             "no lower bound: limits of sim were estimated",
-            "*estimated limit of sim/key0: * in flight*",
-            "*estimated limit of sim/key1: * in flight*",
+            "*estimated limit of sim/key0: workers = *",
+            "*estimated limit of sim/key1: workers = *",
         ]
     )
     result.stdout.no_fnmatch_line("*efficiency*")

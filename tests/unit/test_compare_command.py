@@ -81,9 +81,9 @@ def test_compare_says_what_was_not_the_same(ultrapar):
         "the task library was one and is two: the same case may ask something else",
         "the answers were simulated and are real",
         "the mode was ultra and is rotate",
-        "limits new: lab/key0",
+        "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the simulated provider's faults were none and are those of a file (01234567)",
+        "the simulated provider's script of faults was none and is that of a file (01234567)",
     ):
         assert f"different: {sentence}" in said
 
@@ -150,7 +150,7 @@ def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrap
         ("solved_rate>=0.93", "undecided"),
         ("solved_rate>=0.99", "FAIL"),
         ("solved_rate[model=beta,flaw=order]>=0.96", "undecided"),
-        ("solved_rate[deep=true]>=0.4", "pass"),
+        ("solved_rate[deep=True]>=0.4", "pass"),
         ("score.workflow>=0.95", "FAIL"),
         ("latency.p95<=2s", "undecided"),
         ("latency.p99<=1100ms", "FAIL"),

@@ -11,7 +11,7 @@ from pytest_ultrapar.compare.figures import change, figure_of_run
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.pairing import pair
 from pytest_ultrapar.compare.report import gate_section
-from pytest_ultrapar.compare.rules import parse_rule
+from pytest_ultrapar.compare.rules import Rule, parse_rule
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 
@@ -29,20 +29,16 @@ def paired(paths, base="base", new="slow"):
     return pair(*runs, *map(read_rows, runs))
 
 
-def everything(pairing):
-    return {case.case_id for case in pairing.cases}
-
-
 def test_change_of_throughput_has_the_interval_of_bench(paths):
     pairing = paired(paths)
-    found = change("throughput", pairing, everything(pairing), relative=True)
+    found = change(parse_rule("throughput>=-10%"), pairing)
     base, new = (
         read_mode_run(paths / name, read_summary(paths / name)) for name in ("base", "slow")
     )
     benched = full_speedup(base, new, lambda _: True)
     assert 1 + found.value == pytest.approx(benched.factor, rel=1e-5)
     assert [1 + each for each in found.interval] == pytest.approx(benched.interval, rel=1e-5)
-    longer = change("makespan", pairing, everything(pairing), relative=True)
+    longer = change(parse_rule("makespan<=+10%"), pairing)
     expected = sorted(1 / each for each in benched.interval)
     assert [1 + each for each in longer.interval] == pytest.approx(expected, rel=1e-5)
 
@@ -50,8 +46,7 @@ def test_change_of_throughput_has_the_interval_of_bench(paths):
 @pytest.mark.parametrize("metric", ["throughput", "makespan", "efficiency", "coverage"])
 def test_counts_of_a_run_have_no_interval(paths, metric):
     run = find_measured_run(str(paths / "base"))
-    rows = list(read_rows(run).values())
-    assert figure_of_run(metric, run, rows, {row.case_id for row in rows}).interval is None
+    assert figure_of_run(Rule(metric, metric), run, read_rows(run)).interval is None
 
 
 def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
@@ -78,7 +73,7 @@ def test_speedup_of_few_cases_is_no_proof_of_what_is_near(paths):
 
 def test_means_of_service_fit_their_change(paths):
     pairing = paired(paths)
-    found = change("service", pairing, everything(pairing), relative=True)
+    found = change(parse_rule("service<=+7%"), pairing)
     assert found.new / found.base - 1 == pytest.approx(found.value)
     section = gate_section(judge([parse_rule("service<=+7%")], pairing.new, pairing.base))
     assert any("geometric means" in note for note in section.notes)

@@ -50,14 +50,10 @@ def test_undecided_rule_fails_where_that_is_asked_for(folder):
     result = gate(folder, "ten", None, "solved_rate>=0.7", undecided="fail")
     assert result.failed
     assert gate_section(result).title.endswith(": 0 failed, 0 passed, 1 undecided (FAILS)")
-    assert failure_line(result) == (
-        "1 rule undecided, and undecided rules fail: solved_rate>=0.7 (got 0.500, interval of at"
-        " least 95 % 0.237 to 0.763)"
-    )
+    undecided = "1 rule undecided, and undecided rules fail: solved_rate>=0.7"
+    assert failure_line(result) == undecided
     both = gate(folder, "ten", None, "solved_rate>=0.7", "solved_rate>=0.9", undecided="fail")
-    assert failure_line(both).startswith(
-        "1 rule failed: solved_rate>=0.9 (got 0.500); 1 rule undecided, and undecided rules fail:"
-    )
+    assert failure_line(both) == f"1 rule failed: solved_rate>=0.9; {undecided}"
     assert not gate(folder, "ten", None, "solved_rate>=0.1", undecided="fail").failed
 
 

@@ -125,9 +125,9 @@ def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
     runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/4", generated=whole) for k in (1, 2)]
     more = part(tmp_path / "4", [4], shard="4/4", generated=whole)
     assert cli.main(["merge", *map(str, (*runs, more)), "--out", str(tmp_path / "w")]) == 1
-    assert "shard 3/4 is missing: 4 cases at most, which never ran" in capsys.readouterr().out
+    assert "what is missing has 4 cases at most" in capsys.readouterr().out
     assert cli.main(["merge", *map(str, runs), "--out", str(tmp_path / "x")]) == 1
-    assert "the missing shards have 5 cases at most" in capsys.readouterr().out
+    assert "what is missing has 5 cases at most" in capsys.readouterr().out
     other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
     said = refusal(capsys, tmp_path / "y", *runs, other)
     assert "the set of cases of all shards is 9 cases (ab) in" in said
@@ -143,7 +143,7 @@ def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
         write_journal(run, "gw0", *(record for pair in done for record in pair))
         runs.append(str(run.path))
     assert cli.main(["merge", *runs, "--out", str(tmp_path / "w")]) == 1
-    assert "shard 2/2 is missing: 5 cases at most, which never ran" in capsys.readouterr().out
+    assert "shard 2/2 is missing: its cases never ran" in capsys.readouterr().out
     assert [one.n_results for one in read_manifest(tmp_path / "w").merged.parts] == [3, 1]
     report = (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
     assert re.search(r"\| 1/2 +\| b +\| +4 \| +1 \|", report)

@@ -54,6 +54,7 @@ def seats(pool, *models):
     return pool.seats(tuple(lane for model in models for lane in pool.lanes_of(model)))
 
 
+QWENS = tuple(f"qwen2.5-{size}b-instruct" for size in (72, 32, 14, 7, 3))
 AZURE_OPEN = ("DeepSeek-V3-0324", "DeepSeek-R1-0528", "Llama-3.3-70B-Instruct")
 AZURE_CLOSED = ("gpt-4o-mini", "gpt-5-mini")
 IDEALLAB_CLOSED = ("o3-0416-global", "gemini-2.5-flash-06-17", "kimi-k2", "claude_sonnet4")

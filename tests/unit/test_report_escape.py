@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.text import harmless, visible
+from pytest_ultrapar.report.text import harmless, shortened, visible
 from pytest_ultrapar.session.options import usage_errors
 
 
@@ -29,9 +29,9 @@ def test_visible_shows_what_could_steer_a_terminal(text, shown):
     assert visible(text) == shown
 
 
-def test_visible_cuts_each_line_and_counts_what_is_gone():
-    assert visible("abcdef\nab", max_line=4) == "abcd[+2 characters]\nab"
-    assert visible("\x1bab", max_line=4) == r"\x1b[+2 characters]"
+def test_what_is_shortened_counts_what_is_gone():
+    assert shortened("abc\x1bef", 4) == r"abc\x1b[+2 characters]"
+    assert shortened("abcd", 4) == "abcd"
 
 
 @given(st.text("\x1b\x9b[0123456789;:<?m 8\r\n", max_size=20))

@@ -30,4 +30,4 @@ def test_sections_that_do_not_fit_are_named():
 def test_names_have_a_bound_in_a_file_too():
     lines = [*markdown_lines([Section("n" * 10_000, ("n" * 10_000,), (("n" * 10_000,),))])]
     assert max(map(len, lines)) < 400
-    assert "[+9700 characters]" in lines[0]
+    assert "[+9,700 characters]" in lines[0]

@@ -10,8 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.browse.clean_command import chosen
+from pytest_ultrapar.report.browse.run_folder import FoundRun
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import RunDirectory, remove_run
 from pytest_ultrapar.store.run_lock import LOCK_NAME
@@ -286,7 +290,7 @@ def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
     ("words", "sentence"),
     [
         ((), "no rule is given: add --keep N, --older-than AGE or --interrupted"),
-        (("--keep", "-1"), "--keep: '-1' is no number of runs; write a whole number such as 10"),
+        (("--keep=-1",), "--keep: '-1' is no number of runs; write a whole number such as 10"),
         (("--keep", "two"), "--keep: 'two' is no number of runs; write a whole number such as 10"),
         *[
             (
@@ -299,9 +303,50 @@ def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
 )
 def test_rule_that_is_none_removes_nothing(folder, ultrapar, words, sentence):
     before = there(folder)
-    said = f"ultrapar clean: error: {sentence}\n"
-    assert ultrapar("clean", "runs", "--yes", *words) == (4, "", said)
+    code, out, err = ultrapar("clean", "runs", "--yes", *words)
+    assert (code, out) == (4, "")
+    assert err.endswith(f"{sentence}\n")
     assert there(folder) == before
+
+
+found_runs = st.lists(
+    st.builds(
+        lambda number, verdict, age: FoundRun(
+            name=f"r{number}",
+            directory=f"/r{number}",
+            run_id=f"r{number}",
+            verdict=verdict,
+            started_at=NOW - timedelta(hours=age),
+        ),
+        st.integers(0, 999),
+        st.sampled_from(["complete", "interrupted", "going on", "damaged"]),
+        st.integers(0, 100),
+    ),
+    unique_by=lambda run: run.run_id,
+    max_size=12,
+)
+
+
+@given(
+    found_runs,
+    st.none() | st.integers(0, 12),
+    st.none() | st.integers(0, 100),
+    st.booleans(),
+)
+def test_what_goes_meets_every_rule_and_the_newest_stay(runs, keep, hours, interrupted):
+    older_than = None if hours is None else timedelta(hours=hours)
+    runs.sort(key=lambda run: run.started_at, reverse=True)
+    going = chosen(runs, NOW, keep=keep, older_than=older_than, interrupted=interrupted)
+    stay = [run for run in runs if run not in going]
+    assert len(stay) >= min(len(runs), keep or 0)
+    for run in going:
+        assert run.verdict != "going on"
+        assert run.verdict == "interrupted" or not interrupted
+        assert older_than is None or NOW - run.started_at > older_than
+        n_newer = sum(other.started_at >= run.started_at for other in runs if other is not run)
+        assert keep is None or n_newer >= keep
+    if keep is None and older_than is None and not interrupted:
+        assert all(run.verdict == "going on" for run in stay)
 
 
 def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):

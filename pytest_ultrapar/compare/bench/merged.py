@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,13 +56,11 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
         ResultsError: A file of it cannot be read.
     """
     manifest = read_manifest(directory)
-    part = manifest.measured_part
     cases = {case.case_id: case for case in read_cases(directory)}
     history = read_history(directory / "journal")
-    reader = JournalReader(directory / "journal")
     cells = cells_of(cases.values())
     measures: dict[str, CaseMeasure] = {}
-    try:
+    with closing(JournalReader(directory / "journal")) as reader:
         for case_id, case in cases.items():
             found = history.cases.get(case_id)
             if found is None or found.grade is None:
@@ -73,11 +72,9 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
                 found.grade,
                 episode if isinstance(episode, EpisodeEnded) else None,
                 summary_by=manifest.summary_by,
-                part=part,
+                part=manifest.measured_part,
                 cell=cells[case_id],
             )
-    finally:
-        reader.close()
     path = directory / BENCHMARK_FILE
     return ModeRun(
         mode=manifest.mode,

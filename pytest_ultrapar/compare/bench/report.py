@@ -10,9 +10,11 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import (
+    columns_of,
     counted,
     duration,
     listed,
+    or_dash,
     percent,
     rate,
     text_table,
@@ -24,18 +26,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.compare.bench.merged import ModeRun
 
-_HEADER = (
-    "mode",
-    "cases",
-    "makespan",
-    "rate",
-    "speed-up",
-    "interval, at least 95 %",
-    "in flight",
-    "coverage",
-    "bound",
-    "efficiency",
-)
 _SHOWN = 3
 _VERDICTS = {"same": "the same", "different": "DIFFERENT", "undecided": "not decided"}
 
@@ -53,25 +43,28 @@ def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
         f"{counted(len(first.cases), 'case')}, {', '.join(run.mode for run in runs)};"
         f" seed {first.manifest.seed}, pool {visible(first.manifest.pool_path)}"
     )
-    lines += ["", *text_table(_HEADER, [_row(run, runs) for run in runs], n_names=1, width=width)]
+    header, rows = columns_of([_row(run, runs) for run in runs])
+    lines += ["", *text_table(header, rows, n_names=1, width=width)]
     return [*lines, "", *_basis(runs), *_bounds(runs), *_answers(runs)]
 
 
-def _row(run: ModeRun, runs: Sequence[ModeRun]) -> list[str]:
+def _row(run: ModeRun, runs: Sequence[ModeRun]) -> dict[str, str]:
     summary, statistics = run.summary, run.summary.statistics
     factor, interval = _speedup(run, runs)
-    return [
-        run.mode,
-        f"{statistics.n_timed:,}",
-        duration(statistics.makespan_s) if statistics.makespan_s is not None else "-",
-        rate(statistics.throughput) if statistics.throughput is not None else "-",
-        f"{factor:,.2f}x" if factor is not None else "-",
-        f"{interval[0]:,.2f} to {interval[1]:,.2f}" if interval is not None else "-",
-        f"{summary.peak_in_flight:,}",
-        percent(statistics.coverage),
-        duration(summary.bound_s) if summary.bound_s is not None else "-",
-        percent(summary.efficiency) if summary.efficiency is not None else "-",
-    ]
+    return {
+        "mode": run.mode,
+        "cases": f"{statistics.n_timed:,}",
+        "makespan": or_dash(statistics.makespan_s, duration),
+        "rate": or_dash(statistics.throughput, rate),
+        "speed-up": f"{factor:,.2f}x" if factor is not None else "-",
+        "interval, at least 95 %": (
+            f"{interval[0]:,.2f} to {interval[1]:,.2f}" if interval is not None else "-"
+        ),
+        "in flight": f"{summary.peak_in_flight:,}",
+        "coverage": percent(statistics.coverage),
+        "bound": or_dash(summary.bound_s, duration),
+        "efficiency": or_dash(summary.efficiency, percent),
+    }
 
 
 def _speedup(

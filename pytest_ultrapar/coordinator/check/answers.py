@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.pool.model import Lane
-from pytest_ultrapar.report.text import counted, duration, listed, visible
+from pytest_ultrapar.report.text import counted, duration, listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +86,7 @@ def lane_answer(
     if failure.retry_after_s is not None:
         said = f"(come back in {duration(failure.retry_after_s)}) {said}"
     # A server may spread a secret over what becomes one blank, or steer a terminal with it.
-    said = visible(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
+    said = shortened(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
     known = None
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)

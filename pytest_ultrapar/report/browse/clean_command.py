@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError, UltraparError
-from pytest_ultrapar.report.browse.runs_command import add_folder
+from pytest_ultrapar.report.browse.runs_command import add_folder, run_table, size, sum_line
 from pytest_ultrapar.report.browse.screen import table_width, write
+from pytest_ultrapar.report.text import one_line
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Sequence
 
+    from pytest_ultrapar.report.browse.run_folder import FoundRun
+
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_LONGEST = timedelta(days=36_500)
 NAME = "clean"
 SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
 DESCRIPTION = """\
@@ -31,47 +38,56 @@ leads to. To remove runs of a bench, name the bench as the folder.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar clean`."""
     add_folder(parser)
-    parser.add_argument("--keep", metavar="N", help="the N newest runs stay")
+    parser.add_argument("--keep", metavar="N", type=_number, help="the N newest runs stay")
     parser.add_argument(
         "--older-than",
         metavar="AGE",
+        type=_age,
         help="only runs begun or resumed longer ago: 12h, 30d, 8w",
     )
     parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
     parser.add_argument("--yes", action="store_true", help="remove them")
 
 
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        msg = f"{text!r} is no number of runs; write a whole number such as 10"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _age(text: str) -> timedelta:
+    match = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
+    age = int(match[1]) * _UNITS[match[2]] if match else None
+    if age is None or age > _LONGEST:
+        msg = f"{text!r} is no age; write hours, days or weeks as 12h, 30d or 8w"
+        raise argparse.ArgumentTypeError(msg)
+    return age
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print or remove them; `EXIT_UNUSABLE` where one could not be removed.
 
     Raises:
-        ConfigError: There is no such folder, or no rule is given, or one cannot be read.
+        ConfigError: There is no such folder, or no rule is given.
     """
     # Structs of whole runs; not for `--help`.
-    from pytest_ultrapar.report.browse.cleaning import (  # noqa: PLC0415
-        Rules,
-        chosen,
-        parse_age,
-        parse_keep,
-    )
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
-    from pytest_ultrapar.report.browse.run_lines import run_table, size, sum_line  # noqa: PLC0415
-    from pytest_ultrapar.report.text import one_line  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import remove_run, unpoint_latest  # noqa: PLC0415
 
-    keep, older_than = arguments.keep, arguments.older_than
-    if keep is None and older_than is None and not arguments.interrupted:
+    if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
         msg = "no rule is given: add --keep N, --older-than AGE or --interrupted"
         raise ConfigError(msg)
-    rules = Rules(
-        None if keep is None else parse_keep(keep),
-        None if older_than is None else parse_age(older_than),
-        arguments.interrupted,
-    )
     now = datetime.now(UTC)
     # Those of benches have a folder of their own.
     runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]
-    going = chosen(runs, rules, now)
+    going = chosen(
+        runs,
+        now,
+        keep=arguments.keep,
+        older_than=arguments.older_than,
+        interrupted=arguments.interrupted,
+    )
     if not going:
         write(f"nothing to remove of {sum_line(runs)}\n")
         return 0
@@ -94,3 +110,29 @@ def run(arguments: argparse.Namespace) -> int:
     unpoint_latest(arguments.folder, {Path(one.directory) for one in removed})
     write(f"removed {sum_line(removed)}\n")
     return 0 if len(removed) == len(going) else EXIT_UNUSABLE
+
+
+def chosen(
+    runs: Sequence[FoundRun],
+    now: datetime,
+    *,
+    keep: int | None,
+    older_than: timedelta | None,
+    interrupted: bool,
+) -> list[FoundRun]:
+    """The runs that go, newest first, by all rules that are given; one that goes on never does.
+
+    Args:
+        runs: All of a folder, newest first.
+        now: An aware time.
+        keep: So many of the newest runs stay; None: no run stays for being new.
+        older_than: Its last session began longer ago; None: at any time.
+        interrupted: Whether only interrupted ones go.
+    """
+    return [
+        run
+        for run in runs[keep or 0 :]
+        if run.verdict != "going on"
+        and (older_than is None or now - run.started_at > older_than)
+        and (run.verdict == "interrupted" or not interrupted)
+    ]

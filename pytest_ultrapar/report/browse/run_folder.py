@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -213,16 +213,8 @@ def _modified(path: Path, now: datetime) -> datetime:
 def size_of(path: Path) -> int:
     """Bytes of all files below a directory; what vanishes meanwhile is left out."""
     n_bytes = 0
-    waiting = [path]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(status.st_mode):
-                        waiting.append(Path(entry))
-                    else:
-                        n_bytes += status.st_size
-        except OSError:
-            continue
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                n_bytes += Path(folder, name).lstat().st_size
     return n_bytes

@@ -6,9 +6,26 @@ import argparse
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.browse.screen import table_width, write
+from pytest_ultrapar.report.text import (
+    columns_of,
+    counted,
+    duration,
+    one_line,
+    or_dash,
+    percent,
+    text_table,
+)
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.report.browse.run_folder import FoundRun
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 NAME = "runs"
 SUMMARY = "list the runs in a folder, newest first"
 DESCRIPTION = """\
@@ -57,7 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
     import msgspec  # noqa: PLC0415 - structs of whole runs, as the next; not for `--help`
 
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
-    from pytest_ultrapar.report.browse.run_lines import run_table, sum_line  # noqa: PLC0415
 
     found = find_runs(arguments.folder, datetime.now(UTC))
     if arguments.json:
@@ -68,3 +84,41 @@ def run(arguments: argparse.Namespace) -> int:
         lines = [*table, sum_line(found)]
     write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def run_table(runs: Sequence[FoundRun], *, width: int) -> list[str]:
+    """A line for each run.
+
+    Args:
+        runs: In this order.
+        width: Characters for a line.
+    """
+    header, rows = columns_of([_cells(run) for run in runs])
+    return text_table(header, rows, n_names=3, width=width)
+
+
+def sum_line(runs: Sequence[FoundRun]) -> str:
+    """How many there are, and what they take together."""
+    return f"{counted(len(runs), 'run')}, {size(sum(run.bytes for run in runs))}"
+
+
+def size(n_bytes: int) -> str:
+    """Bytes with two digits or so: `999 B`, `1.2 MB`, `34 GB`."""
+    power = min((len(str(n_bytes)) - 1) // 3, len(_UNITS) - 1)
+    amount = n_bytes / 1000**power
+    digits = 1 if power and amount < 10 else 0  # noqa: PLR2004 - two digits
+    return f"{amount:,.{digits}f} {_UNITS[power]}"
+
+
+def _cells(run: FoundRun) -> dict[str, str]:
+    cases = run.cases
+    return {
+        "run": one_line(run.name),
+        "state": f"{run.verdict}, SIMULATED" if run.simulated else run.verdict,
+        "started (UTC)": f"{run.started_at:%Y-%m-%d %H:%M}",
+        "cases": "-" if cases is None else f"{cases.graded:,}/{cases.planned:,}",
+        "solved": or_dash(run.solved_rate, percent),
+        "session": or_dash(run.duration_s, duration),
+        "cost": "-" if run.cost is None or run.currency is None else money(run.cost, run.currency),
+        "size": size(run.bytes),
+    }

@@ -280,15 +280,12 @@ def _line(
     times = case_times(row, held)
     return CaseLine(
         row["case_id"],
-        shortened(row["nodeid"], _LONGEST_NAME, "results"),
+        shortened(row["nodeid"], _LONGEST_NAME),
         model,
         row["outcome"],
-        shortened(row["kind"] or "", _LONGEST_NAME, "results"),
-        shortened(row["error"] or "", _LONGEST_ERROR, "results"),
-        {
-            visible(name): shortened(str(value), _LONGEST_PARAM, "results")
-            for name, value in _params(row)
-        },
+        shortened(row["kind"] or "", _LONGEST_NAME),
+        shortened(row["error"] or "", _LONGEST_ERROR),
+        {visible(name): shortened(str(value), _LONGEST_PARAM) for name, value in _params(row)},
         [at.get(row.get(_PARAM + name, "")) for name, at in places.items()],
         row["duration_s"],
         row["n_attempts"] or 0,

@@ -23,7 +23,7 @@ from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
-from pytest_ultrapar.report.text import counted, duration, percent
+from pytest_ultrapar.report.text import columns_of, counted, duration, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
@@ -113,7 +113,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
             summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
         ),
         beside_best=_beside_best(figures),
-        settings=list(_settings(manifest)),
+        settings=_settings(manifest),
         outcomes=outcomes,
     )
 
@@ -184,24 +184,26 @@ def _beside_best(figures: Figures) -> Section | None:
     """Whether the best model is better than the others; None where there is no other."""
     if not figures.beside_best:
         return None
-    rows = tuple(
-        (
-            one.model,
-            f"{one.n:,}",
-            f"{one.n_gained:,}",
-            f"{one.n_lost:,}",
-            f"{100 * one.difference:+.0f}",
-            "-" if one.low is None or one.high is None else _points(one.low, one.high),
-            _verdict(one),
-        )
-        for one in figures.beside_best
+    header, rows = columns_of(
+        [
+            {
+                "model": one.model,
+                "cases of both": f"{one.n:,}",
+                "solved alone": f"{one.n_gained:,}",
+                "the best alone": f"{one.n_lost:,}",
+                "difference": f"{100 * one.difference:+.0f}",
+                "95 % interval": (
+                    "-"
+                    if one.low is None or one.high is None
+                    else f"{100 * one.low:+.0f} to {100 * one.high:+.0f}"
+                ),
+                "the best is better": _verdict(one),
+            }
+            for one in figures.beside_best
+        ]
     )
-    header = ("model", "cases of both", "solved alone", "the best alone", "difference")
-    return Section(
-        f"Models beside {figures.best}: none of them solved a larger share",
-        (*header, "95 % interval", "the best is better"),
-        rows,
-    )
+    title = f"Models beside {figures.best}: none of them solved a larger share"
+    return Section(title, header, tuple(rows))
 
 
 def _verdict(one: Beside) -> str:
@@ -213,22 +215,10 @@ def _verdict(one: Beside) -> str:
     return "yes" if one.high < 0 else "may be chance"
 
 
-def _points(low: float, high: float) -> str:
-    return f"{100 * low:+.0f} to {100 * high:+.0f}"
-
-
-def _settings(manifest: Manifest) -> Iterator[Section]:
-    """What somebody chose for this run first: a pool has a row for each key."""
-    pool = manifest.pool_path.rpartition("/")[2]
-    titles = {pool: "Settings of the pool", "default": "Defaults and versions"}
-    parts: dict[str, list[tuple[str, ...]]] = {"Settings of this run": []}
-    parts |= {title: [] for title in titles.values()}
-    for one in manifest.effective:
-        title = titles.get(one.origin, "Settings of this run")
-        parts[title].append((one.name, str(one.value), one.origin))
-    parts[titles["default"]] += [
-        (f"version of {name}", text, "installed") for name, text in manifest.versions.items()
-    ]
-    for title, rows in parts.items():
-        if rows:
-            yield Section(title, ("name", "value", "from"), tuple(rows))
+def _settings(manifest: Manifest) -> Section:
+    """What somebody chose for this run first, then the pool, which has a row for each key."""
+    ranks = {manifest.pool_path.rpartition("/")[2]: 1, "default": 2}
+    settings = sorted(manifest.effective, key=lambda one: ranks.get(one.origin, 0))
+    rows = [(one.name, str(one.value), one.origin) for one in settings]
+    rows += [(f"version of {name}", text, "installed") for name, text in manifest.versions.items()]
+    return Section("Settings and versions", ("name", "value", "from"), tuple(rows))

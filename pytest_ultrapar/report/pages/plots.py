@@ -10,7 +10,7 @@ import msgspec
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.pages.figures import QUANTILES
 from pytest_ultrapar.report.summary import PARTS
-from pytest_ultrapar.report.text import duration, percent
+from pytest_ultrapar.report.text import columns_of, duration, percent
 
 if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Attribution
@@ -75,19 +75,21 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     spec = _heat("lane", slices, use, "share of seats" if use == "share" else "in flight")
     axis = spec["layer"][0]["encoding"]["y"]
     spec["layer"] += [*_marks(lanes, axis)]
-    rows = [
-        (
-            one.lane,
-            f"{one.n:,}",
-            str(one.seats or "-"),
-            f"{max(one.in_flight):.1f}",
-            f"{len(one.refused_at_s):,}",
-            f"{one.pauses:,}",
-            duration(one.paused_s),
-            f"{one.n_opened:,}",
-        )
-        for one in lanes
-    ]
+    header, rows = columns_of(
+        [
+            {
+                "lane": one.lane,
+                "requests": f"{one.n:,}",
+                "seats": str(one.seats or "-"),
+                "most in flight": f"{max(one.in_flight):.1f}",
+                "refused": f"{len(one.refused_at_s):,}",
+                "pauses": f"{one.pauses:,}",
+                "paused for": duration(one.paused_s),
+                "breaker opened": f"{one.n_opened:,}",
+            }
+            for one in lanes
+        ]
+    )
     return Plot(
         "lanes",
         "Lanes over time",
@@ -95,16 +97,7 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         "while a lane paused, and red while its breaker was open.",
         "attempts: t_send_s, t_end_s, outcome; pauses: t_s, t_end_s, cause; manifest.json: lanes",
         spec,
-        (
-            "lane",
-            "requests",
-            "seats",
-            "most in flight",
-            "refused",
-            "pauses",
-            "paused for",
-            "breaker opened",
-        ),
+        header,
         rows,
     )
 

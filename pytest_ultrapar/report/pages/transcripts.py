@@ -139,7 +139,7 @@ def _conversation(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for name in ("reasoning", "content", "refusal", "tool_calls"):
             text = row[name]
             if text:
-                message[name] = shortened(text, min(room, _LONGEST_TEXT), "transcripts")
+                message[name] = shortened(text, min(room, _LONGEST_TEXT))
                 room -= min(room, len(text), _LONGEST_TEXT)
         messages.append(message)
     return messages
