@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pty
 import re
@@ -177,33 +178,13 @@ STEERING = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\rgone"
 def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
     evil = case(0, flaw=STEERING)
     run = make_run(tmp_path / "r", [evil])
-    write_journal(
-        run,
-        "gw0",
-        episode(
-            0,
-            1,
-            2,
-            attempts=[attempt(1, 2, role=STEERING)],
-            messages=[
-                TurnMessage(
-                    0,
-                    STEERING,
-                    STEERING,
-                    f'[{{"name":"{STEERING.encode("unicode_escape").decode()}"}}]',
-                    reasoning=STEERING,
-                    refusal=STEERING + "!",
-                    name=STEERING,
-                    tool_call_id=STEERING,
-                    finish_reason=STEERING,
-                    pool_role=STEERING,
-                )
-            ],
-            stdout=STEERING,
-            log=STEERING,
-        ),
-        grade(0, "unsolved", kind=STEERING, error=STEERING, scores={STEERING: 1.0}),
-    )
+    calls = json.dumps([{"name": STEERING}])
+    texts = ("reasoning", "refusal", "name", "tool_call_id", "finish_reason", "pool_role")
+    said = TurnMessage(0, STEERING, "so", calls, **dict.fromkeys(texts, STEERING))
+    sent = [attempt(1, 2, role=STEERING)]
+    ended = episode(0, 1, 2, attempts=sent, messages=[said], stdout=STEERING, log=STEERING)
+    graded = grade(0, "unsolved", kind=STEERING, error=STEERING, scores={STEERING: 1.0})
+    write_journal(run, "gw0", ended, graded)
     for words in (("r",), ("r", "case0")):
         out = show(*words)[1]
         assert re.findall(r"[^\n -~]", out) == []
