@@ -11,9 +11,11 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
+from pytest_ultrapar.report.browse.case_lines import short_names
 from pytest_ultrapar.store.manifest import FILE_NAME
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (
@@ -61,6 +63,15 @@ def test_cases_are_listed_failures_first(show, tmp_path):
     assert row[3:6] == ["2", "4.00", "s"]
     assert " ".join(row[-4:]) == "workflow 0.25, extra 1"
     assert "0.0000200 USD" in out
+
+
+def test_name_of_a_case_in_a_list_is_what_tells_it_from_others():
+    cases = [case(n, f"long-{n % 2}", task=f"task{n // 2}", severity="severe") for n in range(4)]
+    named = ["long-0-task0", "long-1-task0", "long-0-task1", "long-1-task1"]
+    assert short_names(cases) == ("s/phase53/test_x.py::test", named)
+    assert short_names(cases[:1]) == ("", [cases[0].nodeid])
+    other = replace(cases[0], nodeid="s/test_y.py::test[0]")
+    assert short_names([*cases, other]) == ("", [one.nodeid for one in [*cases, other]])
 
 
 def test_cases_of_a_run_that_goes_on(show, tmp_path):
