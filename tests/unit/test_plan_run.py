@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, EarlierRun, Expected
@@ -116,6 +119,18 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(load, m
     assert [load.alone_s for load in plan.chosen.limits[:2]] == pytest.approx([40.0, 40.0])
     # The key that was measured needs its time; what the other is supposed to need may double.
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
+
+
+def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
+    """Limits that bind alike stand in the order of the table, whose first row is what to change."""
+    plan = planned(pool, *run(200))
+    top = plan.chosen.limits[0]
+    line = next(line for line in text(plan) if line.startswith("lower bound"))
+    assert line.endswith(f", by {top.name} and 1 alike")
+    first, second, *others = plan.bound.prices
+    turned = msgspec.structs.replace(plan.bound, prices=(second, first, *others))
+    said = text(dataclasses.replace(plan, bound=turned))
+    assert line in said
 
 
 def test_cost_is_that_of_the_models_with_a_price(pool):
