@@ -18,10 +18,7 @@ REFUSED = [
     ("schema = 1", "provider is empty: a pool needs at least one [[provider]]"),
     ("schema = 1\n[provider]\nname='x'", "provider must be a list (got a table); write [[prov"),
     (simulated("per_keys = { workers = 3 }"), "provider[0].per_keys is not a known field; did you"),
-    (
-        simulated("per_key = { worker = 3 }"),
-        "provider[0].per_key.worker is not a known field; did you mean workers? (allowed: budget,",
-    ),
+    (simulated("per_key = { worker = 3 }"), "provider[0].per_key.worker is not a known field; did"),
     (simulated("per_key = { workers = { fix = 3 } }"), "provider[0].per_key.workers.fix is not a"),
     (simulated(keys='[{name="key0", enviroment="A"}]'), "provider[0].keys[0].enviroment is not a"),
     (simulated('"a\\u001b[31m b" = 3'), 'provider[0] has a field called "a\\x1b[31m b", which is'),
@@ -61,10 +58,7 @@ REFUSED = [
     (simulated(model="price_per_mtok_in = -1"), "provider[0].model[0].price_per_mtok_in must be"),
     # Names that are empty, broken, there twice or in no list.
     (simulated() + without_schema(simulated()), 'provider[1].name must be unique (got "sim", as'),
-    (
-        simulated(keys='[{ name = "a" }, { name = "a" }]'),
-        'provider[0].keys[1].name must be unique (got "a", as in provider[0].keys[0].name)',
-    ),
+    (simulated(keys='[{ name = "a" }, { name = "a" }]'), "provider[0].keys[1].name must be unique"),
     (simulated(model='instances = ["a", "a"]'), "provider[0].model[0].instances[1] must be unique"),
     (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] is called "key0"'),
     (simulated(name="pool"), 'provider[0].name must not be "pool", the name of the whole pool\'s'),
@@ -80,7 +74,7 @@ REFUSED = [
     ),
     (
         real(model='api_name = "a"\ninstances = ["m"]'),
-        "provider[0].model[0].api_name stands beside instances: name it in their entries, { name",
+        "provider[0].model[0].api_name stands beside",
     ),
     (real(model='api_name = "a b"'), "provider[0].model[0].api_name must be made of letters,"),
     (real(model='keys = ["key1"]'), "provider[0].model[0].keys[0] must be a key of this provider"),
@@ -117,7 +111,7 @@ REFUSED = [
     (real(model="ports = []"), "provider[0].model[0].ports must name at least one port (got none)"),
     (
         real(model='ports = [8001]\ninstances = ["m"]'),
-        "provider[0].model[0].instances stands beside ports or ports_env; give only one",
+        "provider[0].model[0].instances stands beside",
     ),
     (real(model='ports_env = "VLLM_PORTS"'), "provider[0].model[0].ports_env names the"),
     (real(model='ports_env = "sk-canary"'), "provider[0].model[0].ports_env must be the name of"),
@@ -145,14 +139,8 @@ REFUSED = [
     (simulated("per_key = { rpd = 0.5 }"), "provider[0].per_key.rpd must be an integer or a table"),
     (simulated('per_key = { rpm = 5, day = "UTC" }'), "provider[0].per_key.day means nothing"),
     (simulated(top='[pool]\nrate_mode = "fast"'), 'pool.rate_mode must be "fixed" or "adaptive"'),
-    (
-        simulated("per_key = { workers = { adaptive = 5 } }"),
-        "provider[0].per_key.workers.fixed is missing: fixed mode needs a value of its own",
-    ),
-    (
-        simulated(model="multiply_by_prompt_types = true"),
-        "provider[0].model[0].multiply_by_prompt_types = true needs the number of prompt types:",
-    ),
+    (simulated("per_key = { workers = { adaptive = 5 } }"), "provider[0].per_key.workers.fixed is"),
+    (simulated(model="multiply_by_prompt_types = true"), "provider[0].model[0].multiply_by_prompt"),
     *(
         (simulated(f'per_key = {{ rpd = 5, day = "{name}" }}'), "provider[0].per_key.day must be a")
         for name in ("America", "America/Los_Angelos", "localtime", "posixrules", "Factory")
