@@ -37,10 +37,7 @@ def test_assignment_that_can_be_carried_out_is_given_back(lanes):
             "group 'a' waits for 'c'; the groups are a, b",
         ),
         (Assignment(groups=(Group("a", ("other",)),)), "'a' has cases that do not run"),
-        (
-            Assignment(groups=(Group("a", ("case0",)), Group("b", ("case0",)))),
-            "'b' has cases that .* are in another group",
-        ),
+        (Assignment(groups=(Group("a", ("case0",)), Group("b", ("case0",)))), "'b' has cases that"),
         (Assignment(groups=(Group("a", (), after=("a",)),)), "wait for each other"),
     ],
 )

@@ -98,27 +98,11 @@ ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the
     ("said", "word", "why"),
     [
         (answered(401, "wrong key"), "failed", f"{KEY} was refused (401, or a 400 that rejects"),
-        (
-            answered(404, "<html>"),
-            "failed",
-            f"instance lab/a was not found (404) {ASKED}: HTTP 404",
-        ),
+        (answered(404, "<html>"), "failed", f"instance lab/a was not found (404) {ASKED}: HTTP"),
         (SLOW_DOWN, "limited", "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow"),
-        (
-            answered(502, "Bad\nGateway"),
-            "unsure",
-            "the server failed or is overloaded: HTTP 502: Ba",
-        ),
-        (
-            answered(400, "'max_tokens'"),
-            "failed",
-            "the server refuses the request (`parameters` in",
-        ),
-        (
-            answered(200, "<!DOCTYPE html>"),
-            "failed",
-            f"the answer cannot be read {ASKED}: the answer",
-        ),
+        (answered(502, "Bad\nGateway"), "unsure", "the server failed or is overloaded: HTTP"),
+        (answered(400, "'max_tokens'"), "failed", "the server refuses the request (`parameters`"),
+        (answered(200, "<!DOCTYPE html>"), "failed", f"the answer cannot be read {ASKED}: the"),
         (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),
     ],
 )

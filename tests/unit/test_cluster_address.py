@@ -135,10 +135,7 @@ def test_a_server_that_would_remove_keys_is_refused(policy):
                 "CLUSTERDOWN Hash slot not served",
             )
         ),
-        (
-            "MOVED 7 10.0.0.1:6379",
-            "does not have the keys {ultrapar:default}:*: name the node that",
-        ),
+        ("MOVED 7 10.0.0.1:6379", "does not have the keys {ultrapar:default}:*: name the node"),
         ("NOPERM User x has no permissions to run", "does not let this user do what is needed"),
         ("ACL failure in script: User x has no permissions", "does not let this user do what is"),
         ("TRYAGAIN Multiple keys request during rehashing", "does not answer"),

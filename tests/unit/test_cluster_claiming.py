@@ -97,10 +97,7 @@ def identity(**changed):
         ({"version": "2"}, "pytest-ultrapar's version: 1 here, 2 there"),
         ({"pool": "q"}, "the pool file's content is not the same"),
         ({"models": ("m", "n")}, "the models: m here, m, n there"),
-        (
-            {"n_cases": 4, "suite": "t", "order": "u"},
-            "the number of cases: 3 here, 4 there",
-        ),
+        ({"n_cases": 4, "suite": "t", "order": "u"}, "the number of cases: 3 here, 4 there"),
         ({"suite": "t", "order": "u"}, "the cases are not the same"),
         ({"order": "u"}, "the order in which pytest collects the cases is not the same"),
         ({"groups": "g"}, "the groups of the policy are not the same"),

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from zlib import crc32
 
 import pytest
@@ -185,23 +184,6 @@ class Failing:
 def fail_with(monkeypatch, system):
     for module in (day_file, files):
         monkeypatch.setattr(module, "os", system)
-
-
-def test_disk_that_really_is_full_is_refused(memory, monkeypatch):
-    """`/dev/full` behind the file that is written: what is full says so when it is flushed."""
-    used(memory, 7)
-    real = os.open
-
-    def open_full(path, flags, *mode):
-        is_new = str(path).endswith(".new")
-        return real("/dev/full", os.O_WRONLY) if is_new else real(path, flags, *mode)
-
-    ledger = ledger_of(memory)
-    fail_with(monkeypatch, SimpleNamespace(**{**vars(os), "open": open_full}))
-    with pytest.raises(ConfigError, match="No space left on device"):
-        ledger.claim(0.0)
-    monkeypatch.undo()
-    assert ledger_of(memory).left(0.0) == 993
 
 
 def test_disk_that_fills_up_during_a_run_grants_nothing_until_there_is_room(memory, monkeypatch):

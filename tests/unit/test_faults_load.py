@@ -169,14 +169,8 @@ REFUSED = [
     (entry("error", "status = 200"), "fault[0].status must be >= 300 (got 200)"),
     (entry("error", "error = 'insufficient_qouta'"), "did you mean insufficient_quota?"),
     (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is not a header name"),
-    (
-        entry("error", "status = 500", "headers = { a = 'b', retry-after = 2 }"),
-        "fault[0].headers.retry-after must be a string or a list (got 2)",
-    ),
-    (
-        entry("error", "status = 500", "headers = { Content-Length = '1' }"),
-        "fault[0].headers.Content-Length cannot be set",
-    ),
+    (entry("error", "status = 500", "headers = { a = 2 }"), "fault[0].headers.a must be a string"),
+    (entry("error", "status = 500", "headers = { Content-Length = '1' }"), "cannot be set"),
     (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "and one line"),
     (entry("slow"), 'fault[0].kind must be "error" or "hang"'),
     (entry("hang", "key = 'key00'"), "fault[0].key is no key of pool.toml; did you mean key0?"),

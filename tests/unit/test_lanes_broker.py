@@ -6,6 +6,7 @@ import pytest
 
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane, LeaseRequest
 from pytest_ultrapar.broker.shares import Row
+from pytest_ultrapar.broker.throttles import Seats
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -283,3 +284,15 @@ def test_request_id_is_taken_once_while_it_waits():
 def test_stranger_may_not_ask():
     with pytest.raises(ValueError, match="no worker named 'gw9'"):
         one_lane().broker.request("gw9", LeaseRequest(1, "m"), 0.0)
+
+
+def test_seats_stay_taken_until_enough_came_back_after_there_are_fewer():
+    seats = Seats(4)
+    for _ in range(4):
+        seats.take()
+    seats.cap = 2
+    for _ in range(2):
+        seats.give_back()
+        assert seats.is_full
+    seats.give_back()
+    assert not seats.is_full

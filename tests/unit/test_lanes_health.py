@@ -8,6 +8,8 @@ import pytest
 from pytest_ultrapar.broker.health import LaneHealth, Pause, Removal, Resume
 from tests.pools import lane
 
+UNTRUSTED = "that failed verification (a private CA goes into ca_file)"
+
 
 def health(
     seed: int = 0, *, answered: bool = False, episode_timeout_s: float = 900.0
@@ -107,34 +109,17 @@ def test_an_answer_resets_the_back_off(answer):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "scope", "said"),
+    ("outcome", "scope", "why"),
     [
-        (
-            "auth",
-            "key",
-            "key p/key0 was refused (401, or a 400 that rejects the key):"
-            " removed for the rest of the run",
-        ),
-        (
-            "forbidden",
-            "key_model",
-            "key p/key0 may not use the model m (403): removed for the rest of the run",
-        ),
-        (
-            "not_found",
-            "instance",
-            "instance p/dep-1 was not found (404): removed for the rest of the run",
-        ),
-        (
-            "tls",
-            "instance",
-            "instance p/dep-1 presented a certificate that failed verification (a private CA goes "
-            "into ca_file): removed for the rest of the run",
-        ),
+        ("auth", "key", "key p/key0 was refused (401, or a 400 that rejects the key)"),
+        ("forbidden", "key_model", "key p/key0 may not use the model m (403)"),
+        ("not_found", "instance", "instance p/dep-1 was not found (404)"),
+        ("tls", "instance", f"instance p/dep-1 presented a certificate {UNTRUSTED}"),
     ],
 )
-def test_what_is_dead_is_out_once_and_for_all(outcome, scope, said):
-    assert health().decide(outcome, None, 0.0, 0.0) == Removal(scope, said)
+def test_what_is_dead_is_out_once_and_for_all(outcome, scope, why):
+    removal = Removal(scope, f"{why}: removed for the rest of the run")
+    assert health().decide(outcome, None, 0.0, 0.0) == removal
 
 
 def test_quota_takes_the_key_out_and_says_when_it_comes_back():

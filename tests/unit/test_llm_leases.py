@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import math
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -122,17 +124,36 @@ def client(
     )
 
 
+class Stage:
+    """An episode's client between a broker and a server, for one story."""
+
+    def __init__(self, *answers: Answer, server: Answers | None = None, **broker: Any) -> None:
+        self.clock = HandClock()
+        self.ledger = Ledger(self.clock, **broker)
+        self.server = server or Answers(*answers)
+        self.llm: Llm
+
+    def play(self, story: Callable[[Llm], Awaitable[None]], until_s: float = 1e6, **how) -> None:
+        async def begin_and_end() -> None:
+            self.llm = client(self.ledger, self.server, self.clock, until_s=until_s, **how)
+            await story(self.llm)
+            await self.llm.close()
+
+        asyncio.run(begin_and_end())
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return self.llm.conversation.attempts
+
+
+async def is_answered(llm: Llm) -> None:
+    assert (await llm.chat(MESSAGES)).text == "fine"
+
+
 def test_retry_whose_lease_grew_too_old_draws_on_the_budget_once():
-    async def play() -> Ledger:
-        clock = HandClock()
-        ledger = Ledger(clock, too_old=(1,))
-        llm = client(ledger, Answers(fine(500), fine()), clock, until_s=1e6)
-        assert (await llm.chat(MESSAGES)).text == "fine"
-        await llm.close()
-        return ledger
-
-    ledger = asyncio.run(play())
-
+    stage = Stage(fine(500), fine(), too_old=(1,))
+    stage.play(is_answered)
+    ledger = stage.ledger
     assert [request.after for request in ledger.asked] == [LANE, None]
     assert ledger.given_back == ["overload", "unsent", "ok"]
 
@@ -164,21 +185,14 @@ class Connecting(Answers):
     ],
 )
 def test_request_is_as_late_as_its_connection(connect_s, ends_s, given_back, said_s):
-    async def play() -> tuple[Ledger, Connecting, Llm]:
-        clock = HandClock()
-        ledger = Ledger(clock, ends_s=ends_s)
-        server = Connecting(clock, [*connect_s], fine())
-        llm = client(ledger, server, clock, until_s=1e6)
-        assert (await llm.chat(MESSAGES)).text == "fine"
-        await llm.close()
-        return ledger, server, llm
-
-    ledger, server, llm = asyncio.run(play())
-    assert ledger.given_back == given_back
-    assert ledger.late_s == connect_s
-    assert ledger.said_late_s == said_s
-    assert len(server.bodies) == 1
-    assert [one.outcome for one in llm._sender.conversation.attempts] == ["ok"]
+    stage = Stage(ends_s=ends_s)
+    stage.server = Connecting(stage.clock, [*connect_s], fine())
+    stage.play(is_answered)
+    assert stage.ledger.given_back == given_back
+    assert stage.ledger.late_s == connect_s
+    assert stage.ledger.said_late_s == said_s
+    assert len(stage.server.bodies) == 1
+    assert [one.outcome for one in stage.attempts] == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -194,23 +208,21 @@ def test_request_is_as_late_as_its_connection(connect_s, ends_s, given_back, sai
     ],
 )
 def test_episodes_deadline_speaks_of_a_lane_that_had_the_time_to_answer(sent_s, until_s, outcome):
-    async def play() -> Ledger:
-        clock = HandClock()
-        ledger, server = Ledger(clock), Answers(fine())
-        llm = client(ledger, server, clock, until_s=until_s)
+    stage = Stage(fine())
+
+    async def story(llm: Llm) -> None:
         await llm.chat(MESSAGES)
-        clock.time_s = sent_s
+        stage.clock.time_s = sent_s
         task = asyncio.create_task(llm.chat(MESSAGES))
-        await server.is_silent.wait()
-        clock.time_s = until_s
+        await stage.server.is_silent.wait()
+        stage.clock.time_s = until_s
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        assert llm.conversation.attempts[-1].outcome == outcome
-        await llm.close()
-        return ledger
+        assert stage.attempts[-1].outcome == outcome
 
-    assert asyncio.run(play()).given_back == ["ok", outcome]
+    stage.play(story, until_s)
+    assert stage.ledger.given_back == ["ok", outcome]
 
 
 class Overlooked(OpenAi):
@@ -221,42 +233,33 @@ class Overlooked(OpenAi):
 
 
 def test_mistake_of_an_api_keeps_no_seat():
-    async def play() -> tuple[Ledger, list[Attempt]]:
-        clock = HandClock()
-        ledger = Ledger(clock)
-        llm = client(ledger, Answers(fine(404)), clock, until_s=1e6, api=Overlooked())
+    stage = Stage(fine(404))
+
+    async def story(llm: Llm) -> None:
         with pytest.raises(ZeroDivisionError):
             await llm.chat(MESSAGES)
-        await llm.close()
-        return ledger, llm.conversation.attempts
 
-    ledger, attempts = asyncio.run(play())
-
-    assert len(ledger.given_back) == len(attempts) == 1
+    stage.play(story, api=Overlooked())
+    assert len(stage.ledger.given_back) == len(stage.attempts) == 1
 
 
 def test_requests_beside_one_that_failed_for_good_are_sent_no_more():
-    async def play() -> tuple[Ledger, Answers, list[object]]:
-        clock = HandClock()
-        ledger, server = Ledger(clock), Answers(fine(500), fine(400), fine(), fine())
-        llm = client(ledger, server, clock, until_s=1e6)
+    stage = Stage(fine(500), fine(400), fine(), fine())
+
+    async def story(llm: Llm) -> None:
         chats = (llm.chat(MESSAGES), llm.chat(MESSAGES))
         ended = await asyncio.gather(*chats, return_exceptions=True)
-        await llm.close()
-        return ledger, server, ended
+        assert [type(one) for one in ended] == [BadRequestError, BadRequestError]
 
-    ledger, server, ended = asyncio.run(play())
-
-    assert len(server.bodies) == 2
-    assert [type(one) for one in ended] == [BadRequestError, BadRequestError]
-    assert len(ledger.given_back) == 1 + len(ledger.asked)
+    stage.play(story)
+    assert len(stage.server.bodies) == 2
+    assert len(stage.ledger.given_back) == 1 + len(stage.ledger.asked)
 
 
 def test_end_of_an_episode_waits_for_its_requests_and_not_for_the_tasks_that_sent_them():
-    async def play() -> tuple[Ledger, list[Attempt]]:
-        clock = HandClock()
-        ledger, server = Ledger(clock), Answers()
-        llm = client(ledger, server, clock, until_s=1e6)
+    stage = Stage()
+
+    async def story(llm: Llm) -> None:
         is_over = asyncio.Event()
 
         async def stubborn() -> None:
@@ -267,71 +270,57 @@ def test_end_of_an_episode_waits_for_its_requests_and_not_for_the_tasks_that_sen
                 await llm.chat(MESSAGES)
 
         task = asyncio.create_task(stubborn())
-        await server.is_silent.wait()
+        await stage.server.is_silent.wait()
         await asyncio.wait_for(llm.close(), 60)
         is_over.set()
         await task
-        return ledger, llm.conversation.attempts
 
-    ledger, attempts = asyncio.run(play())
-    assert ledger.given_back == ["cancelled"]
-    assert [one.outcome for one in attempts] == ["cancelled"]
+    stage.play(story)
+    assert stage.ledger.given_back == ["cancelled"]
+    assert [one.outcome for one in stage.attempts] == ["cancelled"]
 
 
 def test_role_that_is_asked_first_has_the_unused_seat_given_back_before_it_waits():
-    async def play() -> tuple[Ledger, list[tuple[int, str]], list[tuple[str, str]]]:
-        clock = HandClock()
-        ledger = Ledger(clock)
-        acquire, when = ledger.acquire, []
+    stage = Stage(*[fine()] * 3)
+    ledger = stage.ledger
+    acquire, when = ledger.acquire, []
 
-        def noted(request):
-            when.append(list(ledger.given_back))
-            return acquire(request)
+    def noted(request):
+        when.append(list(ledger.given_back))
+        return acquire(request)
 
-        ledger.acquire = noted
-        llm = client(ledger, Answers(*[fine()] * 3), clock, until_s=1e6, group="g")
+    ledger.acquire = noted
+
+    async def story(llm: Llm) -> None:
         judge = llm.role("judge")
         assert (judge.model, llm.role("judge")) == ("j", judge)
         await judge.chat(MESSAGES)
         await llm.chat(MESSAGES)
         await judge.chat([*MESSAGES, {"role": "assistant", "content": "fine"}, *MESSAGES])
-        await llm.close()
-        assert when == [["unsent"], ["unsent", "ok"], ["unsent", "ok", "ok"]]
-        said = llm.conversation
-        return (
-            ledger,
-            [(one.turn, one.role) for one in said.attempts],
-            [(one.pool_role, one.role) for one in said.messages],
-        )
 
-    ledger, attempts, messages = asyncio.run(play())
+    stage.play(story, group="g")
+    assert when == [["unsent"], ["unsent", "ok"], ["unsent", "ok", "ok"]]
     asked = [(one.model, one.group, one.opens, one.lane) for one in ledger.asked]
     assert asked == [("j", "", False, None), ("m", "g", False, LANE), ("j", "", False, LANE)]
-    assert attempts == [(0, "judge"), (1, ""), (2, "judge")]
+    turns = [(one.turn, one.role) for one in stage.attempts]
+    assert turns == [(0, "judge"), (1, ""), (2, "judge")]
     # The judge's second request repeats its own first one, whatever was said between them.
-    assert messages == [
-        ("judge", "user"),
-        ("judge", "assistant"),
-        ("", "user"),
-        ("", "assistant"),
-        ("judge", "user"),
-        ("judge", "assistant"),
-    ]
+    messages = [(one.pool_role, one.role) for one in stage.llm.conversation.messages]
+    who = [role for role in ("judge", "", "judge") for _ in range(2)]
+    assert messages == list(zip(who, ["user", "assistant"] * 3, strict=True))
 
 
 def test_roles_end_with_their_episode():
-    async def play() -> None:
-        clock = HandClock()
-        ledger = Ledger(clock)
-        server = Answers()
-        llm = client(ledger, server, clock, until_s=1e6)
+    stage = Stage()
+
+    async def story(llm: Llm) -> None:
         judge = llm.role("judge")
         waiting = asyncio.ensure_future(judge.chat(MESSAGES))
-        await server.is_silent.wait()
+        await stage.server.is_silent.wait()
         await llm.close()
         assert waiting.cancelled() or waiting.done()
-        assert ledger.given_back == ["unsent", "cancelled"]
+        assert stage.ledger.given_back == ["unsent", "cancelled"]
         with pytest.raises(RuntimeError, match="after its episode had ended"):
             await judge.chat(MESSAGES)
 
-    asyncio.run(play())
+    stage.play(story)

@@ -23,7 +23,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.analysis.statistics import latency_of
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.pool.model import EffectiveValue, Lane, LaneId, Limit
+from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.pages import snapshot, transcripts
 from pytest_ultrapar.report.pages.figures import QUANTILES, quantiles, read_figures
@@ -458,20 +458,6 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
     assert said.endswith(" waited longest for pauses of lanes (90.0 s), lab/key0 (qps) (12.0 s)")
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
     assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
-
-
-def test_settings_that_somebody_chose_for_the_run_stand_first(run):
-    effective = [
-        EffectiveValue("qps", 5, "lab.toml"),
-        EffectiveValue("repeats", 3, "command line --ultrapar-repeats"),
-        EffectiveValue("mode", "ultra", "default"),
-    ]
-    write_manifest(
-        run, replace(read_manifest(run), pool_path="pools/lab.toml", effective=effective)
-    )
-    (told,) = render(run).decode().split("<summary>Settings and versions</summary>")[1:]
-    own, pool, default = map(told.index, ("--ultrapar-repeats", "lab.toml", ">default<"))
-    assert own < pool < default < told.index("</details>")
 
 
 def test_scores_of_a_case_stand_with_what_it_said(run):

@@ -6,6 +6,8 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.environment import read_environment
 from pytest_ultrapar.pool.settings import Repeats
 
+PORTS = 'must be a list of ports such as "8001,8002"'
+
 
 def test_environment_without_our_variables_says_nothing():
     assert read_environment({"PATH": "/bin"}) == {}
@@ -58,19 +60,11 @@ def test_every_variable_is_read_as_what_it_is():
         ("MAX_WORKERS", "9" * 19, f'must be an integer >= 1 and <= 100000 (got "{"9" * 19}")'),
         ("DEBUG_LOG", "maybe", 'must be "true" or "false" (got "maybe")'),
         ("DEBUG_PROCESS_NUM", "0", "must be >= 1 (got 0)"),
-        ("VLLM_PORTS", "8001,", 'must be a list of ports such as "8001,8002" (got "" in it)'),
-        ("VLLM_PORTS", "a", 'must be a list of ports such as "8001,8002" (got "a" in it)'),
-        (
-            "VLLM_PORTS",
-            "sk-canary-0123456789",
-            'must be a list of ports such as "8001,8002" (got a longer text in it)',
-        ),
+        ("VLLM_PORTS", "8001,", f'{PORTS} (got "" in it)'),
+        ("VLLM_PORTS", "a", f'{PORTS} (got "a" in it)'),
+        ("VLLM_PORTS", "sk-canary-0123456789", f"{PORTS} (got a longer text in it)"),
         # A key may be digits alone.
-        (
-            "VLLM_PORTS",
-            "123456789012345",
-            'must be a list of ports such as "8001,8002" (got a longer text in it)',
-        ),
+        ("VLLM_PORTS", "123456789012345", f"{PORTS} (got a longer text in it)"),
     ],
 )
 def test_variable_that_is_not_allowed_is_refused_by_name(variable, value, message):

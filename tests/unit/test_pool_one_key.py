@@ -19,6 +19,7 @@ CANARY = "sk-canary-0123456789"
 TWICE = '[{ name = "a", env = "A" }, { name = "b", env = "B" }]'
 SAME = {"A": CANARY, "B": f" {CANARY}\n", "KEY_0": CANARY}
 LOCAL = 'base_url = "http://localhost:8000/v1"'
+OF_MODES = "per_key = { workers = { fixed = 2, adaptive = 5 } }"
 
 
 @pytest.fixture
@@ -67,29 +68,19 @@ def test_a_number_that_one_listing_leaves_out_is_that_of_the_other(load):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "message"),
+    ("provider", "other_provider", "message"),
     [
-        (
-            real("per_key = { workers = 5 }"),
-            other("per_key = { workers = 6 }"),
-            "provider[1].keys[0].workers = 6 contradicts 5",
-        ),
-        (
-            real(keys='[{ name = "key0", env = "A", qps = 2.5 }]'),
-            other("per_key = { qps = 3 }"),
-            "provider[1].keys[0].qps = 3 contradicts 2.5",
-        ),
-        (
-            real('rate_mode = "adaptive"\nper_key = { workers = { fixed = 2, adaptive = 5 } }'),
-            other("per_key = { workers = { fixed = 2, adaptive = 5 } }"),
-            "provider[1].keys[0].workers = 2 contradicts 5",
-        ),
+        ("per_key = { workers = 5 }", "per_key = { workers = 6 }", "workers = 6 contradicts 5"),
+        ("per_key = { qps = 2.5 }", "per_key = { qps = 3 }", "qps = 3 contradicts 2.5"),
+        (f'rate_mode = "adaptive"\n{OF_MODES}', OF_MODES, "workers = 2 contradicts 5"),
     ],
 )
-def test_rows_of_one_key_that_differ_are_refused_naming_both(load, first, second, message):
-    said = refusal(load, first, second)
+def test_rows_of_one_key_that_differ_are_refused_naming_both(
+    load, provider, other_provider, message
+):
+    said = refusal(load, real(provider), other(other_provider))
     why = 'of the same key "p/key0" (same secret, same host and port)'
-    assert said.startswith(f"pool.toml: {message} {why}")
+    assert said.startswith(f"pool.toml: provider[1].keys[0].{message} {why}")
     assert CANARY not in said
 
 

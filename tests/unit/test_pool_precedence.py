@@ -86,22 +86,13 @@ def test_every_number_in_force_is_listed_with_its_origin(load):
     ]
 
 
+FIRST_ONLY = "pool.toml, first port only by environment USE_MULTI_VLLM"
 PORT_CASES = [
     ("ports = [8001, 8002]", {}, "8001,8002", "pool.toml"),
-    (
-        'ports_env = "VLLM_PORTS"',
-        {"VLLM_PORTS": " 8003, 8004"},
-        "8003,8004",
-        "environment VLLM_PORTS",
-    ),
+    ('ports_env = "VLLM_PORTS"', {"VLLM_PORTS": " 3, 4"}, "3,4", "environment VLLM_PORTS"),
     ('ports = [8001]\nports_env = "MY_PORTS"', {"MY_PORTS": "9"}, "9", "environment MY_PORTS"),
     ('ports = [8001]\nports_env = "MY_PORTS"', {"MY_PORTS": ""}, "8001", "pool.toml"),
-    (
-        "ports = [8001, 8002]",
-        {"USE_MULTI_VLLM": "false"},
-        "8001",
-        "pool.toml, first port only by environment USE_MULTI_VLLM",
-    ),
+    ("ports = [8001, 8002]", {"USE_MULTI_VLLM": "false"}, "8001", FIRST_ONLY),
     ("ports = [8001, 8002]", {"USE_MULTI_VLLM": "true"}, "8001,8002", "pool.toml"),
     ("ports = [8001]", {"VLLM_PORTS": "8003"}, "8001", "pool.toml"),
 ]

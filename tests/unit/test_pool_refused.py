@@ -8,10 +8,7 @@ from tests.unit.pool_texts import real, simulated, without_schema
 REFUSED = [
     # No TOML.
     ("schema = 1\n[pool\nworkers = 3\n", "line 2 is not TOML: Expected ']' at the end of a table"),
-    (
-        'schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n',
-        "line 2 is not TOML: Illegal character '\\n'",
-    ),
+    ('schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n', "line 2 is not TOML"),
     ("schema = 1\nschema = 1\n", "line 2 is not TOML: Cannot overwrite a value"),
     ("schema = 1\nx = " + "[" * 3000 + "]" * 3000, "is nested too deeply"),
     # Fields that are unknown, missing or of the wrong type.
@@ -21,10 +18,7 @@ REFUSED = [
     ("schema = 1", "provider is empty: a pool needs at least one [[provider]]"),
     ("schema = 1\n[provider]\nname='x'", "provider must be a list (got a table); write [[prov"),
     (simulated("per_keys = { workers = 3 }"), "provider[0].per_keys is not a known field; did you"),
-    (
-        simulated("per_key = { worker = 3 }"),
-        "provider[0].per_key.worker is not a known field; did you mean workers? (allowed: budget,",
-    ),
+    (simulated("per_key = { worker = 3 }"), "provider[0].per_key.worker is not a known field; did"),
     (simulated("per_key = { workers = { fix = 3 } }"), "provider[0].per_key.workers.fix is not a"),
     (simulated(keys='[{name="key0", enviroment="A"}]'), "provider[0].keys[0].enviroment is not a"),
     (simulated('"a\\u001b[31m b" = 3'), 'provider[0] has a field called "a\\x1b[31m b", which is'),
@@ -46,10 +40,7 @@ REFUSED = [
     ),
     ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; it is what"),
     ('schema = 1\n[[provider]]\nname = "simulated"', "provider[0].api is missing; it must be"),
-    (
-        real(api="openia"),
-        'provider[0].api must be "openai" or "azure-openai" or "openai-responses"',
-    ),
+    (real(api="openia"), 'provider[0].api must be "openai" or "azure-openai" or'),
     # Numbers out of their bounds.
     (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
     (simulated("per_key = { qps = -5 }"), "provider[0].per_key.qps must be >= 1e-06 (got -5)"),
@@ -61,29 +52,20 @@ REFUSED = [
         "provider[0].per_key.workers must be <= 100000 (got a number above 1e18)",
     ),
     (simulated(model="per_instance = { rpm = 0 }"), "provider[0].model[0].per_instance.rpm must"),
-    (
-        simulated(model="per_lane = { workers = 100001 }"),
-        "provider[0].model[0].per_lane.workers must be <= 100000 (got 100001)",
-    ),
+    (simulated(model="per_lane = { workers = 100001 }"), "provider[0].model[0].per_lane.workers"),
     (simulated(top="[pool]\nworkers = 0"), "pool.workers must be >= 1 (got 0)"),
     (simulated("timeout_s = 86401"), "provider[0].timeout_s must be <= 86400 (got 86401)"),
     (simulated(model="price_per_mtok_in = -1"), "provider[0].model[0].price_per_mtok_in must be"),
     # Names that are empty, broken, there twice or in no list.
     (simulated() + without_schema(simulated()), 'provider[1].name must be unique (got "sim", as'),
-    (
-        simulated(keys='[{ name = "a" }, { name = "a" }]'),
-        'provider[0].keys[1].name must be unique (got "a", as in provider[0].keys[0].name)',
-    ),
+    (simulated(keys='[{ name = "a" }, { name = "a" }]'), "provider[0].keys[1].name must be unique"),
     (simulated(model='instances = ["a", "a"]'), "provider[0].model[0].instances[1] must be unique"),
     (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] is called "key0"'),
     (simulated(name="pool"), 'provider[0].name must not be "pool", the name of the whole pool\'s'),
     (simulated(name=""), "provider[0].name must not be empty"),
     (simulated(name="a/b"), "provider[0].name must be made of letters, digits and . _ : - (got"),
     (simulated(named="a" * 101), "provider[0].model[0].name must have at most 100 characters (got"),
-    (
-        simulated(keys='[{ name = "sk-abcdef" }]'),
-        "provider[0].keys[0].name looks like a secret (it",
-    ),
+    (simulated(keys='[{ name = "sk-abcdef" }]'), "provider[0].keys[0].name looks like a secret"),
     (simulated(model="instances = []"), "provider[0].model[0].instances must name at least one"),
     (simulated(keys="[]"), "provider[0].keys is empty: a provider needs at least one key, { name"),
     (
@@ -92,7 +74,7 @@ REFUSED = [
     ),
     (
         real(model='api_name = "a"\ninstances = ["m"]'),
-        "provider[0].model[0].api_name stands beside instances: name it in their entries, { name",
+        "provider[0].model[0].api_name stands beside",
     ),
     (real(model='api_name = "a b"'), "provider[0].model[0].api_name must be made of letters,"),
     (real(model='keys = ["key1"]'), "provider[0].model[0].keys[0] must be a key of this provider"),
@@ -121,10 +103,7 @@ REFUSED = [
         )
     ),
     (simulated('base_url = "http://127.0.0.1:8000"'), "provider[0].base_url is not used by api ="),
-    (
-        simulated('api_version = "2024-10-21"'),
-        'provider[0].api_version is for api = "azure-openai"',
-    ),
+    (simulated('api_version = "2024-10-21"'), "provider[0].api_version is for api ="),
     (real(api="azure-openai"), 'provider[0].api_version is missing: api = "azure-openai" needs'),
     (real(model='persona = "echo"'), 'provider[0].model[0].persona is for api = "simulated" only'),
     (simulated(model="ports = [8001]"), "provider[0].model[0].ports needs a base_url, which a"),
@@ -132,7 +111,7 @@ REFUSED = [
     (real(model="ports = []"), "provider[0].model[0].ports must name at least one port (got none)"),
     (
         real(model='ports = [8001]\ninstances = ["m"]'),
-        "provider[0].model[0].instances stands beside ports or ports_env; give only one",
+        "provider[0].model[0].instances stands beside",
     ),
     (real(model='ports_env = "VLLM_PORTS"'), "provider[0].model[0].ports_env names the"),
     (real(model='ports_env = "sk-canary"'), "provider[0].model[0].ports_env must be the name of"),
@@ -141,10 +120,7 @@ REFUSED = [
         "provider[0].model[0].instances[0].base_url is not used by a simulated provider; leave it",
     ),
     # Secrets, contradictions, nesting without end.
-    (
-        "schema = 1\n" + ".".join("a" * 200) + " = 1",
-        "is nested more than 8 levels deep (at a.a.a.a.a.a.a.a.a)",
-    ),
+    ("schema = 1\n" + ".".join("a" * 200) + " = 1", "is nested more than 8 levels deep"),
     ("schema = 1" + "0" * 5000, "holds a number that is too long"),
     (simulated(keys='[{ name = "k", api_key = "sk-canary" }]'), "provider[0].keys[0].api_key is"),
     (simulated(keys='[{ name = "k", env = "sk-canary" }]'), "provider[0].keys[0].env must be the"),
@@ -161,19 +137,10 @@ REFUSED = [
     ),
     (simulated("per_key = { qps = 10, rpm = 5 }"), "provider[0].per_key.rpm = 5 contradicts"),
     (simulated("per_key = { rpd = 0.5 }"), "provider[0].per_key.rpd must be an integer or a table"),
-    (
-        simulated('per_key = { rpm = 5, day = "UTC" }'),
-        "provider[0].per_key.day means nothing without",
-    ),
+    (simulated('per_key = { rpm = 5, day = "UTC" }'), "provider[0].per_key.day means nothing"),
     (simulated(top='[pool]\nrate_mode = "fast"'), 'pool.rate_mode must be "fixed" or "adaptive"'),
-    (
-        simulated("per_key = { workers = { adaptive = 5 } }"),
-        "provider[0].per_key.workers.fixed is missing: fixed mode needs a value of its own",
-    ),
-    (
-        simulated(model="multiply_by_prompt_types = true"),
-        "provider[0].model[0].multiply_by_prompt_types = true needs the number of prompt types:",
-    ),
+    (simulated("per_key = { workers = { adaptive = 5 } }"), "provider[0].per_key.workers.fixed is"),
+    (simulated(model="multiply_by_prompt_types = true"), "provider[0].model[0].multiply_by_prompt"),
     *(
         (simulated(f'per_key = {{ rpd = 5, day = "{name}" }}'), "provider[0].per_key.day must be a")
         for name in ("America", "America/Los_Angelos", "localtime", "posixrules", "Factory")

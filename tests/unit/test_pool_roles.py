@@ -10,6 +10,7 @@ from pytest_ultrapar.session.settings import selected_models
 
 JUDGE = '[role.judge]\nmodel = "j"\n'
 NAMES = ("m", "n", "j", "k")
+NAMED = "role.judge.model must name a model of the pool"
 
 
 def text(roles="", *, subject=None, names=("m", "j")):
@@ -46,33 +47,17 @@ def test_model_of_two_providers_says_once_whether_it_makes_cases(load):
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        (
-            "[role.judge]",
-            "role.judge.model is missing; it names the model of the pool that has the role",
-        ),
-        (
-            '[role.judge]\nmodle = "j"',
-            "role.judge.modle is not a known field; did you mean model? (allowed: model)",
-        ),
-        (
-            '[role.judge]\nmodel = "gpt"',
-            'role.judge.model must name a model of the pool (got "gpt"); it has m, j',
-        ),
-        (
-            '[role.judge]\nmodel = "judge"',
-            'role.judge.model must name a model of the pool (got "judge"); it has m, j',
-        ),
-        (
-            '[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"',
-            "provider has no model that makes cases: each has a role or subject = false; write "
-            "subject = true where a model with a role is to be measured, too",
-        ),
+        ("[role.judge]", "role.judge.model is missing; it names the model of the pool that has"),
+        ('[role.judge]\nmodle = "j"', "role.judge.modle is not a known field; did you mean model?"),
+        ('[role.judge]\nmodel = "gpt"', "role.judge.model must name a model of the pool"),
+        ('[role.judge]\nmodel = "judge"', f'{NAMED} (got "judge"); it has m, j'),
+        ('[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"', "provider has no model that makes cases:"),
     ],
 )
 def test_role_that_cannot_be_is_refused_with_one_sentence(load, roles, message):
     with pytest.raises(ConfigError) as refusal:
         load(text(roles))
-    assert str(refusal.value) == f"pool.toml: {message}"
+    assert str(refusal.value).startswith(f"pool.toml: {message}")
 
 
 def test_models_of_roles_are_no_models_to_select(load):

@@ -17,6 +17,7 @@ def encoded(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
+FILE = "https://g.example/files/1"
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 
 
@@ -26,33 +27,15 @@ REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_conten
         ({"input": "Hi", "previous_response_id": "resp_1"}, {"resp_1"}),
         ({"input": "Hi", "conversation": "conv_1"}, {"conv_1"}),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, {"msg_1"}),
-        (
-            {"input": [{"content": [{"type": "input_file", "file_id": "file-1"}]}]},
-            {"file-1"},
-        ),
-        (
-            {"messages": [{"content": [{"type": "file", "file": {"file_id": "file-1"}}]}]},
-            {"file-1"},
-        ),
-        (
-            {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
-            {"vs_1", "vs_2"},
-        ),
+        ({"input": [{"content": [{"type": "input_file", "file_id": "file-1"}]}]}, {"file-1"}),
+        ({"messages": [{"content": [{"file": {"file_id": "file-1"}}]}]}, {"file-1"}),
+        ({"tools": [{"vector_store_ids": ["vs_1", "vs_2"]}]}, {"vs_1", "vs_2"}),
         ({"tools": [{"type": "code_interpreter", "container": "cntr_1"}]}, {"cntr_1"}),
         ({"container": {"id": "container_1", "skills": []}}, {"container_1"}),
-        (
-            {"messages": [{"content": [{"source": {"type": "file", "file_id": "file_1"}}]}]},
-            {"file_1"},
-        ),
+        ({"messages": [{"content": [{"source": {"file_id": "file_1"}}]}]}, {"file_1"}),
         ({"cachedContent": "cachedContents/1"}, {"cachedContents/1"}),
-        (
-            {"contents": [{"parts": [{"fileData": {"fileUri": "https://g.example/files/1"}}]}]},
-            {"https://g.example/files/1"},
-        ),
-        (
-            {"contents": [{"parts": [{"fileData": {"fileUri": "https://img.example/a.png"}}]}]},
-            set(),
-        ),
+        ({"contents": [{"parts": [{"fileData": {"fileUri": FILE}}]}]}, {FILE}),
+        ({"contents": [{"parts": [{"fileData": {"fileUri": "https://i.example/a.png"}}]}]}, set()),
         ({"previous_response_id": 5, "file_id": {"id": 5}}, set()),
         ({"input": 'say "previous_response_id": "resp_1"'}, set()),
         ([], set()),

@@ -101,14 +101,6 @@ def test_limits_of_a_run_are_said_before_the_sentence_is_cut():
     assert any(line.startswith(said) and line.endswith(" ...") for line in told)
 
 
-def test_sentences_that_are_too_long_are_cut_and_stand_in_the_report():
-    note = CaseNote("t.py::test[1]", "error", "ValueError", "word " * 100)
-    told = brief(msgspec.structs.replace(SUMMARY, notes=[note]))
-    at = next(i for i, line in enumerate(told) if "t.py::test[1]" in line)
-    assert told[at + 1].startswith("  ")
-    assert told[at + 1].endswith(" ...")
-
-
 def test_host_that_ran_nothing_is_not_covered_by_100_percent():
     nothing = msgspec.structs.replace(STATISTICS, n_planned=0, n_graded=0, coverage=1.0)
     summary = msgspec.structs.replace(SUMMARY, statistics=nothing)

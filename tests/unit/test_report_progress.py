@@ -51,15 +51,6 @@ def test_progress_line_says_everything_where_there_is_room():
     )
 
 
-def test_progress_line_leaves_the_least_out_first():
-    state = after((0.0, 0), (10.0, 40), counts=COUNTS)
-    lines = {progress_line(state, 10.0, width) for width in range(200)}
-    by_length = sorted(lines, key=len)
-    assert by_length[-2].endswith("15 in flight, ETA 15.0 s, slowest: lab/key0 (qps)")
-    assert by_length[-3].endswith("1 error, 15 in flight, ETA 15.0 s")
-    assert "asking: 38/100 graded, ETA 15.0 s" in lines
-
-
 @given(st.integers(0, 200), st.integers(0, 10**6), st.integers(1, 10**6), st.floats(0.001, 1e5))
 def test_progress_line_fits_any_width(width, done, more, seconds):
     state = after((0.0, 0), (seconds, done), total=done + more)
@@ -151,14 +142,6 @@ def test_host_that_waits_says_so_before_anything_else():
     line = progress_line(state, 10.0, 80)
     assert line == "asking on 3 hosts: 120/560 done, waits: key0's qps = 2 is with other hosts"
     assert "in flight" not in progress_line(state, 10.0, 200)
-
-
-def test_share_is_of_no_interest_when_all_hosts_have_done_all():
-    state = of_several()
-    over = observe_whole(state, replace(WHOLE, n_done=560), share=state.share, waits="", now_s=20.0)
-    assert progress_line(over, 20.0, 200) == (
-        "asking on 3 hosts: 560/560 done, 23.0/s in all, here 32 graded, 30 solved, 2 infra"
-    )
 
 
 def pace(looks, **fields):

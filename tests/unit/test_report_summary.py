@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, RunSummary
-from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics, SerialSample
+from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.sections import text_lines
@@ -130,24 +130,6 @@ def test_summary_says_which_cases_without_a_grade_were_answered():
         " resume; 1 interrupted and will be asked again"
     )
     assert stopped_early(SUMMARY) == "stopped early: 28 of 30 cases have a result"
-
-
-def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
-    statistics = msgspec.structs.replace(
-        STATISTICS,
-        basis="sampled",
-        speedup_interval=(25.25, 140.0),
-        sample=SerialSample(4, 48.0),
-    )
-    text = "\n".join(lines(msgspec.structs.replace(SUMMARY, statistics=statistics)))
-    assert (
-        "\nserial sample: 4 cases one after another in 48.0 s, 5.0/min; not in the times below\n"
-        in text
-    )
-    assert (
-        "speed-up 30.0x (interval of at least 95 %: 25.2x to 140x) over one after another"
-        " (5 min 00 s, by that sample)" in text
-    )
 
 
 def test_summary_marks_simulated_answers_first_and_only_those():

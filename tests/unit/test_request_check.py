@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 
 from pytest_ultrapar.engine.endpoints import Endpoint, request_body
 from pytest_ultrapar.pool.model import LaneId
-from tests.unit.test_llm_leases import Answers, HandClock, Ledger, client, fine
+from tests.unit.test_llm_leases import Stage, fine
 
 HALF = "half \ud83d of it"
 SHOWN = "half \\ud83d of it"
@@ -30,19 +29,12 @@ SHOWN = "half \\ud83d of it"
     ],
 )
 def test_half_a_surrogate_pair_is_sent_and_kept_as_text_that_shows_it(said, sent):
-    async def play():
-        clock, server = HandClock(), Answers(fine())
-        llm = client(Ledger(clock), server, clock, until_s=1e6)
-        await llm.chat([said], user=HALF)
-        await llm.close()
-        return server, llm
-
-    server, llm = asyncio.run(play())
-
-    (body,) = map(json.loads, server.bodies)
+    stage = Stage(fine())
+    stage.play(lambda llm: llm.chat([said], user=HALF))
+    (body,) = map(json.loads, stage.server.bodies)
     assert body["messages"] == [sent]
     assert body["user"] == SHOWN
-    kept = "".join(message.content for message in llm.conversation.messages)
+    kept = "".join(message.content for message in stage.llm.conversation.messages)
     assert kept.encode().decode() == kept
 
 

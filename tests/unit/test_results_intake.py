@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.analysis.compactor_process import CompactionProcess
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store import table_set
@@ -106,14 +105,3 @@ def test_conversation_that_is_gone_when_it_is_read_again_is_left_out(tmp_path, m
     assert tables["transcripts"]["case_id"].to_pylist() == ["case1"]
     assert [damage.segment for damage in summary.damage] == [path.name]
     assert tables["results"]["n_attempts"].to_pylist() == [1, 1]
-
-
-@pytest.mark.slow
-def test_process_that_follows_a_run_has_all_that_was_written_before_its_end(run):
-    expected = anew(run)
-    process = CompactionProcess.start(run.path)
-    process.follow()
-    for _ in growing(run, random.Random(1)):
-        pass
-    assert msgspec.structs.replace(process.compact(), digests={}) == expected[0]
-    assert {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES} == expected[1]

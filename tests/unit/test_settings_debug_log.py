@@ -163,38 +163,6 @@ def test_log_tells_why_a_request_is_given_up(tmp_path):
     assert named(said[-1])["verdict"] == "give_up"
 
 
-def test_withdrawn_and_denied_requests_are_told(tmp_path):
-    log = DebugLog(tmp_path, "main", str)
-
-    async def main() -> None:
-        clock = MonotonicClock()
-        port = LocalBroker(
-            BrokerSettings(pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))),
-            clock,
-            asyncio.get_running_loop(),
-            worker="main",
-        )
-        held = await acquire_lease(port, LeaseRequest(1, "m"))
-        port.acquire(LeaseRequest(2, "m")).cancel()
-        waiting = port.acquire(LeaseRequest(3, "m"))
-        port.release(held, "auth")
-        with pytest.raises(InfraError):
-            await asyncio.wait_for(waiting, 120)
-        await port.close()
-
-    asyncio.run(main())
-    log.close()
-    denied = [
-        named(text)
-        for text in (tmp_path / "debug-main.log").read_text().splitlines()
-        if "lease denied" in text
-    ]
-    assert {one["request"]: one["reason"] for one in denied} == {
-        "2": "withdrawn",
-        "3": "NoLaneError",
-    }
-
-
 def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
     log = DebugLog(tmp_path, "main", str)
     full = open("/dev/full", "w", encoding="ascii")  # noqa: PTH123, SIM115 - a device that is always full

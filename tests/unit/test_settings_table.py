@@ -136,18 +136,8 @@ def test_value_in_force_is_recorded_with_its_origin():
         ),
         ({"default": False}, "yes", True, ("2", 'must be "true" or "false" (got "2")')),
         ({"default": Repeats(1)}, "2x3", Repeats(2, 3), ("x", "must be a number of repetitions")),
-        (
-            {"default": WhichLog()},
-            "2",
-            WhichLog(is_on=True, number=2),
-            ("x", 'must be "all", "off"'),
-        ),
-        (
-            {"default": None, "kind": Shard},
-            "2/4",
-            Shard(2, 4),
-            ("5/4", "must be one of 1/4 to 4/4"),
-        ),
+        ({"default": WhichLog()}, "2", WhichLog(is_on=True, number=2), ("x", 'must be "all",')),
+        ({"default": None, "kind": Shard}, "2/4", Shard(2, 4), ("5/4", "must be one of 1/4")),
         ({"default": None, "kind": Ports}, "1, 2", Ports((1, 2)), ("x", "must be a list of ports")),
     ],
 )

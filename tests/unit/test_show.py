@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pty
 import re
@@ -10,9 +11,11 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
+from pytest_ultrapar.report.browse.case_lines import short_names
 from pytest_ultrapar.store.manifest import FILE_NAME
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import (
@@ -60,6 +63,15 @@ def test_cases_are_listed_failures_first(show, tmp_path):
     assert row[3:6] == ["2", "4.00", "s"]
     assert " ".join(row[-4:]) == "workflow 0.25, extra 1"
     assert "0.0000200 USD" in out
+
+
+def test_name_of_a_case_in_a_list_is_what_tells_it_from_others():
+    cases = [case(n, f"long-{n % 2}", task=f"task{n // 2}", severity="severe") for n in range(4)]
+    named = ["long-0-task0", "long-1-task0", "long-0-task1", "long-1-task1"]
+    assert short_names(cases) == ("s/phase53/test_x.py::test", named)
+    assert short_names(cases[:1]) == ("", [cases[0].nodeid])
+    other = replace(cases[0], nodeid="s/test_y.py::test[0]")
+    assert short_names([*cases, other]) == ("", [one.nodeid for one in [*cases, other]])
 
 
 def test_cases_of_a_run_that_goes_on(show, tmp_path):
@@ -177,33 +189,13 @@ STEERING = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\rgone"
 def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
     evil = case(0, flaw=STEERING)
     run = make_run(tmp_path / "r", [evil])
-    write_journal(
-        run,
-        "gw0",
-        episode(
-            0,
-            1,
-            2,
-            attempts=[attempt(1, 2, role=STEERING)],
-            messages=[
-                TurnMessage(
-                    0,
-                    STEERING,
-                    STEERING,
-                    f'[{{"name":"{STEERING.encode("unicode_escape").decode()}"}}]',
-                    reasoning=STEERING,
-                    refusal=STEERING + "!",
-                    name=STEERING,
-                    tool_call_id=STEERING,
-                    finish_reason=STEERING,
-                    pool_role=STEERING,
-                )
-            ],
-            stdout=STEERING,
-            log=STEERING,
-        ),
-        grade(0, "unsolved", kind=STEERING, error=STEERING, scores={STEERING: 1.0}),
-    )
+    calls = json.dumps([{"name": STEERING}])
+    texts = ("reasoning", "refusal", "name", "tool_call_id", "finish_reason", "pool_role")
+    said = TurnMessage(0, STEERING, "so", calls, **dict.fromkeys(texts, STEERING))
+    sent = [attempt(1, 2, role=STEERING)]
+    ended = episode(0, 1, 2, attempts=sent, messages=[said], stdout=STEERING, log=STEERING)
+    graded = grade(0, "unsolved", kind=STEERING, error=STEERING, scores={STEERING: 1.0})
+    write_journal(run, "gw0", ended, graded)
     for words in (("r",), ("r", "case0")):
         out = show(*words)[1]
         assert re.findall(r"[^\n -~]", out) == []

@@ -23,27 +23,12 @@ def error(message: str = "", **fields: object) -> bytes:
         (error("Your credit balance is too low to access the API."), "quota"),
         (error("Rate limit reached for m on requests per min (RPM): Limit 3"), "rate"),
         (error("Rate limit reached for m on tokens per min (TPM): Limit 40000"), "tokens"),
-        (
-            error("Rate limit reached for m on requests per day (RPD): Limit 200, Used 200"),
-            "daily_quota",
-        ),
+        (error("Rate limit reached on requests per day (RPD): Limit 200, Used 200"), "daily_quota"),
         (error("Limit on tokens per day (TPD): 100000", type="tokens"), "daily_quota"),
-        (
-            error("Quota exceeded for GenerateRequestsPerDayPerProjectPerModel", status="X"),
-            "daily_quota",
-        ),
-        (
-            error("You exceeded your current quota: generate_requests_per_minute, limit: 15"),
-            "rate",
-        ),
-        (
-            error("Requests have exceeded call rate limit of your current pricing tier.", code=429),
-            "rate",
-        ),
-        (
-            error("Number of concurrent connections has exceeded your rate limit"),
-            "in_flight",
-        ),
+        (error("Quota exceeded for GenerateRequestsPerDayPerProject", status="X"), "daily_quota"),
+        (error("You exceeded your current quota: generate_requests_per_minute, limit: 15"), "rate"),
+        (error("Requests have exceeded call rate limit of your pricing tier.", code=429), "rate"),
+        (error("Number of concurrent connections has exceeded your rate limit"), "in_flight"),
         (error("max concurrency of 8 reached", code="concurrency_limit"), "in_flight"),
         (error("slow down"), None),
         (b'{"message": "tokens per minute exceeded"}', "tokens"),

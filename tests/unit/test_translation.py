@@ -234,10 +234,7 @@ def test_file_is_one_in_responses():
         ({"role": "tool", "content": "x"}, "messages[1].tool_call_id"),
         ({"role": "assistant", "tool_calls": [call("")]}, "messages[1].tool_calls[0].id"),
         ({"role": "assistant", "audio": {"id": "a"}}, "messages[1].audio"),
-        (
-            {"role": "assistant", "content": [{"type": "image_url"}]},
-            "messages[1].content[0] of type 'image_url'",
-        ),
+        ({"role": "assistant", "content": [{"type": "image_url"}]}, "messages[1].content[0] of"),
     ],
 )
 def test_message_that_cannot_be_said_is_refused_with_its_place(api, message, place):

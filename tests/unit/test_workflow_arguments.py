@@ -3,6 +3,7 @@ import pytest
 from bench_suites.workflow import load_tools
 from bench_suites.workflow.arguments import check_arguments
 
+WRITER = "file_operations_writer"
 KNOWN = {"data/orders/2024-01.csv", "https://orders.example/v1/intake"}
 
 
@@ -22,11 +23,7 @@ def test_arguments_that_fit_have_no_fault():
     ("tool", "arguments", "message"),
     [
         ("utility_cache", {}, "parameter cache_key is missing; a string such as"),
-        (
-            "utility_cache",
-            {"key": "a:b"},
-            'parameter "key" is unknown; allowed are cache_key, ttl_s',
-        ),
+        ("utility_cache", {"key": "a:b"}, 'parameter "key" is unknown; allowed are cache_key'),
         ("utility_cache", {"cache_key": "A B"}, 'a string such as "sandbox:last" (got "A B")'),
         ("utility_cache", {"cache_key": "a:b", "ttl_s": 0}, "an integer from 1 to 86400 (got 0)"),
         ("utility_cache", {"cache_key": None}, "(got None)"),
@@ -36,11 +33,7 @@ def test_arguments_that_fit_have_no_fault():
         ("data_processing_transformer", {"transform": "pivot", "columns": [1]}, "array of strings"),
         ("data_processing_validator", {"schema": "s", "strict": 1}, "nothing at"),
         ("network_fetcher", {"url": "https://other.example"}, "there is nothing at"),
-        (
-            "file_operations_writer",
-            {"destination": "/etc/x.csv", "target_format": "csv"},
-            "relative",
-        ),
+        (WRITER, {"destination": "/etc/x.csv", "target_format": "csv"}, "relative"),
         (
             "data_processing_parser",
             {"source": "data/orders/2024-01.csv", "format": "xml"},

@@ -80,15 +80,11 @@ def test_library_as_it_was_made_passes_the_check():
             lambda tasks: [each for each in tasks if each["task_type"] != "data_pipeline"],
             "tasks.json has no task with task_type 'data_pipeline'",
         ),
-        (
-            "tasks.json",
-            lambda tasks: [*tasks, tasks[3]],
-            "tasks.json: task_id 'simple-004' is there twice",
-        ),
+        ("tasks.json", lambda tasks: [*tasks, tasks[3]], "task_id 'simple-004' is there twice"),
         (
             "tasks.json",
             lambda tasks: tasks[2].update(task_id=7),
-            "tasks.json: Expected `str`, got `int` - at `$[2].task_id`",
+            "Expected `str`, got `int` - at `$[2]",
         ),
         (
             "tools.json",

@@ -17,10 +17,10 @@ from bench_suites.workflow.conversation import Conversation
 from bench_suites.workflow.reply_parser import Action, ParsedReply
 from bench_suites.workflow.steps import work
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, CaseInfo
-from pytest_ultrapar.simulator.personas.workflow import obedient, repairing, sloppy
+from pytest_ultrapar.simulator.personas.workflow import repairing
 from tests.unit import workflow_instruments as instruments
 from tests.unit.workflow_instruments import play
-from tests.unit.workflow_models import Acting, run_arm
+from tests.unit.workflow_models import Acting
 
 RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 RANK = {"unsolved": 0, "partial": 1, "solved": 2}
@@ -40,15 +40,6 @@ def test_lower_rate_only_turns_successes_into_failures(instrument):
         reachable = [verdict.scores["reachable"] for verdict in verdicts]
         assert reachable == sorted(reachable)
         assert reachable[-1] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("persona", [obedient, repairing, sloppy])
-def test_lower_rate_only_takes_from_models_without_slips(persona):
-    arms = [run_arm(persona, skill=1.0, rate=rate, repeats=20) for rate in RATES[:-1]]
-    for case in zip(*arms, strict=True):
-        ranks = [RANK[score(episode).outcome] for episode in case]
-        assert ranks == sorted(ranks)
 
 
 @pytest.mark.parametrize("instrument", [instruments.flawless, instruments.switching])
