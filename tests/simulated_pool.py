@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.model import (
     Instance,
     Key,
@@ -84,6 +86,54 @@ def simulated_pool(
         simulation_seed=seed,
     )
     return Pool("pool.toml", "0" * 64, (provider,), tuple(lanes), limits)
+
+
+def pool_text(
+    per_key: str = "workers = 4",
+    latency_s: float = 0.01,
+    *,
+    name: str = "sim",
+    keys: int = 1,
+    sigma: float = 0.0,
+    provider: str = "",
+    models: Sequence[str] = ("m",),
+    model: str = "",
+) -> str:
+    """A pool of one simulated provider; `provider` and `model` are more of their tables' fields.
+
+    Answers take `latency_s`, or that as the median of a log-normal distribution with `sigma`.
+    """
+    listed = ", ".join(f'{{ name = "key{n}" }}' for n in range(keys))
+    kind = "log-normal" if sigma else "fixed"
+    spread = f", sigma = {sigma}" if sigma else ""
+    head = f"""schema = 1
+[[provider]]
+name = "{name}"
+api = "simulated"
+keys = [{listed}]
+per_key = {{ {per_key} }}
+latency = {{ kind = "{kind}", median_s = {latency_s}{spread} }}
+{provider}
+"""
+    return head + "".join(f'[[provider.model]]\nname = "{one}"\n{model}\n' for one in models)
+
+
+def serving(
+    text: str,
+    log_path: Path,
+    *,
+    faults: str = "",
+    refusals: Mapping[str, int] | None = None,
+    **options: object,
+) -> SimulatorProcess:
+    """A server of the pool with this text, which fails as the text of a faults file says."""
+    path = log_path.with_suffix(".toml")
+    path.write_text(text, encoding="utf-8")
+    pool = load_pool(path, environ={}, overrides=Overrides())
+    script = faults_of(pool, log_path.parent, faults) if faults else None
+    script = refusing(pool, refusals or {}, script)
+    with warm_children():
+        return SimulatorProcess.start(pool, log_path=log_path, faults=script, **options)
 
 
 @contextmanager

@@ -21,10 +21,8 @@ from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import Limit
+from tests.engine.broker_at_work import PATIENCE_S, POOL, running
 from tests.pools import lane, pool
-
-POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1))
-PATIENCE_S = 120.0
 
 # A controller that starts the broker, says where it is, and waits for its death.
 CONTROLLER = """
@@ -73,12 +71,9 @@ def test_memory_of_a_day_that_cannot_be_trusted_is_one_sentence(tmp_path):
 
 
 def test_socket_lies_in_a_directory_that_nobody_else_may_enter(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
-    try:
+    with running(tmp_path) as broker:
         assert broker.path.parent.parent == tmp_path.resolve()
         assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
-    finally:
-        broker.stop()
 
 
 def test_socket_of_a_run_with_a_long_path_goes_to_the_temporary_directory(tmp_path):
@@ -97,14 +92,11 @@ def test_socket_of_a_run_with_a_long_path_goes_to_the_temporary_directory(tmp_pa
 
 def test_token_and_keys_are_in_no_argument_variable_or_repr(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "sk-canary")
-    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
-    try:
+    with running(tmp_path) as broker:
         process = psutil.Process(broker.pid)
         shown = " ".join(process.cmdline()) + json.dumps(process.environ()) + repr(broker)
         assert broker.token not in shown
         assert "sk-canary" not in shown
-    finally:
-        broker.stop()
 
 
 def test_process_ends_at_once_when_its_controller_is_killed(tmp_path):
@@ -125,14 +117,11 @@ def test_process_ends_at_once_when_its_controller_is_killed(tmp_path):
 
 
 def test_interrupt_of_the_terminal_does_not_end_it(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
-    try:
+    with running(tmp_path) as broker:
         os.kill(broker.pid, signal.SIGINT)
         client = BlockingBrokerClient(broker.path, broker.token)
         assert client.status().in_flight == 0
         client.close()
-    finally:
-        broker.stop()
 
 
 def test_terminated_process_ends(tmp_path):

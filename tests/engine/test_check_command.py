@@ -16,14 +16,11 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.coordinator.check import asking, pool_check
 from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 from tests.raw_server import RawServer
-from tests.simulated_pool import faults_of, refusing
-from tests.warm import warm_children
+from tests.simulated_pool import pool_text
+from tests.simulated_pool import serving as simulating
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 LAB = """
@@ -36,6 +33,7 @@ keys = [{ name = "key0", env = "CHECK_KEY_0" }, { name = "key1", env = "CHECK_KE
 timeout_s = 60
 """
 MODEL = '[[provider.model]]\nname = "{0}"\n'
+ONE = LAB + MODEL.format("m")
 
 
 @pytest.fixture(autouse=True)
@@ -65,20 +63,25 @@ def check(capsys):
 @contextmanager
 def serving(folder, text, faults="", refusals=None):
     """A simulated server of the pool in `text`; `pool.toml` then has its address."""
-    path = folder / "pool.toml"
-    path.write_text(text.replace("BASE_URL", "https://example.invalid/v1"))
-    pool = load_pool(path, environ={}, overrides=Overrides())
-    script = faults_of(pool, folder, faults) if faults else None
-    with warm_children():
-        process = SimulatorProcess.start(
-            pool,
-            log_path=folder / "server.log",
-            tokens={f"lab/key{n}": f"{CANARY}-{n}" for n in range(2)},
-            faults=refusing(pool, refusals or {}, script),
-        )
-    with process:
-        path.write_text(text.replace("BASE_URL", process.base_url("lab")))
-        yield process
+    tokens = {f"lab/key{n}": f"{CANARY}-{n}" for n in range(2)}
+    served = text.replace("BASE_URL", "https://example.invalid/v1")
+    with simulating(
+        served, folder / "server.log", faults=faults, tokens=tokens, refusals=refusals
+    ) as one:
+        write_pool(folder, text, one.base_url("lab"))
+        yield one
+
+
+def write_pool(folder, text, url):
+    (folder / "pool.toml").write_text(text.replace("BASE_URL", url))
+
+
+@contextmanager
+def silent(folder, text=ONE):
+    """A server that accepts connections and says nothing, in `pool.toml`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        write_pool(folder, text, f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+        yield listener
 
 
 def log(folder):
@@ -187,17 +190,6 @@ def test_rate_of_the_pool_holds(tmp_path, check):
     assert times[-1] - times[0] >= 7 * 0.09
 
 
-def test_dead_key_does_not_hide_how_its_other_lanes_answer(tmp_path, check):
-    text = LAB + "per_key = { workers = 1 }\n" + "".join(MODEL.format(f"m{n}") for n in range(3))
-    faults = '[[fault]]\nkey = "key1"\nkind = "error"\nstatus = 401\nfor_requests = 1\n'
-    with serving(tmp_path, text, faults):
-        code, lines = check()
-    assert code == 1
-    words = [said_of(lines, f"lab/m{n}/key1")[0] for n in range(3)]
-    assert sorted(words) == ["failed", "ok", "ok"]
-    assert len(log(tmp_path).requests) == 6
-
-
 def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, monkeypatch):
     text = LAB + MODEL.format("one") + 'keys = ["key0"]\n' + MODEL.format("two")
     monkeypatch.delenv("CHECK_KEY_1")
@@ -217,7 +209,7 @@ def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, 
 
 
 def test_azure_is_asked_its_own_way(tmp_path, check):
-    text = LAB + MODEL.format("m")
+    text = ONE
     with serving(tmp_path, text) as server:
         azure = text.replace('"openai"', '"azure-openai"\napi_version = "2024-10-21"')
         root = server.base_url("lab").removesuffix("/v1")
@@ -245,7 +237,7 @@ def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
 ):
     monkeypatch.delenv("CHECK_KEY_0")
     monkeypatch.setenv("CHECK_KEY_1", "  ")
-    with serving(tmp_path, LAB + MODEL.format("m")):
+    with serving(tmp_path, ONE):
         code, lines = check()
     assert code == 4
     (line,) = lines
@@ -266,7 +258,7 @@ def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
     ],
 )
 def test_options_that_cannot_be_used_are_refused(tmp_path, check, options, said):
-    (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", "x"))
+    write_pool(tmp_path, ONE, "x")
     code, lines = check(*options)
     assert code == 4
     assert said in lines[-1]
@@ -274,10 +266,7 @@ def test_options_that_cannot_be_used_are_refused(tmp_path, check, options, said)
 
 def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypatch):
     monkeypatch.setattr(pool_check, "_QUIET_S", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        text = (LAB + MODEL.format("m")).replace("BASE_URL", url)
-        (tmp_path / "pool.toml").write_text(text)
+    with silent(tmp_path):
         code, lines = check("--timeout", "0.5")
     assert code == 1
     assert lines[2] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
@@ -302,15 +291,9 @@ def test_simulated_provider_is_started_for_the_check(tmp_path, check, budget, pr
 
 
 def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, check):
-    text = (
-        'schema = 1\n[[provider]]\nname = "lab"\napi = "simulated"\n'
-        'keys = [{ name = "key0" }, { name = "key1" }]\n' + MODEL.format("m")
-    )
-    (tmp_path / "pool.toml").write_text(text)
-    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
-    with SimulatorProcess.start(
-        pool, log_path=tmp_path / "server.log", faults=refusing(pool, {"key1": 401})
-    ) as server:
+    text = pool_text(name="lab", keys=2)
+    write_pool(tmp_path, text, "")
+    with simulating(text, tmp_path / "server.log", refusals={"key1": 401}) as server:
         root = server.base_url("lab").removesuffix("/lab/v1")
         code, lines = check("--simulator", root)
     assert code == 1
@@ -328,7 +311,7 @@ def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, chec
 
 
 def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
-    with serving(tmp_path, LAB + MODEL.format("m")) as server:
+    with serving(tmp_path, ONE) as server:
         name = key_identity(server.base_url("lab"), f"{CANARY}-0")
         holder = Holder(4321, "/runs/other", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
         locks = take_all(tmp_path / "locks", [name], holder)
@@ -348,11 +331,11 @@ def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
 
 
 @contextmanager
-def started():
+def started(stderr=subprocess.STDOUT):
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest_ultrapar.cli", "check", "--pool", "pool.toml"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )
@@ -371,7 +354,6 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
     models = "".join(MODEL.format(f"m{n:03}") for n in range(150))
     faults = '[[fault]]\ninstance = "m000"\nkey = "key0"\nkind = "hang"\n'
     with serving(tmp_path, text + models, faults), started() as process:
-        assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(301)]
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
@@ -390,15 +372,12 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
 
 @pytest.mark.slow
 def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
-        with started() as process:
-            connection, _ = silent.accept()
-            with connection:
-                process.send_signal(signal.SIGINT)
-                said = process.communicate(timeout=60)[0]
-            assert process.returncode == 2
+    with silent(tmp_path) as listener, started() as process:
+        connection, _ = listener.accept()
+        with connection:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[0]
+        assert process.returncode == 2
     assert said.endswith("ultrapar check: interrupted; nothing is known about any lane\n")
     assert "Traceback" not in said
 
@@ -411,8 +390,7 @@ async def never_end(peer, _):
 
 def test_answer_without_end_is_soon_given_up(tmp_path, check):
     with RawServer(never_end) as server:
-        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
-        (tmp_path / "pool.toml").write_text(text)
+        write_pool(tmp_path, ONE, server.base_url)
         code, lines = check("--model", "m")
         assert code == 1
         said = said_of(lines, "lab/m/key0")
@@ -422,29 +400,17 @@ def test_answer_without_end_is_soon_given_up(tmp_path, check):
 
 @pytest.mark.slow
 def test_reader_that_leaves_ends_the_check_quietly(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        text = (LAB + MODEL.format("m")).replace("BASE_URL", url)
-        (tmp_path / "pool.toml").write_text(text.replace("timeout_s = 60", "timeout_s = 1"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest_ultrapar.cli", "check", "--pool", "pool.toml"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            assert process.stdout.readline().startswith("ultrapar check: pool ")
-            process.stdout.close()
-            assert process.stderr.read() == ""
-            # As a shell says that SIGPIPE ended a process.
-            assert process.wait(60) == 141
+    text = ONE.replace("timeout_s = 60", "timeout_s = 1")
+    with silent(tmp_path, text), started(stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith("ultrapar check: pool ")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        # As a shell says that SIGPIPE ended a process.
+        assert process.wait(60) == 141
 
 
 def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
-    text = (LAB + MODEL.format("m")).replace("BASE_URL", "http://127.0.0.1:1/v1")
-    (tmp_path / "pool.toml").write_text(text)
+    write_pool(tmp_path, ONE, "http://127.0.0.1:1/v1")
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4
     assert 'pool.toml has no provider with api = "simulated"' in lines[0]

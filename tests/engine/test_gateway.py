@@ -533,6 +533,11 @@ def test_other_apis_come_through_whole_streamed_and_as_errors(tmp_path, api):
         assert told.outcomes == ["ok", "ok", "bad_request"]
         assert [one.tokens_out for one in told.llm.conversation.attempts] == [6, 6, None]
         assert all(one.headers[header] == TOKEN for one in told.server.requests)
+        # The lane's own name for the model, where the API has it.
+        asked = told.server.requests[1]
+        assert asked.target == stream.replace("/m:", "/theirs:")
+        assert asked.json().get("model") == ("theirs" if api == "anthropic" else None)
+        assert told.llm.conversation.messages[1].content == "fine"
 
     answers = (
         json_response(whole),

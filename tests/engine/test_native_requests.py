@@ -108,62 +108,6 @@ def test_deployment_and_version_are_the_lanes(tmp_path, url, target):
     )
 
 
-def test_anthropics_sdk_gets_an_anthropic_lane(tmp_path):
-    said = {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "text", "text": "fine"}],
-        "stop_reason": "end_turn",
-        "usage": {"input_tokens": 5, "output_tokens": 6},
-    }
-
-    async def scene(told):
-        url = "https://api.anthropic.com/v1/messages"
-        headers = {"x-api-key": "pool", "anthropic-version": "2023-06-01", "anthropic-beta": "b"}
-        body = told.body(max_tokens=9, system="Be kind.")
-        assert (await told.client.post(url, json=body, headers=headers)).json() == said
-        (request,) = told.server.requests
-        assert (request.target, request.headers["x-api-key"]) == ("/v1/messages", TOKEN)
-        assert request.headers["anthropic-beta"] == "b"
-        assert request.json() == {**body, "model": "theirs"}
-        (attempt,) = told.llm.conversation.attempts
-        assert (attempt.tokens_in, attempt.tokens_out) == (5, 6)
-        spoken = [(one.role, one.content) for one in told.llm.conversation.messages]
-        assert spoken == [("system", "Be kind."), ("user", "Hi"), ("assistant", "fine")]
-
-    model = 'instances = ["theirs"]'
-    play(tmp_path, saying(json_response(said)), scene, api="anthropic", model=model, path="")
-
-
-def test_geminis_stream_names_the_lanes_model_in_its_path(tmp_path):
-    said = {
-        "candidates": [
-            {"content": {"role": "model", "parts": [{"text": "fine"}]}, "finishReason": "STOP"}
-        ],
-        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 6},
-    }
-    event = b"data: " + json.dumps(said).encode() + b"\r\n\r\n"
-
-    async def scene(told):
-        home = "https://generativelanguage.googleapis.com"
-        answer = await told.client.post(
-            f"{home}/v1beta/models/m:streamGenerateContent?alt=sse",
-            json={"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
-            headers={"x-goog-api-key": "pool"},
-        )
-        assert answer.content == event
-        (request,) = told.server.requests
-        assert request.target == "/v1beta/models/theirs:streamGenerateContent?alt=sse"
-        assert request.headers["x-goog-api-key"] == TOKEN
-        (attempt,) = told.llm.conversation.attempts
-        assert (attempt.tokens_in, attempt.tokens_out) == (5, 6)
-        assert [one.content for one in told.llm.conversation.messages][1:] == ["fine"]
-
-    model = 'instances = ["theirs"]'
-    streamed = response(event, b"content-type: text/event-stream")
-    play(tmp_path, saying(streamed), scene, api="gemini", model=model, path="")
-
-
 @pytest.mark.parametrize(
     ("url", "headers", "fields", "sentence"),
     [

@@ -54,28 +54,6 @@ def client(tmp_path_factory, client_of):
         yield made
 
 
-def test_client_reads_a_message(client):
-    message = client.messages.create(system="be brief", **ASKED)
-    assert [(block.type, block.text) for block in message.content] == [
-        ("text", "echo: what is the answer")
-    ]
-    assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
-    assert message.model == "claude-x"
-    assert (message.usage.input_tokens, message.usage.output_tokens) == (7, 6)
-    assert message.usage.cache_read_input_tokens == 0
-
-
-def test_client_puts_a_stream_together(client):
-    whole = client.messages.create(**ASKED)
-    with client.messages.stream(**ASKED) as stream:
-        text = "".join(stream.text_stream)
-        final = stream.get_final_message()
-    assert text == whole.content[0].text
-    assert final.id == whole.id
-    assert final.stop_reason == "end_turn"
-    assert final.usage.output_tokens == whole.usage.output_tokens
-
-
 def test_client_calls_a_tool_and_tells_its_result(client):
     asked = {**ASKED, "tools": [TOOL], "tool_choice": {"type": "tool", "name": "look_up"}}
     message = client.messages.create(**asked)

@@ -53,22 +53,6 @@ def client(server, client_of):
         yield made
 
 
-def test_client_reads_an_answer(client):
-    response = client.models.generate_content(config={"system_instruction": "be brief"}, **ASKED)
-    assert response.text == "echo: what is the answer"
-    assert response.candidates[0].finish_reason.name == "STOP"
-    assert response.model_version == "gemini-x"
-    usage = response.usage_metadata
-    assert (usage.prompt_token_count, usage.candidates_token_count) == (7, 6)
-    assert usage.cached_content_token_count == 0
-
-
-def test_client_puts_a_stream_together(client):
-    chunks = list(client.models.generate_content_stream(**ASKED))
-    assert "".join(chunk.text for chunk in chunks) == "echo: what is the answer"
-    assert chunks[-1].candidates[0].finish_reason.name == "STOP"
-
-
 def test_client_calls_a_function_and_tells_its_result(client):
     config = {
         "tools": [{"function_declarations": [DECLARED]}],

@@ -47,6 +47,7 @@ def test_request_is_what_the_api_documents(tmp_path, api):
     async def scene(told):
         await told.llm.chat(MESSAGES, temperature=0.5)
         (request,) = told.server.requests
+        assert request.headers["accept-encoding"] == "gzip, deflate"
         body = request.json()
         assert body.pop("messages") == MESSAGES
         if api == AZURE:
@@ -86,8 +87,10 @@ def test_text_usage_and_limits(tmp_path, api, streams):
             if api == AZURE
             else Allowance(5000, 4999, 0.012, 160000, 159976, 0.008)
         )
-        asked = told.server.requests[0].json()
-        assert asked.get("stream_options") == ({"include_usage": True} if streams else None)
+        (request,) = told.server.requests
+        options = request.json().get("stream_options")
+        assert options == ({"include_usage": True} if streams else None)
+        assert (request.headers["accept-encoding"] == "identity") == streams
 
     play(tmp_path, api, answer_of(api, "Hello", streams=streams), scene, streams=streams)
 

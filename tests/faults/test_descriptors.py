@@ -54,9 +54,7 @@ def test_soft_limit_on_descriptors_is_raised_where_that_is_allowed(project):
 def test_few_descriptors_slow_a_run_down_and_cost_no_case(project):
     prompts = [f"work {n}" for n in range(120)]
     project.server.faults["work"] = after(0.2)
-    project.write_pool()
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace("workers = 4", "workers = 200"))
+    project.write_pool(seats=200)
     project.suite(SUITE.format(prompts=prompts))
     project.pytester.path.joinpath("conftest.py").write_text(FEW)
     result = project.pytester.runpytest_subprocess(

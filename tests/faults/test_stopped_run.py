@@ -24,9 +24,7 @@ N_CASES = 120
 
 def suite(project, timeout_s: float = 5) -> None:
     project.server.faults["work"] = after(0.1)
-    project.write_pool(keys=3)
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace("timeout_s = 5", f"timeout_s = {timeout_s}"))
+    project.write_pool(keys=3, timeout_s=timeout_s)
     project.suite(SUITE.format(prompts=[f"work {number}" for number in range(N_CASES)]))
 
 
@@ -68,7 +66,7 @@ def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, st
     while len(project.server.log.counts()) < N_CASES - 3 * SEATS * 2:
         assert time.monotonic() < deadline_s
         pause.wait(0.05)
-    running.interrupt("process")
+    running.interrupt()
     code, output = running.wait()
     assert code == 2, output
     assert running.left_behind() == []

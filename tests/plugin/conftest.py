@@ -24,6 +24,20 @@ from pytest_ultrapar import prefetch
 async def answer(llm, prompt) -> str:
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 """
+
+
+def cases(prompts: int | Sequence[str], body: str = "pass") -> str:
+    """A test for a suite, with a case for each prompt; a number is for so many that say theirs."""
+    if isinstance(prompts, int):
+        prompts = [f"say {n}" for n in range(prompts)]
+    arguments = "answer, prompt, grade" if "grade" in body else "answer, prompt"
+    return f"""
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it({arguments}):
+    {body}
+"""
+
+
 OPTIONS = ("--ultrapar-pool=pool.toml", "--ultrapar-report=off")
 """Most tests look at tables: a page each would be a tenth of a second each."""
 
@@ -57,15 +71,21 @@ class Project:
         provider: str = "",
         key: str = "",
         base_url: str | None = None,
+        seats: int = 4,
+        timeout_s: float = 5,
+        model: str = "",
     ) -> None:
+        """Write the pool; `provider`, `key` and `model` are more of their tables' fields."""
         url = base_url or self.server.base_url
         names = ", ".join(f'{{ name = "key{n}", env = "TEST_KEY_{n}" }}' for n in range(keys))
         listed = "".join(
-            f'\n[[provider.model]]\nname = "{name}"\ninstances = ["{name}"]\n' for name in models
+            f'\n[[provider.model]]\nname = "{name}"\ninstances = ["{name}"]\n{model}\n'
+            for name in models
         )
         self.pytester.path.joinpath("pool.toml").write_text(
             f'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\nbase_url = "{url}"\n'
-            f"keys = [{names}]\nper_key = {{ workers = 4 {key} }}\ntimeout_s = 5\n"
+            f"keys = [{names}]\nper_key = {{ workers = {seats} {key} }}\n"
+            f"timeout_s = {timeout_s}\n"
             f"{provider}\n{listed}"
         )
 

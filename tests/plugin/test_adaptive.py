@@ -7,28 +7,15 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.simulator.address import default_token
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
+from tests.plugin.conftest import cases
+from tests.simulated_pool import pool_text, serving
 
 pytestmark = pytest.mark.slow
 
-POOL = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }, { name = "key1" }]
-per_key = { workers = { fixed = 4, adaptive = 12 } }
-latency = { kind = "log-normal", median_s = 0.05, sigma = 0.3 }
-[[provider.model]]
-name = "m"
-"""
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(300)])
-def test_it(answer): assert answer
-"""
+POOL = pool_text("workers = { fixed = 4, adaptive = 12 }", 0.05, sigma=0.3, keys=2)
+SUITE = cases(300, "assert answer")
 
 
 @pytest.fixture
@@ -103,12 +90,9 @@ per_instance = { workers = 100 }
 
 
 def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_path):
-    served = tmp_path / "served.toml"
-    served.write_text(QUEUES)
-    pool = load_pool(served, environ={}, overrides=Overrides())
     monkeypatch.setenv("VLLM_KEY", default_token("vllm", "key0"))
     project.suite(SUITE)
-    with SimulatorProcess.start(pool, log_path=tmp_path / "server.jsonl") as server:
+    with serving(QUEUES, tmp_path / "server.jsonl") as server:
         base = server.base_url("vllm").removesuffix("/v1")
         project.pytester.path.joinpath("pool.toml").write_text(ASKED.replace("BASE", base))
         assert project.run("-n2").ret == 0

@@ -6,12 +6,9 @@ import fcntl
 
 import pytest
 
-from tests.plugin.conftest import CANARY, SUITE
+from tests.plugin.conftest import CANARY, SUITE, cases
 
-PLAIN_SUITE = """
-@pytest.mark.parametrize("prompt", ["say a", "say b"])
-def test_it(answer): pass
-"""
+PLAIN_SUITE = cases(["say a", "say b"])
 
 
 def refusal(project, *options, in_process=True):
@@ -49,18 +46,8 @@ def test_bad_pool_is_refused(project, workers, field):
     assert not (project.pytester.path / ".ultrapar").exists()
 
 
-def test_missing_or_unreadable_pool_is_refused(project):
+def test_missing_pool_of_the_ini_file_is_refused(project):
     project.suite(PLAIN_SUITE)
-    path = project.pytester.path / "pool.toml"
-    path.unlink()
-    assert refusal(project, "-n2") == "pool.toml: there is no such file"
-    path.mkdir()
-    assert refusal(project) == "pool.toml: cannot be read (it is a directory)"
-    path.rmdir()
-    path.symlink_to(path)
-    assert "pool.toml: cannot be read" in refusal(project)
-    # Once as users run it, and with the pool named by the ini file.
-    path.unlink()
     project.pytester.makeini("[pytest]\nultrapar_pool = config/pool.toml\n")
     result = project.run("-n2", pool=False)
     assert result.ret == 4
@@ -158,7 +145,7 @@ def test_simulator_that_does_not_answer_is_refused(project):
         'schema = 1\n[[provider]]\nname = "sim"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
         '[[provider.model]]\nname = "m"\n'
     )
-    project.suite('@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    project.suite(cases(["say a"]))
     said = refusal(project, "--ultrapar-simulator=http://127.0.0.1:1", in_process=False)
     assert "--ultrapar-simulator: nothing answers at http://127.0.0.1:1" in said
 
@@ -171,19 +158,6 @@ def test_it(answer): pass
 """
     )
     said = refusal(project, workers, in_process=workers == "-n0")
-    assert "test_suite.py::test_it[" in said
-    assert "hold half a surrogate pair" in said
-
-
-def test_reason_that_no_file_can_hold_is_named(project):
-    project.suite(
-        r"""
-@pytest.mark.parametrize("prompt", ["say a"])
-@pytest.mark.skip(reason="half \ud83d of it")
-def test_it(answer): pass
-"""
-    )
-    said = refusal(project)
     assert "test_suite.py::test_it[" in said
     assert "hold half a surrogate pair" in said
 

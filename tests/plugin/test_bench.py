@@ -16,20 +16,11 @@ import pytest
 
 from pytest_ultrapar.testing import read_server_log
 from tests.light import LIGHT
+from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
-POOL = """schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }]
-latency = { kind = "fixed", median_s = LATENCY }
-[[provider.model]]
-name = "m"
-instances = ["m-1", "m-2", "m-3", "m-4"]
-per_instance = { workers = 1 }
-"""
+INSTANCES = 'instances = ["m-1", "m-2", "m-3", "m-4"]\nper_instance = { workers = 1 }'
 SUITE = """
 import pytest
 from pytest_ultrapar import prefetch
@@ -50,7 +41,7 @@ MODES = ("serial", "rotate", "ultra")
 def folder(tmp_path, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
-    tmp_path.joinpath("pool.toml").write_text(POOL.replace("LATENCY", "0.05"))
+    tmp_path.joinpath("pool.toml").write_text(pool_text("", 0.05, model=INSTANCES))
     tmp_path.joinpath("test_numbers.py").write_text(SUITE)
     return tmp_path
 
@@ -166,7 +157,7 @@ def test_suite_without_cases_is_bad_input(folder):
 
 
 def test_interrupt_ends_in_order_and_says_what_is_there(folder):
-    folder.joinpath("pool.toml").write_text(POOL.replace("LATENCY", "0.3"))
+    folder.joinpath("pool.toml").write_text(pool_text("", 0.3, model=INSTANCES))
     running = subprocess.Popen(
         command("--out", "out", "--modes", "ultra,serial", "-v"),
         cwd=folder,
@@ -203,7 +194,7 @@ def test_interrupt_ends_in_order_and_says_what_is_there(folder):
 
 
 def test_runs_end_with_a_bench_that_is_killed(folder, workers):
-    folder.joinpath("pool.toml").write_text(POOL.replace("LATENCY", "2"))
+    folder.joinpath("pool.toml").write_text(pool_text("", 2, model=INSTANCES))
     running = subprocess.Popen(
         command("--out", "out", "--modes", "serial", workers), cwd=folder, stdout=subprocess.DEVNULL
     )

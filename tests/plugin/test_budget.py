@@ -7,8 +7,6 @@ import errno
 import os
 import random
 import re
-import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -18,8 +16,9 @@ from pytest_ultrapar.broker.budget import read_spending
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
 from pytest_ultrapar.testing import read_server_log
 from tests.faults.byte_faults import leave, refuse
-from tests.light import PYTEST
+from tests.running import Running
 from tests.scripted_server import WORDS
+from tests.simulated_pool import pool_text
 
 PRICE = ModelPrice("p", "m", 3.0, 11.0)
 PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\n"
@@ -50,9 +49,7 @@ def test_it({fixture}, prompt, grade): grade("solved")
 
 
 def write(project, n: int = 40, *, prices: str = PRICES, fixture: str = "bounded") -> list[str]:
-    project.write_pool()
-    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
-        pool.write(prices)
+    project.write_pool(model=prices)
     draw = random.Random(1)
     prompts = [f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}" for n in range(n)]
     project.pytester.path.joinpath("test_suite.py").write_text(
@@ -115,11 +112,8 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
         f"use {draw.randint(1, 12)} {out} {out + draw.choice([0, 0, 40, 4000])} {n}"
         for n, out in enumerate(outs)
     ]
-    project.write_pool()
-    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
-        pool.write(
-            f"price_per_mtok_in = {price.per_mtok_in}\nprice_per_mtok_out = {price.per_mtok_out}\n"
-        )
+    figures = f"price_per_mtok_in = {price.per_mtok_in}\nprice_per_mtok_out = {price.per_mtok_out}"
+    project.write_pool(model=figures)
     project.suite(DRAWN.format(prompts=prompts))
     lost, refused = draw.sample(prompts, 2), draw.sample(prompts, 4)
     billed = []
@@ -190,9 +184,7 @@ def test_it(answer, grade): grade("solved")
     ("bound", "is_sent"), [("", False), (", max_tokens=50", True)], ids=["unbounded", "bounded"]
 )
 def test_request_without_a_bound_is_told_of_only_where_one_is_made(project, bound, is_sent):
-    project.write_pool()
-    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
-        pool.write(PRICES)
+    project.write_pool(model=PRICES)
     project.pytester.path.joinpath("test_suite.py").write_text(
         UNBOUNDED.replace("}])).text", f"}}]{bound})).text")
     )
@@ -214,15 +206,8 @@ def test_killed_run_has_spent_what_was_in_flight(project):
 
     project.server.faults["use"] = slowly
     budget = round(0.8 * cost_of(prompts) / UNITS, 6)
-    killed = subprocess.Popen(
-        [*PYTEST, "-q", "-n2", "--ultrapar-pool", "pool.toml", "--ultrapar-budget", str(budget)],
-        cwd=project.pytester.path,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert project.server.wait_for(lambda seen: len(seen) >= 8)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    with Running(project.pytester.path, "-n2", f"--ultrapar-budget={budget}"):
+        assert project.server.wait_for(lambda seen: len(seen) >= 8)
     spending = project.directory / "spending.log"
     until_s = time.monotonic() + 10
     while (text := spending.read_text()) != spending.read_text() and time.monotonic() < until_s:
@@ -400,17 +385,6 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project):
     assert cost_by_log(project) == 20 * judge
 
 
-SIMULATED = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }]
-per_key = { workers = 4 }
-latency = { kind = "fixed", median_s = 0.01 }
-[[provider.model]]
-name = "m"
-"""
 ECHO = """
 import pytest
 from pytest_ultrapar import prefetch
@@ -432,7 +406,7 @@ def test_it(answer, grade): grade("solved")
 def test_servers_own_count_of_tokens_is_within_the_budget(project, share, bound):
     draw = random.Random(3)
     prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
-    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED + PRICES)
+    project.pytester.path.joinpath("pool.toml").write_text(pool_text(model=PRICES))
     project.suite(ECHO.format(prompts=prompts, bound=bound))
     # The simulated provider says what it is asked: some 4 characters in a token, both ways.
     whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS

@@ -21,24 +21,19 @@ import trustme
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.server import RULES
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.records import EpisodeStarted
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.testing import read_server_log
 from tests.family import family_of, signal_all
 from tests.journals import scan_journal
 from tests.key_value_server import KeyValueServer, free_port
-from tests.light import LIGHT
-from tests.plugin.conftest import CANARY, OPTIONS
+from tests.plugin.conftest import CANARY, cases
+from tests.running import Running, wait_until
+from tests.simulated_pool import pool_text, serving
 
 N = 24
-SUITE = f"""
-@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({N})])
-def test_it(answer, grade): grade("solved")
-"""
+SUITE = cases(N, 'grade("solved")')
 PASSWORD = "redis-canary-71c0"
 
 
@@ -51,24 +46,15 @@ def kv():
 class Host:
     """One host of a run: a process of pytest with a directory of its own."""
 
-    def __init__(self, project, kv, name, *args, run="night", url=None, called=None):
-        self.name = called or name
+    def __init__(self, project, kv, name, *args, run="night", url=None):
+        self.name = name
         self.directory = project.pytester.path / name
-        environ = dict(os.environ, ULTRAPAR_CLUSTER=url or kv.url)
-        self._log_path = project.pytester.path / f"{name}.log"
-        with self._log_path.open("wb") as log:
-            self.process = self._start(project, args, run, environ, log)
-
-    def _start(self, project, args, run, environ, log):
-        return subprocess.Popen(
-            [
-                sys.executable, "-m", "pytest", *LIGHT, *OPTIONS, *args,
-                f"--ultrapar-cluster-run={run}", f"--ultrapar-cluster-host={self.name}",
-                f"--ultrapar-out={self.directory}",
-            ],
-            cwd=project.pytester.path, env=environ, stdin=subprocess.DEVNULL,
-            stdout=log, stderr=subprocess.STDOUT,
+        own = (f"--ultrapar-cluster-run={run}", f"--ultrapar-cluster-host={name}")
+        self.run = Running(
+            project.pytester.path, *args, *own, f"--ultrapar-out={self.directory}",
+            name=f"{name}.log", ULTRAPAR_CLUSTER=url or kv.url,
         )  # fmt: skip
+        self.process = self.run.process
 
     def end(self, timeout_s=120):
         self.code = self.process.wait(timeout_s)
@@ -76,7 +62,7 @@ class Host:
 
     @property
     def output(self):
-        text = self._log_path.read_text(errors="replace")
+        text = self.run.output
         assert "INTERNALERROR" not in text, text
         assert "Traceback" not in text, text
         return text
@@ -230,14 +216,6 @@ def test_what_one_host_alone_can_do_is_refused(project, kv, monkeypatch, args, s
     assert not project.server.prompts
 
 
-def test_a_server_that_is_needed_and_not_named(project, monkeypatch):
-    monkeypatch.delenv("ULTRAPAR_CLUSTER", raising=False)
-    project.suite(SUITE)
-    result = project.run("-n0", "--ultrapar-cluster-run=alone")
-    assert result.ret == 4
-    assert "set the environment variable ULTRAPAR_CLUSTER" in result.stderr.str()
-
-
 def test_a_server_that_is_gone_is_waited_for_and_then_refused(project, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_CLUSTER", "redis://127.0.0.1:1")
     project.suite(SUITE)
@@ -270,29 +248,16 @@ def test_a_server_that_refuses(project, monkeypatch, url, said):
     assert CANARY not in output
 
 
-POOL = """
-schema = 1
-
-[[provider]]
-name = "lab"
-api = "simulated"
-keys = [{{ name = "key0" }}, {{ name = "key1" }}]
-per_key = {{ {limits} }}
-timeout_s = 3
-latency = {{ kind = "fixed", median_s = {latency_s} }}
-"""
-
-
 class Lab:
     """A provider that all hosts ask, which holds the limits and keeps its own log."""
 
     def __init__(self, project, limits, latency_s, models):
-        path = project.pytester.path / "pool.toml"
-        listed = "".join(f'\n[[provider.model]]\nname = "{name}"\n' for name in models)
-        path.write_text(POOL.format(limits=limits, latency_s=latency_s) + listed)
-        pool = load_pool(path, environ={}, overrides=Overrides())
         self._log_path = project.pytester.path / "server.jsonl"
-        self._process = SimulatorProcess.start(pool, log_path=self._log_path)
+        text = pool_text(
+            limits, latency_s, name="lab", keys=2, provider="timeout_s = 3", models=models
+        )
+        project.pytester.path.joinpath("pool.toml").write_text(text)
+        self._process = serving(text, self._log_path)
         self.option = f"--ultrapar-simulator={self._process.base_url('lab').split('/lab')[0]}"
 
     @property
@@ -301,10 +266,7 @@ class Lab:
 
     def wait_for(self, n):
         """Until so many requests have come."""
-        deadline_s = time.monotonic() + 60
-        while len(self.log.requests) < n:
-            assert time.monotonic() < deadline_s, f"fewer than {n} requests came"
-            time.sleep(0.02)
+        wait_until(lambda: len(self.log.requests) >= n)
 
     def judge(self, *, seats, per_s):
         """No request was ever too much, for any key."""
@@ -337,13 +299,6 @@ def starting_labs(project):
 def lab(project):
     with starting_labs(project) as start:
         yield start
-
-
-def cases(n):
-    return f"""
-@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
-def test_it(answer, grade): grade("solved")
-"""
 
 
 def each_once(n, *hosts, at_most=1):
@@ -648,13 +603,6 @@ def test_what_another_writer_left_ends_the_run_with_a_sentence(project, hosts, k
     server.judge(seats=5, per_s=10)
 
 
-def wait_until(holds):
-    deadline_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
 def given_up(host, what):
     """A host to which somebody presses Ctrl-C while it waits for something."""
     wait_until(lambda: f"waiting for {what}" in host.output)
@@ -670,16 +618,9 @@ def given_up(host, what):
 def test_ctrl_c_while_a_host_waits_for_a_key_leaves_no_run(project, hosts, lab):
     project.suite(cases(200))
     server = lab()
-    alone = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *LIGHT, *OPTIONS, "-n0", server.option],
-        cwd=project.pytester.path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
+    with Running(project.pytester.path, "-n0", server.option):
         server.wait_for(5)
         given_up(hosts("one", "-n0", server.option), "key lab/key")
-    finally:
-        alone.kill()
-        alone.wait()
 
 
 @pytest.mark.slow
@@ -781,17 +722,6 @@ def gateway(project, kv, pool, *options):
             process.kill()
 
 
-SERVED = """
-schema = 1
-[[provider]]
-name = "lab"
-api = "simulated"
-keys = [{{ name = "key0" }}]
-per_key = {{ workers = 4, {limits} }}
-latency = {{ kind = "fixed", median_s = {latency_s} }}
-[[provider.model]]
-name = "m"
-"""
 KEYED = """
 schema = 1
 [[provider]]
@@ -809,10 +739,9 @@ name = "m"
 def provider_of_both(project, limits, latency_s):
     """A provider with one key, in the pool of runs and in a gateway's; where its log is."""
     folder = project.pytester.path
-    path, log_path = folder / "served.toml", folder / "server.jsonl"
-    path.write_text(SERVED.format(limits=limits, latency_s=latency_s))
-    pool = load_pool(path, environ={}, overrides=Overrides())
-    provider = SimulatorProcess.start(pool, log_path=log_path, tokens={"lab/key0": CANARY})
+    log_path = folder / "server.jsonl"
+    served = pool_text(f"workers = 4, {limits}", latency_s, name="lab")
+    provider = serving(served, log_path, tokens={"lab/key0": CANARY})
     try:
         url = provider.base_url("lab")
         # What each calls the provider does not matter.
@@ -958,7 +887,7 @@ def test_the_password_of_the_server_is_masked(project, monkeypatch):
         url = f"redis://:{PASSWORD}@127.0.0.1:{kv.port}"
         monkeypatch.setenv("ULTRAPAR_CLUSTER", url)
         project.suite(
-            cases(3).replace('grade("solved")', "show(grade)")
+            cases(3, "show(grade)")
             + """
 def show(grade):
     import os
@@ -1002,7 +931,7 @@ def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch)
 @pytest.mark.slow
 def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
     """No host has a part of any limit then, and yet somebody has to say what becomes of them."""
-    project.suite(SUITE.replace('f"say {n}"', 'f"status 401 {n}"'))
+    project.suite(cases([f"status 401 {n}" for n in range(N)]))
     host = hosts("one", "-n0")
     output = host.end(60)
     assert host.code == 1, output

@@ -11,15 +11,12 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.server import ClusterServer
 from tests.key_value_server import KeyValueServer
+from tests.plugin.conftest import cases
 from tests.plugin.test_cluster import rows_of, starting_hosts, starting_labs
 
 pytestmark = pytest.mark.slow
 
 N = 30
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
-def test_it(answer, grade): grade("solved")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +46,7 @@ def lab(project):
 
 def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start):
     there = lab('workers = 4, rpd = 10, day = "UTC"', 0.01)
-    project.suite(SUITE.format(n=N))
+    project.suite(cases(N))
     hosts = [start(name, "-n0", there.option) for name in ("one", "two")]
     outputs = [host.end(120) for host in hosts]
     for key in ("key0", "key1"):
@@ -92,7 +89,7 @@ def wait_for_hosts(kv, n):
 def test_a_day_outlives_a_host_and_the_server(lab, project, start):
     with KeyValueServer.start("--appendonly", "yes", program="redis") as kv:
         there = lab("workers = 8, rpd = 120", 0.5)
-        project.suite(SUITE.format(n=320))
+        project.suite(cases(320))
         hosts = [start(name, "-n0", there.option, url=kv.url) for name in ("one", "two", "three")]
         there.wait_for(30)
         wait_for_hosts(kv, 3)
@@ -118,7 +115,7 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
     with KeyValueServer.start() as kv:
         monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
         there = lab("workers = 8, rpd = 120", 0.1)
-        project.suite(SUITE.format(n=320))
+        project.suite(cases(320))
         hosts = [
             start(name, "-n0", there.option, f"--ultrapar-cluster-patience={patience}", url=kv.url)
             for name, patience in (("one", 600), ("two", 600), ("three", 15))

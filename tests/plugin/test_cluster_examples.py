@@ -21,14 +21,11 @@ from pytest_ultrapar.cluster.server import RULES
 from pytest_ultrapar.pool.settings import Options
 from tests.key_value_server import KeyValueServer
 from tests.light import PYTEST
+from tests.plugin.conftest import cases
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "cluster"
 N = 12
-BODY = f"""
-@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({N})])
-def test_it(answer, grade): grade("solved")
-"""
 MANIFESTS = list(yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text(encoding="utf-8")))
 BY_KIND = {one["kind"]: one for one in MANIFESTS}
 
@@ -43,7 +40,7 @@ def program(path, text):
 def lab(project, monkeypatch):
     """A folder with what an example calls: pytest and ultrapar of this environment."""
     path = project.pytester.path
-    project.suite(BODY)
+    project.suite(cases(N))
     path.joinpath("suite").mkdir()
     path.joinpath("test_suite.py").rename(path / "suite" / "test_suite.py")
     run = shlex.join(PYTEST)

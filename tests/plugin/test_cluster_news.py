@@ -6,48 +6,27 @@ import time
 
 import pytest
 
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
-from pytest_ultrapar.simulator.faults.file import load_faults
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
+from tests.plugin.conftest import cases
 from tests.plugin.test_cluster import each_once, hosts, kv  # noqa: F401 - fixtures
+from tests.simulated_pool import pool_text, serving
 
 pytestmark = pytest.mark.slow
 
-POOL = """
-schema = 1
-
-[[provider]]
-name = "lab"
-api = "simulated"
-keys = [{ name = "dies" }, { name = "asks" }, { name = "lasts" }]
-per_key = { workers = 6 }
-timeout_s = 5
-latency = { kind = "fixed", median_s = 0.6 }
-
-[[provider.model]]
-name = "m"
-[[provider.model]]
-name = "n"
-"""
+OF_BOTH = {"provider": "timeout_s = 5", "models": ["m", "n"]}
 FAULTS = """
 [[fault]]
-key = "dies"
+key = "key0"
 kind = "error"
 error = "invalid_api_key"
 after_requests = 40
 
 [[fault]]
-key = "asks"
+key = "key1"
 kind = "error"
 status = 429
 headers = { retry-after = "60" }
 after_requests = 40
-"""
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(200)])
-def test_it(answer, grade): grade("solved")
 """
 KNOWN_S = 1.6
 """One host learns it and says it within 0.3 s, the others ask within 0.8 s; the rest is what a busy
@@ -56,15 +35,12 @@ machine takes."""
 
 def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa: F811
     """Also by a host that joins when all others know."""
-    project.suite(SUITE)
+    project.suite(cases(200))
     path = project.pytester.path
-    (path / "pool.toml").write_text(POOL)
-    (path / "faults.toml").write_text(FAULTS)
-    pool = load_pool(path / "pool.toml", environ={}, overrides=Overrides())
+    text = pool_text("workers = 6", 0.6, name="lab", keys=3, **OF_BOTH)
+    (path / "pool.toml").write_text(text)
     log_path = path / "server.jsonl"
-    with SimulatorProcess.start(
-        pool, log_path=log_path, faults=load_faults(path / "faults.toml", pool)
-    ) as server:
+    with serving(text, log_path, faults=FAULTS) as server:
         option = f"--ultrapar-simulator={server.base_url('lab').split('/lab')[0]}"
         run = [hosts(f"host{n}", "-n0", option) for n in range(3)]
         deadline_s = time.monotonic() + 60
@@ -81,7 +57,7 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa:
     log = read_server_log(log_path)
     assert [host.code for host in run] == [0] * 4, outputs
     each_once(400, *run)
-    for key, status in (("dies", 401), ("asks", 429)):
+    for key, status in (("key0", 401), ("key1", 429)):
         refused = [row for row in log.requests if row.key == key and row.status == status]
         sent_s = [row.t_arrival_s for row in log.requests if row.key == key]
         first_s = refused[0].t_arrival_s
@@ -90,38 +66,20 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa:
         # is refused itself at its first, and a pause is a lane's, of which there are two.
         assert len(refused) <= 6 + 6
     assert log.requests[-1].t_arrival_s > first_s + 3, "nobody could have sent later"
-    assert "key lab/dies was refused" in outputs[-1]
-    assert "lane lab/m/asks was rate limited on another host" in outputs[-1]
-    assert {row["key"] for row in run[-1].rows()} <= {"lasts"}
-
-
-SHARED = """
-schema = 1
-
-[[provider]]
-name = "lab"
-api = "simulated"
-keys = [{ name = "key" }]
-per_key = { QPS workers = 8 }
-timeout_s = 5
-latency = { kind = "fixed", median_s = 0.3 }
-
-[[provider.model]]
-name = "m"
-[[provider.model]]
-name = "n"
-"""
+    assert "key lab/key0 was refused" in outputs[-1]
+    assert "lane lab/m/key1 was rate limited on another host" in outputs[-1]
+    assert {row["key"] for row in run[-1].rows()} <= {"key2"}
 
 
 def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts):  # noqa: F811
     """Each has a model of its own, by which the provider's log tells them apart."""
-    project.suite(SUITE.replace("200", "80"))
+    project.suite(cases(80))
     path = project.pytester.path
     for name, qps in (("pool", "qps = 20,"), ("other", "qps = 8,")):
-        (path / f"{name}.toml").write_text(SHARED.replace("QPS", qps))
-    pool = load_pool(path / "pool.toml", environ={}, overrides=Overrides())
+        text = pool_text(f"{qps} workers = 8", 0.3, name="lab", **OF_BOTH)
+        (path / f"{name}.toml").write_text(text)
     log_path = path / "server.jsonl"
-    with SimulatorProcess.start(pool, log_path=log_path) as server:
+    with serving((path / "pool.toml").read_text(), log_path) as server:
         option = f"--ultrapar-simulator={server.base_url('lab').split('/lab')[0]}"
         one = hosts("one", "-n0", option, "--ultrapar-model=m", run="first")
         other = "--ultrapar-pool=other.toml"
@@ -129,7 +87,7 @@ def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts
         outputs = [one.end(), two.end()]
     log = read_server_log(log_path)
     assert [one.code, two.code] == [0, 0], outputs
-    lower = "limit lab/key: qps = 20 in this pool and 8 in that of others who share it"
+    lower = "limit lab/key0: qps = 20 in this pool and 8 in that of others who share it"
     assert lower in outputs[0]
     assert "who share it" not in outputs[1]
     sent_s = [[row.t_arrival_s for row in log.requests if row.model == name] for name in "mn"]

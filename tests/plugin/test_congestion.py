@@ -6,11 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.faults.byte_faults import refuse
+from tests.plugin.conftest import cases
 
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"slow 0.05 {n}" for n in range(30)])
-def test_it(answer): pass
-"""
+SUITE = cases([f"slow 0.05 {n}" for n in range(30)])
 
 
 @pytest.mark.slow
@@ -32,7 +30,7 @@ def test_server_with_fewer_places_than_declared_costs_no_case_and_is_named(proje
 
 
 def test_run_that_is_never_refused_keeps_no_history_of_limits(project):
-    project.suite('@pytest.mark.parametrize("prompt", ["say one"])\ndef test_it(answer): pass\n')
+    project.suite(cases(["say one"]))
     assert project.run("-n0").ret == 0
     assert not (project.directory / "limits.parquet").exists()
     assert not (project.directory / "limit-history.jsonl").exists()

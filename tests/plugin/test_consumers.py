@@ -60,8 +60,7 @@ PRICED = "price_per_mtok_in = 1.0\nprice_per_mtok_out = 5.0\n"
 def run(project):
     """Runs the cases with these plugins; exit code 0 where only answers were wrong."""
     project.suite(OUTCOMES)
-    path = project.pytester.path / "pool.toml"
-    path.write_text(path.read_text() + PRICED)
+    project.write_pool(model=PRICED)
 
     def call(*args, expected=1):
         result = project.run_apart(*args)

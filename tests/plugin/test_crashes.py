@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
 from tests.family import workers_of
-from tests.light import PYTEST
+from tests.running import Running, wait_until
+from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
-POOL = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }, { name = "key1" }, { name = "key2" }]
-per_key = { workers = 5 }
-latency = { kind = "fixed", median_s = 0.1 }
-[[provider.model]]
-name = "echo"
-instances = ["echo"]
-persona = "echo"
-"""
+POOL = pool_text("workers = 5", 0.1, keys=3, models=["echo"])
 TALK = """
 import os, pytest
 from pytest_ultrapar import prefetch
@@ -66,31 +52,6 @@ def _write(
     folder.joinpath("test_talk.py").write_text(text.replace("range(N)", f"range({n})"))
 
 
-def _start(folder: Path, *args: str) -> subprocess.Popen[bytes]:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    command = [
-        *PYTEST,
-        "--ultrapar-pool",
-        "pool.toml",
-    ]
-    with folder.joinpath("out.txt").open("wb") as out:
-        return subprocess.Popen(
-            [*command, *args],
-            cwd=folder,
-            env=environ,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-
-def _finish(
-    process: subprocess.Popen[bytes], folder: Path, timeout_s: float = 300
-) -> tuple[int, str]:
-    code = process.wait(timeout=timeout_s)
-    return code, folder.joinpath("out.txt").read_text()
-
-
 def _run_dir(folder: Path) -> Path:
     return (folder / ".ultrapar" / "latest").resolve()
 
@@ -108,23 +69,18 @@ def _lost(folder: Path) -> list[tuple[int, str]]:
 
 def _wait_for_requests(folder: Path, n: int) -> None:
     """Until the server has seen n requests, by its own log."""
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        log = folder / ".ultrapar" / "latest" / "simulator.jsonl"
-        if log.exists() and log.read_bytes().count(b'"arrival"') >= n:
-            return
-        time.sleep(0.01)
-    pytest.fail(f"the server did not see {n} requests")
+    log = folder / ".ultrapar" / "latest" / "simulator.jsonl"
+    wait_until(lambda: log.exists() and log.read_bytes().count(b'"arrival"') >= n)
 
 
 def test_killed_worker_costs_no_case_and_no_seat(folder):
     _write(folder, n=120, turns=4)
-    process = _start(folder, "-n3")
+    running = Running(folder, "-n3")
     _wait_for_requests(folder, 60)
-    victim = workers_of(process.pid)[0]
+    victim = workers_of(running.process.pid)[0]
     killed_s = time.monotonic()
     victim.send_signal(signal.SIGKILL)
-    code, output = _finish(process, folder)
+    code, output = running.wait()
     assert code == 0, output
     report = (_run_dir(folder) / "report.md").read_text(encoding="utf-8")
     assert "of workers that died or hung are in no table" in report
@@ -143,7 +99,7 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
 
 def test_poisonous_cases_alone_are_lost(folder):
     _write(folder, n=40, poison="if number in (3, 30): os._exit(3)")
-    code, output = _finish(_start(folder, "-n2", "--ultrapar-coverage", "0.9"), folder)
+    code, output = Running(folder, "-n2", "--ultrapar-coverage", "0.9").wait()
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 38, "infra": 2}
     assert _lost(folder) == [(3, "worker_lost"), (30, "worker_lost")]
@@ -175,10 +131,10 @@ def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(fo
     folder.joinpath("conftest.py").write_text(ALL_DIE_AT_ONCE)
     # So few cases that the second worker has room for those of the first: it gets them at once.
     _write(folder, n=24, turns=4)
-    process = _start(folder, "-n2")
+    running = Running(folder, "-n2")
     _wait_for_requests(folder, 16)
-    workers_of(process.pid)[0].send_signal(signal.SIGKILL)
-    code, output = _finish(process, folder)
+    workers_of(running.process.pid)[0].send_signal(signal.SIGKILL)
+    code, output = running.wait()
     assert code == 0, output
     assert output.count("node down") == 2
     assert _outcomes(folder) == {"solved": 24}
@@ -188,7 +144,7 @@ def test_three_poisonous_cases_that_take_their_time_are_lost_and_no_other(folder
     """Each stays long enough for xdist to hear that it began, and others wait beside it."""
     poison = "import time; time.sleep(0.3); os._exit(3)"
     _write(folder, n=40, body=f"if number < 3: {poison}")
-    code, output = _finish(_start(folder, "-n2", "--ultrapar-coverage", "0.9"), folder)
+    code, output = Running(folder, "-n2", "--ultrapar-coverage", "0.9").wait()
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 37, "infra": 3}
     assert _lost(folder) == [(number, "worker_lost") for number in range(3)]
@@ -213,7 +169,7 @@ def pytest_configure(config):
 def test_run_whose_broker_dies_ends_with_a_row_for_every_case(folder):
     folder.joinpath("conftest.py").write_text(BROKER_DIES)
     _write(folder, n=120, turns=2)
-    code, output = _finish(_start(folder, "-n2"), folder)
+    code, output = Running(folder, "-n2").wait()
     assert code == 1, output
     outcomes = _outcomes(folder)
     assert set(outcomes) == {"solved", "infra"}
@@ -241,7 +197,7 @@ Services.start_broker = start_and_kill
 def test_run_whose_broker_dies_before_the_first_case_ends_with_one_sentence(folder):
     folder.joinpath("conftest.py").write_text(BROKER_DIES_BEFORE_THE_FIRST_CASE)
     _write(folder, n=4)
-    code, output = _finish(_start(folder, "-n2"), folder)
+    code, output = Running(folder, "-n2").wait()
     assert code == 4, output
     assert "ERROR: no broker listens at " in output
     assert "INTERNALERROR" not in output
@@ -265,7 +221,7 @@ def pytest_runtest_logreport(report):
 def test_case_that_runs_again_is_counted_once(folder):
     folder.joinpath("conftest.py").write_text(DIES_AFTER_ITS_CALL)
     _write(folder, n=40)
-    code, output = _finish(_start(folder, "-n2"), folder)
+    code, output = Running(folder, "-n2").wait()
     assert folder.joinpath("died").exists()
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 40}
@@ -274,7 +230,7 @@ def test_case_that_runs_again_is_counted_once(folder):
 
 def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
     _write(folder, n=60, poison="if number == 17: os._exit(3)")
-    code, output = _finish(_start(folder, "-n2", "--max-worker-restart", "0"), folder)
+    code, output = Running(folder, "-n2", "--max-worker-restart", "0").wait()
     n_never = 60 - sum(_outcomes(folder).values())
     assert code == 1
     assert n_never > 0
@@ -283,17 +239,15 @@ def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
 
 def test_killed_controller_leaves_nothing_and_resume_completes(folder):
     _write(folder, n=60, turns=4)
-    process = _start(folder, "-n2")
+    running = Running(folder, "-n2")
     _wait_for_requests(folder, 100)
-    family = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    process.wait()
-    _gone, alive = psutil.wait_procs(family, timeout=60)
-    assert not alive
+    running.note_family()
+    running.process.kill()
+    assert not running.left_behind()
     first = read_server_log(_run_dir(folder) / "simulator.jsonl")
     finished = _finished_episodes(_run_dir(folder))
     assert finished
-    code, output = _finish(_start(folder, "-n2", "--ultrapar-resume=latest"), folder)
+    code, output = Running(folder, "-n2", "--ultrapar-resume=latest").wait()
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 60}
     assert len(read_server_log(_run_dir(folder) / "simulator.jsonl").requests) == len(
@@ -304,7 +258,7 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder):
     assert len(first.requests) >= 4 * len(finished)
     # There is nothing left to do, and nothing that was measured is lost by that.
     before = (_run_dir(folder) / "benchmark.json").read_bytes()
-    code, output = _finish(_start(folder, "-n2", "--ultrapar-resume=latest"), folder)
+    code, output = Running(folder, "-n2", "--ultrapar-resume=latest").wait()
     assert code == 0, output
     assert (_run_dir(folder) / "benchmark.json").read_bytes() == before
     assert (_run_dir(folder) / "benchmark.json").is_file()
@@ -381,8 +335,8 @@ def test_of_720_cases_24_hostile_ones_spoil_no_other(folder):
     suite = HOSTILE_SUITE.format(hostile=list(HOSTILE))
     folder.joinpath("test_talk.py").write_text(suite)
     folder.joinpath("pool.toml").write_text(POOL.replace("workers = 5", "workers = 20"))
-    process = _start(folder, "-n4", "--ultrapar-episode-timeout", "10", "--ultrapar-coverage=0.9")
-    code, output = _finish(process, folder, timeout_s=600)
+    running = Running(folder, "-n4", "--ultrapar-episode-timeout", "10", "--ultrapar-coverage=0.9")
+    code, output = running.wait(600)
     assert code == 1, output
     rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
     assert len(rows) == len({row["case_id"] for row in rows}) == 720

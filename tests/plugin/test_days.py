@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,27 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
-from tests.light import PYTEST
+from tests.plugin.conftest import cases
+from tests.running import Running, wait_until
+from tests.simulated_pool import pool_text, serving
 
-POOL = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{{ name = "key0" }}]
-per_key = {{ workers = 8, {limits} }}
-latency = {{ kind = "fixed", median_s = 0.02 }}
-[[provider.model]]
-name = "echo"
-"""
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
-def test_it(answer, prompt, grade): grade("solved")
-"""
 # Every process of the host reads its clocks here, that of a broker and a provider, too.
 SHIFTED = """
 import time
@@ -65,14 +49,13 @@ class Days:
         self.clocks.joinpath("new").write_text(str(seconds))
         self.clocks.joinpath("new").replace(self.clocks / "shift")
 
-    def write_pool(self, limits: str) -> Path:
-        path = self.project.pytester.path / "pool.toml"
-        path.write_text(POOL.format(limits=limits))
-        return path
+    def write_pool(self, limits: str) -> str:
+        text = pool_text(f"workers = 8, {limits}", 0.02)
+        self.project.pytester.path.joinpath("pool.toml").write_text(text)
+        return text
 
     def provider(self, limits: str) -> SimulatorProcess:
-        pool = load_pool(self.write_pool(limits), environ={}, overrides=Overrides())
-        return SimulatorProcess.start(pool, log_path=self.log_path)
+        return serving(self.write_pool(limits), self.log_path)
 
     def served(self) -> int:
         """Requests that came to the provider, none of which it refused."""
@@ -98,35 +81,27 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
     days.move_to(noon_s)
     project = days.project
     with days.provider(limits) as server:
-        project.suite(SUITE.format(n=60))
+        project.suite(cases(60))
         first = project.run_apart("-n0", *url_of(server))
         first.stdout.fnmatch_lines(["*requests per day of sim/key0: 200 of 200 left*"])
         assert first.ret == 0
         assert days.served() == 60
 
-        project.suite(SUITE.format(n=61))
+        project.suite(cases(61))
         # Two seconds to go when it is killed, whoever else wants this machine's processors.
         days.write_pool(f"{limits}, qps = 20")
-        killed = subprocess.Popen(
-            [*PYTEST, "-q", "--ultrapar-pool", "pool.toml", *url_of(server)],
-            cwd=project.pytester.path,
-            stdout=subprocess.DEVNULL,
-        )
-        until_s = time.monotonic() + 60
-        while days.served() < 80 and time.monotonic() < until_s:
-            time.sleep(0.01)
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        with Running(project.pytester.path, *url_of(server)):
+            wait_until(lambda: days.served() >= 80)
         time.sleep(0.2)
         n_before = days.served()
         assert 80 <= n_before < 121, "it was killed while it sent"
 
         days.write_pool(limits)
-        project.suite(SUITE.format(n=200))
+        project.suite(cases(200))
         third = project.run_apart("-n2", *url_of(server))
         assert third.ret == 1
         third.stdout.fnmatch_lines(
-            ["*echo needs at least 200 requests, but limits per day leave only*"]
+            ["*m needs at least 200 requests, but limits per day leave only*"]
         )
         outcomes = Counter(project.outcomes().values())
         assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {
@@ -145,7 +120,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
 @pytest.mark.slow
 def test_check_counts_its_own_requests(days):
     with days.provider("rpd = 5") as server:
-        days.project.suite(SUITE.format(n=5))
+        days.project.suite(cases(5))
         assert days.project.run("-n0", *url_of(server), "--ultrapar-check").ret == 1
         assert days.served() == 5
         outcomes = Counter(days.project.outcomes().values())
@@ -168,7 +143,7 @@ def test_check_counts_its_own_requests(days):
 
 def test_plan_says_what_is_left_and_what_is_missing(project):
     project.write_pool(key=", rpd = 3")
-    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    project.suite(cases(list("abcd")))
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 3 per day * 2 days"])
@@ -182,7 +157,7 @@ def test_plan_says_what_is_left_and_what_is_missing(project):
 
 def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(project):
     project.write_pool(key=", rpd = 4")
-    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    project.suite(cases(list("abcd")))
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 4 per day * within a day"])
     result.stdout.fnmatch_lines(["*turns of an episode are assumed to be 1 (suite *)"])
@@ -192,7 +167,7 @@ def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(
 @pytest.mark.slow
 def test_run_says_before_its_first_request_that_it_needs_more(project):
     project.write_pool(key=", rpd = 5")
-    project.suite('@pytest.mark.parametrize("prompt", list("abc"))\ndef test_it(answer): pass')
+    project.suite(cases(list("abc")))
     project.run("-n0").stdout.no_fnmatch_line("*limits per day leave*")
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
@@ -204,7 +179,7 @@ def test_run_says_before_its_first_request_that_it_needs_more(project):
 @pytest.mark.slow
 def test_run_without_anything_left_says_that_nothing_can_be_sent(project):
     project.write_pool(key=", rpd = 3")
-    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    project.suite(cases(list("abcd")))
     project.run("-n0").stdout.no_fnmatch_line("*nothing can be sent*")
     first = project.directory.resolve().name
     result = project.run("-n0")
@@ -226,7 +201,7 @@ def test_run_without_anything_left_says_that_nothing_can_be_sent(project):
 def test_new_place_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")
-    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    project.suite(cases(list("ab")))
     said = f"*no saved count in {tmp_path / 'state'}*"
     project.run("-n0", "-q").stdout.fnmatch_lines([f"*WARNING: {said[1:]}"])
     project.run("-n0").stdout.no_fnmatch_line(said)

@@ -8,14 +8,11 @@ from collections import Counter
 import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 from tests.scripted_server import refusing
 
 REMOVED = "removed for the rest of the run"
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(40)])
-def test_it(answer): pass
-"""
+SUITE = cases(40)
 
 
 def reasons(project) -> dict[str, str]:

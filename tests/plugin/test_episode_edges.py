@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugin.conftest import cases
+
 ASYNCIO = """
 import asyncio
 import pytest
@@ -91,13 +93,7 @@ def pytest_runtest_setup(item):
     return (yield)
 """
     )
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
-def test_it(answer, prompt, grade):
-    grade("solved" if answer == prompt.split()[1] else "unsolved")
-"""
-    )
+    project.suite(cases(6, 'grade("solved" if answer == prompt.split()[1] else "unsolved")'))
     project.run("-n0", "--ultrapar-coverage=0.5")
     assert list(project.outcomes().values()) == ["solved"] * 5
 
@@ -115,12 +111,7 @@ def pytest_ultrapar_assign(cases):
     )
 """
     )
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(80)])
-def test_it(answer): pass
-"""
-    )
+    project.suite(cases(80))
     result = project.run(workers)
     assert result.ret == 0
     assert len(project.outcomes()) == 80
@@ -137,7 +128,7 @@ def pytest_ultrapar_assign(cases):
     return Assignment(groups=(Group("g", tuple(c.case_id for c in cases), at_once=0),))
 """
     )
-    project.suite('@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    project.suite(cases(["say a"]))
     result = project.run("-n0")
     assert result.ret == 4
     assert "at_once" in result.stderr.str()
@@ -146,14 +137,10 @@ def pytest_ultrapar_assign(cases):
 
 @pytest.mark.slow
 def test_resume_by_a_larger_suite_is_refused(project):
-    suite = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(N)])
-def test_it(answer): pass
-"""
-    project.suite(suite.replace("N)", "4)"))
+    project.suite(cases(4))
     assert project.run("-n0").ret == 0
     project.server.reset()
-    project.suite(suite.replace("N)", "8)"))
+    project.suite(cases(8))
     result = project.run("-n0", "--ultrapar-resume=latest")
     assert result.ret == 4
     said = (

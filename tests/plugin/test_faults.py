@@ -8,23 +8,11 @@ import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
+from tests.plugin.conftest import cases
+from tests.simulated_pool import pool_text
 
-POOL = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }]
-per_key = { workers = 4 }
-latency = { kind = "fixed", median_s = 0.01 }
-[[provider.model]]
-name = "m"
-"""
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
-def test_it(answer):
-    assert answer == "echo: " + answer[6:]
-"""
+POOL = pool_text()
+SUITE = cases(6, 'assert answer == "echo: " + answer[6:]')
 FAULTS = """
 [[fault]]
 name = "burst"

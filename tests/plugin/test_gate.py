@@ -80,15 +80,6 @@ def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, w
 
 
 @pytest.mark.slow
-def test_failed_gate_is_said_at_every_verbosity(project, outcome):
-    project.suite(SUITE)
-    outcome("unsolved")
-    result = project.run("-n0", "-qq", "--ultrapar-gate=solved_rate>=0.7")
-    assert result.ret == 1
-    assert "FAILED: gate: 1 rule failed: " in result.stdout.str()
-
-
-@pytest.mark.slow
 def test_run_is_compared_with_the_one_before(project, outcome):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
@@ -218,13 +209,6 @@ BAD_RULES = {
 def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outcome, option):
     project.suite(SUITE)
     assert BAD_RULES[option] in refusal(project, "-n0", option)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("option", [*BAD_RULES][:2])
-def test_gate_is_refused_with_workers_too(project, outcome, option):
-    project.suite(SUITE)
-    assert BAD_RULES[option] in refusal(project, "-n2", option, in_process=False)
 
 
 @pytest.mark.slow

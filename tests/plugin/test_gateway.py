@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
-from tests.light import PYTEST
+from tests.running import run_pytest
+from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
@@ -21,19 +21,7 @@ ROOT = Path(__file__).parents[2]
 CLIENTS = Path(__file__).with_name("gateway_clients.py")
 CANARY = "sk-canary-93d7a1c4"
 TOKEN = re.compile(rb"(?<![-\w])ultrapar-[-\w]{32}")
-POOL = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }]
-per_key = { workers = 5, qps = 10 }
-latency = { kind = "log-normal", median_s = 0.2, sigma = 0.5 }
-[[provider.model]]
-name = "m"
-instances = ["m-at-theirs"]
-persona = "echo"
-"""
+POOL = pool_text("workers = 5, qps = 10", 0.2, sigma=0.5, model='instances = ["m-at-theirs"]')
 SUITE = """
 import asyncio
 import os
@@ -65,15 +53,7 @@ def test_client(said, command):
 def run(folder: Path, suite: str, pool: str = POOL) -> subprocess.CompletedProcess[str]:
     folder.joinpath("pool.toml").write_text(pool, encoding="utf-8")
     folder.joinpath("test_suite.py").write_text(suite, encoding="utf-8")
-    return subprocess.run(
-        [*PYTEST, "-W", "error", "-n0", "-q", "--ultrapar-pool", "pool.toml"],
-        cwd=folder,
-        env={**os.environ, "OPENAI_API_KEY": CANARY},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    return run_pytest(folder, "-W", "error", "-n0", "-q", code=None, OPENAI_API_KEY=CANARY)
 
 
 def results(folder: Path) -> list[dict[str, object]]:
@@ -186,7 +166,7 @@ def test_it(said):
 
 
 def test_request_of_another_process_ends_with_its_episode(tmp_path):
-    slow = re.sub("latency = .*", 'latency = { kind = "fixed", median_s = 500 }', POOL)
+    slow = pool_text(latency_s=500)
     run(tmp_path, LEFT, slow)
     assert [row["outcome"] for row in results(tmp_path)] == ["solved"]
     directory = tmp_path / ".ultrapar" / "latest"

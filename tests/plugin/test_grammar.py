@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-SUITE = """
-@pytest.mark.parametrize("prompt", ["count 1 say yes"])
-def test_it(answer):
-    assert answer
-"""
+from tests.plugin.conftest import cases
+
+SUITE = cases(["count 1 say yes"], "assert answer")
 ODD = re.compile(r"\b1 (?!pass)\w+s\b(?! (in|after))")
 """`1 requests`, but not `1 s`, `1 passed` or a verb."""
 

@@ -6,11 +6,9 @@ import itertools
 
 import pytest
 
-CASES = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(12)])
-def test_it(answer, grade):
-    grade("solved", length=len(answer))
-"""
+from tests.plugin.conftest import cases
+
+CASES = cases(12, 'grade("solved", length=len(answer))')
 
 
 def test_observers_see_attempts_cases_and_the_end(project, workers):

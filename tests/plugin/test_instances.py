@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
-from tests.light import PYTEST
+from tests.running import run_pytest
+from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
@@ -32,29 +31,11 @@ def most_at_once(folder: Path, instances: int, *, per_key: str = "workers = 50")
     """Most requests in flight, with so many instances of one seat each."""
     folder.mkdir()
     names = ", ".join(f'"m-{number}"' for number in range(instances))
-    (folder / "pool.toml").write_text(f"""
-schema = 1
-[[provider]]
-name = "vllm"
-api = "simulated"
-keys = [{{ name = "key0" }}]
-per_key = {{ {per_key} }}
-latency = {{ kind = "fixed", median_s = {LATENCY_S} }}
-
-[[provider.model]]
-name = "m"
-persona = "echo"
-instances = [{names}]
-per_instance = {{ workers = 1 }}
-""")
+    more = f"instances = [{names}]\nper_instance = {{ workers = 1 }}"
+    (folder / "pool.toml").write_text(pool_text(per_key, LATENCY_S, model=more))
     (folder / "test_answers.py").write_text(SUITE)
-    command = [*PYTEST, "-qq", "-n0"]
-    command += ["--ultrapar-pool=pool.toml", "--ultrapar-out=run"]
-    done = subprocess.run(
-        command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    log = read_server_log(folder / "run" / "simulator.jsonl")
+    run_pytest(folder, "-qq", "-n0")
+    log = read_server_log(folder / ".ultrapar" / "latest" / "simulator.jsonl")
     requests = log.requests
     assert len(requests) == CASES
     assert {request.instance for request in requests} == {f"m-{n}" for n in range(instances)}

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable
+from contextlib import ExitStack
 
-import psutil
 import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.recovered import find_finished
-from tests.family import family_of, signal_all
 from tests.journals import scan_journal
-from tests.light import PYTEST
+from tests.plugin.conftest import cases
+from tests.running import Running, wait_until
 
 SUITE = """
 FAST = ["say one", "say two", "say three"]
@@ -27,70 +21,14 @@ def test_it(answer): pass
 """
 
 
-class RunningPytest:
-    """pytest in a process group of its own, as a shell starts it."""
-
-    def __init__(self, project, *options: str) -> None:
-        self._process = subprocess.Popen(
-            [*PYTEST, "--ultrapar-pool=pool.toml", *options],
-            cwd=project.pytester.path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._output = ""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        self.family: list[psutil.Process] = []
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as stdout:
-            self._output = stdout.read()
-
-    def note_family(self) -> None:
-        self.family = family_of(self._process.pid)
-
-    def interrupt(self, whom: str) -> None:
-        send = os.killpg if whom == "group" else os.kill
-        send(self._process.pid, signal.SIGINT)
-
-    def wait(self, timeout_s: float = 120) -> tuple[int, str]:
-        code = self._process.wait(timeout_s)
-        self._reader.join(timeout_s)
-        return code, self._output
-
-    def left_behind(self) -> list[psutil.Process]:
-        """Processes of the run that do not end after it; a slow machine takes its time for that."""
-        return psutil.wait_procs(self.family, timeout=60)[1]
-
-    def end(self) -> None:
-        signal_all(self.family, signal.SIGKILL)
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-
-
 @pytest.fixture
 def start(project):
-    started: list[RunningPytest] = []
+    with ExitStack() as stack:
 
-    def run(*options: str) -> RunningPytest:
-        started.append(RunningPytest(project, *options))
-        return started[-1]
+        def run(*options: str) -> Running:
+            return stack.enter_context(Running(project.pytester.path, *options))
 
-    yield run
-    for running in started:
-        running.end()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
-    pause = threading.Event()
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        pause.wait(0.02)
+        yield run
 
 
 def grades(project) -> set[str]:
@@ -143,13 +81,7 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
 
 @pytest.mark.slow
 def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project):
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(20)])
-def test_it(answer):
-    assert answer == "another"
-"""
-    )
+    project.suite(cases(20, 'assert answer == "another"'))
     # A stored answer fails again: with -x the run would never end.
     same = "the same command without -x or --maxfail"
     stopped = project.run("-n0", "-x", "--ultrapar-out", "runs/cut")
@@ -184,8 +116,7 @@ HOOKS = {
 def interrupt_again(project, start, workers: str, conftest: str) -> str:
     """The output of a run that is interrupted, and again by its conftest; then it is resumed."""
     project.suite(SUITE.replace("slow 60", "later").replace("range(6)", "range(4)"))
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 60"))
+    project.write_pool(timeout_s=60)
     project.pytester.path.joinpath("conftest.py").write_text(conftest)
     running = start(workers)
     assert project.server.wait_for(lambda prompts: sum(p.startswith("later") for p in prompts) == 4)
@@ -239,13 +170,7 @@ def pytest_sessionfinish():
 
 @pytest.mark.cpu_s(2)
 def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project, start, workers):
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", ["say one", "say two", "say three"])
-def test_it(answer):
-    pass
-"""
-    )
+    project.suite(cases(["say one", "say two", "say three"]))
     project.pytester.path.joinpath("conftest.py").write_text(AT_THE_END)
     running = start(workers)
     wait_until(project.pytester.path.joinpath("ending").exists)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import threading
-import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,14 +11,11 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
-from tests.family import family_of, signal_all
-from tests.light import PYTEST
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
+from tests.running import Running, wait_until
+from tests.simulated_pool import pool_text, serving
 
 POOL = """
 schema = 1
@@ -35,12 +28,9 @@ keys = [{{ name = "{key}", env = "{env}" }}]
 [[provider.model]]
 name = "{model}"
 """
-SERVED = """
-[[provider.model]]
-name = "second"
-"""
 SUITE = """
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -61,23 +51,14 @@ QPS = 10
 class Host:
     """A server with its own log, and pytest runs beside each other that send to it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
         self.locks = folder / "locks"
-        self._started: list[subprocess.Popen[bytes]] = []
-        text = POOL.format(
-            provider="lab",
-            url="https://example.invalid/v1",
-            key="k",
-            env="E",
-            limits="",
-            model="first",
-        )
-        path = folder / "served.toml"
-        path.write_text(text + SERVED)
-        pool = load_pool(path, environ={}, overrides=Overrides())
         self._log = folder / "server.log"
-        self.server = SimulatorProcess.start(pool, log_path=self._log, tokens={"lab/k": CANARY})
+        tokens = {"lab/key0": CANARY}
+        text = pool_text("", name="lab", models=["first", "second"])
+        server = serving(text, self._log, tokens=tokens)
+        self.server = stack.enter_context(server)
 
     def hold(self, name: str) -> None:
         """Have the run `name`, once started, go on until it is released."""
@@ -87,7 +68,7 @@ class Host:
     def release(self, name: str) -> None:
         self.folder.joinpath(name, "held").unlink()
 
-    def start(self, name: str, n: int, *options: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, n: int, *options: str) -> Running:
         """A run on the model `name`, in whose pool provider, key and variable have other names."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
@@ -102,22 +83,8 @@ class Host:
             )
         )
         folder.joinpath("test_suite.py").write_text(SUITE.format(n=n))
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-        environ |= {f"KEY_OF_{name.upper()}": CANARY, "ULTRAPAR_LOCK_DIR": str(self.locks)}
-        with self.output(name).open("wb") as out:
-            process = subprocess.Popen(
-                [*PYTEST, "--ultrapar-pool=pool.toml", *options],
-                cwd=folder,
-                env=environ,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._started.append(process)
-        return process
-
-    def output(self, name: str) -> Path:
-        return self.folder / f"{name}.txt"
+        variables = {f"KEY_OF_{name.upper()}": CANARY, "ULTRAPAR_LOCK_DIR": str(self.locks)}
+        return self.stack.enter_context(Running(folder, *options, **variables))
 
     def log(self) -> ServerLog:
         return read_server_log(self._log)
@@ -125,34 +92,15 @@ class Host:
     def arrivals_s(self, model: str) -> list[float]:
         return [row.t_arrival_s for row in self.log().requests if row.model == model]
 
-    def stop(self) -> None:
-        family = []
-        for process in self._started:
-            if process.poll() is None:
-                family += family_of(process.pid)
-        signal_all(family, signal.SIGKILL)
-        for process in self._started:
-            process.wait()
-        self.server.stop()
-
 
 @pytest.fixture
 def host(tmp_path):
-    host = Host(tmp_path)
-    yield host
-    host.stop()
+    with ExitStack() as stack:
+        yield Host(tmp_path, stack)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    pause = threading.Event()
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        pause.wait(0.02)
-
-
-def is_waiting(host: Host, name: str) -> bool:
-    return "waiting for key" in host.output(name).read_text()
+def is_waiting(run: Running) -> bool:
+    return "waiting for key" in run.output
 
 
 def holder_of(lock: Path) -> int | None:
@@ -169,19 +117,20 @@ def test_two_runs_at_once_never_send_more_than_one_may(host):
     first = host.start("first", 40, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
     second = host.start("second", 40, "-n0")
-    wait_until(lambda: is_waiting(host, "second"))
+    wait_until(lambda: is_waiting(second))
     host.release("first")
-    for name, process in (("first", first), ("second", second)):
-        assert process.wait(300) == 0, host.output(name).read_text()
+    for run in (first, second):
+        code, said = run.wait()
+        assert code == 0, said
     log = host.log()
     assert len(host.arrivals_s("first")) == len(host.arrivals_s("second")) == 40
     assert log.max_in_window(1.0) <= QPS + 1
     assert max(host.arrivals_s("first")) < min(host.arrivals_s("second"))
-    said = host.output("second").read_text()
-    who = f"the run with process id {first.pid} (results in {host.folder / 'first' / '.ultrapar'}"
+    place = host.folder / "first" / ".ultrapar"
+    who = f"the run with process id {first.process.pid} (results in {place}"
     assert f"ultrapar: waiting for key p-second/k-second, which is in use by {who}" in said
     assert "ultrapar: waited " in said
-    assert "ultrapar: waited" not in host.output("first").read_text()
+    assert "ultrapar: waited" not in first.output
     assert all(CANARY.encode() not in path.read_bytes() for path in host.locks.iterdir())
 
 
@@ -191,12 +140,12 @@ def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host):
     first = host.start("first", 300, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 12)
     second = host.start("second", 30, "-n0")
-    wait_until(lambda: is_waiting(host, "second"))
+    wait_until(lambda: is_waiting(second))
     (lock,) = host.locks.iterdir()
-    assert holder_of(lock) == first.pid
-    first.send_signal(signal.SIGKILL)
-    wait_until(lambda: holder_of(lock) == second.pid)
-    assert second.wait(300) == 0, host.output("second").read_text()
+    assert holder_of(lock) == first.process.pid
+    first.process.send_signal(signal.SIGKILL)
+    wait_until(lambda: holder_of(lock) == second.process.pid)
+    assert second.wait()[0] == 0, second.output
     assert len(host.arrivals_s("second")) == 30
     assert host.log().max_in_window(1.0) <= QPS + 1
 
@@ -213,7 +162,7 @@ def held(project) -> KeyLocks:
 
 
 def test_key_in_use_is_refused_by_name_and_holder(project, held):
-    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    project.suite(cases(["say a"]))
     result = project.run("-n0", "--ultrapar-key-lock=fail")
     assert result.ret == 4
     result.stderr.fnmatch_lines(
@@ -237,7 +186,7 @@ def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held):
 
 
 def test_error_of_collection_is_shown_before_any_wait_for_a_key(project, held, workers):
-    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    project.suite(cases(["say a"]))
     project.pytester.path.joinpath("test_broken.py").write_text("import no_such_module\n")
     result = project.run(workers, "--ultrapar-key-lock=fail")
     assert result.ret == 2
@@ -249,5 +198,5 @@ def test_error_of_collection_is_shown_before_any_wait_for_a_key(project, held, w
 
 @pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only", "--setup-plan"])
 def test_looking_takes_no_key(project, held, option):
-    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    project.suite(cases(["say a"]))
     assert project.run("-n0", option).ret == 0

@@ -15,15 +15,12 @@ from pytest_ultrapar.coordinator.claims.key_lock import Holder
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import refuse
-from tests.plugin.conftest import CANARY
-from tests.plugin.test_interrupt import RunningPytest
+from tests.plugin.conftest import CANARY, cases
+from tests.running import Running
 from tests.scripted_server import refusing
 
 QUESTION = MESSAGES[0]["content"]
-SUITE = """
-@pytest.mark.parametrize("prompt", ["say a", "say b"])
-def test_it(answer): pass
-"""
+SUITE = cases(["say a", "say b"])
 
 
 def cases_sent(project) -> list[str]:
@@ -144,12 +141,6 @@ def test_who_only_looks_sends_nothing(project, option):
     assert project.server.prompts == []
 
 
-def test_nothing_is_asked_unless_it_is_wanted(project):
-    project.suite(SUITE)
-    assert project.run("-n0").ret == 0
-    assert QUESTION not in project.server.prompts
-
-
 def test_path_after_the_option_is_not_its_word(project):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check", "test_suite.py")
@@ -221,19 +212,15 @@ def test_interrupt_tells_what_is_known(project, monkeypatch):
 @pytest.mark.slow
 def test_interrupt_ends_the_check_and_the_run(project):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        project.write_pool(base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
-        pool = project.pytester.path / "pool.toml"
-        pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 600"))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        project.write_pool(base_url=url, timeout_s=600)
         project.suite(SUITE)
-        running = RunningPytest(project, "--ultrapar-check")
-        try:
+        with Running(project.pytester.path, "--ultrapar-check") as running:
             connection, _ = silent.accept()
             with connection:
                 running.note_family()
-                running.interrupt("process")
+                running.interrupt()
                 code, said = running.wait()
-        finally:
-            running.end()
     assert code == 2
     assert "Traceback" not in said
     assert "INTERNALERROR" not in said

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.family import family_of, signal_all
-from tests.light import PYTEST
+from tests.plugin.conftest import cases
+from tests.running import Running
 
 pytestmark = pytest.mark.slow
 
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
-def test_it(answer): pass
-"""
+SUITE = cases(6)
 HELD = """
 import pathlib, time
 
@@ -26,15 +20,6 @@ def pytest_runtest_logstart():
     while pathlib.Path("hold").exists():
         time.sleep(0.05)
 """
-
-
-def _kill(process: subprocess.Popen) -> None:
-    """All processes of a run at once, before any of them notices that another one is gone."""
-    family = family_of(process.pid)
-    signal_all(family, signal.SIGSTOP)
-    signal_all(family, signal.SIGKILL)
-    process.wait()
-    psutil.wait_procs(family, timeout=60)
 
 
 @pytest.fixture
@@ -52,17 +37,8 @@ def test_folders_of_a_killed_run_are_swept(project, temporary, after):
     project.pytester.path.joinpath("conftest.py").write_text(HELD)
     hold = project.pytester.path / "hold"
     hold.touch()
-    command = [*PYTEST, "-n2"]
-    killed = subprocess.Popen(
-        [*command, "--ultrapar-pool=pool.toml"],
-        cwd=project.pytester.path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    with Running(project.pytester.path, "-n2"):
         assert project.server.wait_for(lambda prompts: len(prompts) == 6, 90)
-    finally:
-        _kill(killed)
     directory = project.directory.resolve()
     assert len(list(directory.glob("broker-*")) + list(temporary.glob("ultrapar-broker-*"))) == 1
     # Where the path is short enough for a socket it stands in the run's directory, else not.

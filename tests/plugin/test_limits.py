@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_ultrapar.testing import ServerLog, read_server_log
-from tests.light import PYTEST
+from tests.running import run_pytest
+from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
-POOL = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }, { name = "key1" }, { name = "key2" }]
-per_key = { workers = 5, qps = 10 }
-latency = { kind = "log-normal", median_s = 0.3, sigma = 0.5 }
-[[provider.model]]
-name = "common"
-instances = ["common"]
-persona = "echo"
-[[provider.model]]
-name = "rare"
-instances = ["rare"]
-persona = "echo"
-"""
+POOL = pool_text("workers = 5, qps = 10", 0.3, sigma=0.5, keys=3, models=["common", "rare"])
 SUITE = """
 import pytest
 from pytest_ultrapar import prefetch
@@ -53,15 +37,7 @@ def _run(folder: Path, *args: str, common: int, rare: int, pool: str = POOL) -> 
     folder.joinpath("pool.toml").write_text(pool)
     suite = SUITE.replace("COMMON", str(common)).replace("RARE", str(rare))
     folder.joinpath("test_suite.py").write_text(suite)
-    command = [
-        *PYTEST,
-        "--ultrapar-pool",
-        "pool.toml",
-    ]
-    done = subprocess.run(
-        [*command, *args], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout
+    run_pytest(folder, *args)
     return read_server_log(folder / ".ultrapar" / "latest" / "simulator.jsonl")
 
 
@@ -79,9 +55,11 @@ def test_caps_and_rates_hold_in_one_process(tmp_path):
 
 
 def test_models_of_a_family_share_their_seats_on_each_key(tmp_path):
-    pool = POOL.replace("workers = 5, qps = 10 }", "qps = 100 }\nper_key_model = { workers = 3 }")
-    shared = pool.replace('persona = "echo"', 'persona = "echo"\nfamily = "both"')
-    log = _run(tmp_path, "-n2", common=60, rare=60, pool=shared)
+    pool = pool_text(
+        "qps = 100", 0.3, sigma=0.5, keys=3, provider="per_key_model = { workers = 3 }",
+        models=["common", "rare"], model='family = "both"',
+    )  # fmt: skip
+    log = _run(tmp_path, "-n2", common=60, rare=60, pool=pool)
     assert log.count(429) == 0
     assert [log.max_in_flight(key=f"key{n}") for n in range(3)] == [3, 3, 3]
 

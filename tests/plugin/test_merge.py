@@ -13,11 +13,9 @@ from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import scan_segment, segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import decode_head
+from tests.plugin.conftest import cases
 
-BODY = """
-@pytest.mark.parametrize("prompt", ["say a", "say b", "filter", "status 500 down", "say c"])
-def test_it(answer, prompt, grade): grade(answer == "a")
-"""
+BODY = cases(["say a", "say b", "filter", "status 500 down", "say c"], 'grade(answer == "a")')
 
 
 def part(project, name, *options):

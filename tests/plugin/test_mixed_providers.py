@@ -133,6 +133,7 @@ def test_transcripts_have_one_shape_over_all_apis(project, providers, streams):
     assert asked == ({*SECRETS} - {"gemini"} if streams else set())
     timed = {row["provider"] for row in attempts if row["t_first_token_s"] is not None}
     assert timed == asked
+    assert ("first token of " in project.report.str()) == streams
     assert f"{CANARY}-0" not in result.stdout.str() + result.stderr.str()
 
 

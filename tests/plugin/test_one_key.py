@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.analysis.run_summary import read_summary
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 from tests.plugin.test_secrets import leaks
 
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"slow 0.1 {n}" for n in range(10)])
-def test_it(answer): pass
-"""
+SUITE = cases([f"slow 0.1 {n}" for n in range(10)])
 PROVIDER = """
 [[provider]]
 name = "{name}"

@@ -47,10 +47,7 @@ class Killer(threading.Thread):
 
 
 def test_seats_of_a_killed_worker_stay_taken_while_its_requests_are_at_work(project):
-    project.write_pool()
-    pool = project.pytester.path / "pool.toml"
-    text = pool.read_text().replace("workers = 4", f"workers = {SEATS}")
-    pool.write_text(text.replace("timeout_s = 5", "timeout_s = 60"))
+    project.write_pool(seats=SEATS, timeout_s=60)
     project.pytester.path.joinpath("test_suite.py").write_text(SUITE)
     killer = Killer(project)
     killer.start()

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 
 ALL = """
 PROMPTS = {
@@ -179,44 +179,13 @@ def test_outcome_table_holds_in_every_row(project, workers):
     assert "4 infra" in output
 
 
-def test_unsolved_cases_do_not_fail_the_run(project):
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", ["say a", "say b", "context"])
-def test_it(answer, grade):
-    grade("unsolved")
-"""
-    )
-    result = project.run("-n0")
-    assert result.ret == 0
-    assert set(project.outcomes().values()) == {"unsolved"}
-
-
 def test_grade_takes_a_condition(project):
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", ["say yes", "say no"])
-def test_it(answer, grade):
-    grade(answer == "yes", length=len(answer))
-"""
-    )
+    project.suite(cases(["say yes", "say no"], 'grade(answer == "yes", length=len(answer))'))
     assert project.run("-n0").ret == 0
     outcomes = {
         row["param.prompt"]: (row["outcome"], row["score.length"]) for row in project.rows()
     }
     assert outcomes == {"say yes": ("solved", 3.0), "say no": ("unsolved", 2.0)}
-
-
-def test_low_coverage_fails_the_run(project):
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", ["say a", "garbage"])
-def test_it(answer): pass
-"""
-    )
-    result = project.run("-n0", "--ultrapar-max-attempts", "1")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["*coverage 50.0% is below 98.0%*"])
 
 
 def test_nan_that_an_episode_returns_is_an_error_that_says_so(project):
@@ -236,12 +205,7 @@ def test_it(share): pass
 
 
 def test_reason_of_a_failed_run_is_said_at_every_verbosity(project):
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", ["say a", "garbage"])
-def test_it(answer): pass
-"""
-    )
+    project.suite(cases(["say a", "garbage"]))
     result = project.run("-n0", "-qq", "--ultrapar-max-attempts", "1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["FAILED: coverage 50.0% is below 98.0%*"])

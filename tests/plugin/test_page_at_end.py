@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 
-SUITE = """
-@pytest.mark.parametrize("prompt", ["a", "b", "@somebody <img src=x>"])
-def test_it(answer, prompt): pass
-"""
+SUITE = cases(["a", "b", "@somebody <img src=x>"])
 PAGE = "--ultrapar-report=html"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.light import LIGHT, PYTEST
+from tests.light import LIGHT
+from tests.running import environment, run_pytest
 
 pytestmark = pytest.mark.slow
 
@@ -26,17 +26,10 @@ KEYS = ("AZURE_OPENAI_API_KEY", "IDEALLAB_KEY_0", "IDEALLAB_KEY_1", "IDEALLAB_KE
 FEW = ("--task-type", "simple_task", "--ultrapar-repeats", "1")
 
 
-def run_pytest(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    command = [*PYTEST, *args]
-    return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, check=False)
-
-
 def counted(*args: str, pool: str = "pool.toml", suites: Sequence[str] = PHASES) -> dict[str, int]:
     """Cases of each phase that would run."""
     paths = [f"bench_suites/{name}" for name in suites]
-    done = run_pytest(*paths, "--collect-only", "-qq", "--ultrapar-pool", pool, *args)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_pytest(ROOT, *paths, "--collect-only", "-qq", "--ultrapar-pool", pool, *args)
     return found_in(done.stdout)
 
 
@@ -102,11 +95,10 @@ for args in json.load(sys.stdin):
 
 def run_each(asked: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
     """Exit code, output and errors of each, all in one process: what costs is its start."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-c", EACH],
         cwd=ROOT,
-        env=kept,
+        env=environment(),
         input=json.dumps([[*LIGHT, *args] for args in asked]),
         capture_output=True,
         text=True,
@@ -133,30 +125,14 @@ def test_selections_find_their_cases():
 
 
 WISHES = [
-    (
-        ["--flaw-severity=light,grave"],
-        "--flaw-severity 'grave' is unknown; allowed are light, med",
-    ),
-    (["--prompt-type=best"], "--prompt-type 'best' is unknown; allowed are baseline, optimal"),
-    (["--flaw-set=core,wrong"], "--flaw-set 'wrong' is unknown; allowed are core, document"),
-    (["--difficulty=tricky"], "--difficulty 'tricky' is unknown; allowed are very_easy, easy"),
-    (["--task-type=chat"], "--task-type 'chat' is unknown; allowed are simple_task, basic"),
-    (["--tool-success-rate=1.1"], "--tool-success-rate must be a number from 0 to 1 (got '1"),
     (["--tool-success-rate=nan"], "--tool-success-rate must be a number from 0 to 1 (got 'n"),
-    (["--flaw-set=flawed_core"], "--flaw-set 'flawed_core' is unknown; did you mean core? al"),
+    (["--task-type=,"], "--task-type names nothing (got ','); leave it out for the default"),
+    (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must be >= 1 (got 0)"),
+    (["--task-type=chat"], "--task-type 'chat' is unknown; allowed are simple_task, basic"),
     (
         ["--flaw-set=flawed_mising_step"],
         "--flaw-set 'flawed_mising_step' is unknown; did you mean missing_step? allowed are",
     ),
-    (
-        ["--prompt-type=flawed_mising_step"],
-        "--prompt-type 'flawed_mising_step' is unknown; did you mean flawed_missing_step?",
-    ),
-    (
-        ["--flaw-severity=sever"],
-        "--flaw-severity 'sever' is unknown; did you mean severe? allowed are light, medium, s",
-    ),
-    (["--task-type=,"], "--task-type names nothing (got ','); leave it out for the default"),
     (
         ["--flaw-set=document", "--prompt-type=flawed_tool_misuse"],
         "--prompt-type flawed_tool_misuse is not among the flaws of --flaw-set (sequence_dis",
@@ -166,8 +142,6 @@ WISHES = [
         ["--ultrapar-mode=serial", "--ultrapar-policy=exclusive"],
         "--ultrapar-policy 'exclusive' has no effect in mode serial, which runs one case at a",
     ),
-    (["--ultrapar-repeats=0"], "command line: --ultrapar-repeats must be >= 1 (got 0)"),
-    (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must be >= 1 (got 0)"),
 ]
 
 
@@ -179,7 +153,7 @@ def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path):
     answers = run_each([run(f"{at}", "-n0", *args) for at, (args, _) in enumerate(WISHES)])
     # With xdist it is the controller that refuses, by the same code.
     by_controller = next(wish for wish in WISHES if "chat" in wish[0][0])
-    done = run_pytest(*run("xdist", "-n2", *by_controller[0]))
+    done = run_pytest(ROOT, *run("xdist", "-n2", *by_controller[0]), code=4)
     answers.append((done.returncode, done.stdout, done.stderr))
     wrong = [
         (args, code, output + error)
@@ -197,31 +171,28 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
     shutil.copy(ROOT / "conftest.py", tmp_path)
     shutil.copy(ROOT / "pool.toml", tmp_path)
     args = ("bench_suites/phase51", *FEW, "--ultrapar-model=qwen2.5-3b*", "-qq")
-    args += ("--ultrapar-pool=pool.toml",)
 
     def manifest(name: str) -> dict:
         return msgspec.json.decode((tmp_path / name / "manifest.json").read_bytes())
 
-    assert run_pytest(*args, "--ultrapar-out=sound", cwd=tmp_path).returncode == 0
+    run_pytest(tmp_path, *args, "--ultrapar-out=sound")
     library = tmp_path / "bench_suites" / "workflow" / "data" / "descriptions_easy.json"
     edited_text = library.read_text() + "\n"
     library.write_text(edited_text)
 
-    edited = run_pytest(*args, "--ultrapar-out=edited", cwd=tmp_path)
+    edited = run_pytest(tmp_path, *args, "--ultrapar-out=edited")
     assert f"workflow: the task library was edited: {library.name}" in edited.stdout
     assert manifest("edited")["data"]["edited files of the task library"] == library.name
     assert manifest("edited")["data"]["prompts"] == manifest("sound")["data"]["prompts"]
 
     library.write_text("{")
-    unusable = run_pytest(*args, "--ultrapar-out=unusable", cwd=tmp_path)
-    assert unusable.returncode == 4
+    unusable = run_pytest(tmp_path, *args, "--ultrapar-out=unusable", code=4)
     assert f"the task library was edited ({library.name}) and cannot be used" in unusable.stderr
     assert "Traceback" not in unusable.stderr
     library.write_text(edited_text)
 
     for option in ("--ultrapar-reuse=sound", "--ultrapar-resume=sound"):
-        refused = run_pytest(*args, option, cwd=tmp_path)
-        assert refused.returncode == 4
+        refused = run_pytest(tmp_path, *args, option, code=4)
         was, now = (manifest(name)["data"]["task library"] for name in ("sound", "edited"))
         assert f"task library was {was}" in refused.stderr
         assert now in refused.stderr
@@ -237,19 +208,18 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
 def test_run_without_cases_says_why(tmp_path, args, reason):
     suite, option = args
     done = run_pytest(
-        *(f"bench_suites/{suite}", option, "-n0", "--ultrapar-repeats=1"),
-        *("--ultrapar-pool=pool.toml", f"--ultrapar-out={tmp_path / 'run'}"),
+        *(ROOT, f"bench_suites/{suite}", option, "-n0", "--ultrapar-repeats=1"),
+        f"--ultrapar-out={tmp_path / 'run'}",
+        code=5,
     )
-    assert done.returncode == 5
     assert f"nothing selected: {reason}" in done.stdout
 
 
 def test_load_of_the_keys_stands_in_the_header(tmp_path):
     args = ("bench_suites/phase52", *FEW, "--ultrapar-model=qwen2.5-*b-instruct", "-n0")
-    args += ("--ultrapar-pool=pool.toml", "--difficulty=very_easy,medium")
+    args += ("--difficulty=very_easy,medium",)
     for policy, most in {"model-key": (4, 4, 2), "serial": (1, 1, 1)}.items():
         out = f"--ultrapar-out={tmp_path / policy}"
-        done = run_pytest(*args, out, f"--ultrapar-policy={policy}")
-        assert done.returncode == 0
+        done = run_pytest(ROOT, *args, out, f"--ultrapar-policy={policy}")
         for number, n in enumerate(most):
             assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 18 QPS" in done.stdout

@@ -8,6 +8,7 @@ import pytest
 
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_bad_input import refusal
+from tests.simulated_pool import pool_text
 
 SUITE_OF_20 = """
 @pytest.mark.ultrapar(expect={"turns": 2, "tokens_in": 1000, "tokens_out": 100})
@@ -38,10 +39,7 @@ def planned(project):
 
 def pool_with(project, *, model="", workers=4, more="", keys=1, provider=""):
     """The project's pool with more in its only model and in each key."""
-    project.write_pool(keys=keys, key=more, provider=provider)
-    path = project.pytester.path / "pool.toml"
-    text = path.read_text().replace("workers = 4", f"workers = {workers}")
-    path.write_text(text + model)
+    project.write_pool(keys=keys, key=more, provider=provider, seats=workers, model=model)
 
 
 def rows(said):
@@ -84,10 +82,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
 
 def test_simulated_pool_starts_no_server(project, planned):
     project.suite(SUITE_OF_20)
-    (project.pytester.path / "pool.toml").write_text(
-        'schema = 1\n[[provider]]\nname = "s"\napi = "simulated"\nkeys = [{ name = "key0" }]\n'
-        'per_key = { workers = 2 }\n[[provider.model]]\nname = "m"\n'
-    )
+    (project.pytester.path / "pool.toml").write_text(pool_text("workers = 2", 0.1))
     said = planned("-n0")
     assert "SIMULATED: a plan for the simulated provider" in said
     # 40 requests of 0.1 s on 2 seats.
@@ -190,27 +185,6 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
         ran = project.run_here("-n0", quiet)
         assert ran.ret == 0
         assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == shown
-
-
-def test_header_of_a_run_takes_service_times_from_the_pool(project, planned):
-    project.suite(SUITE_OF_20)
-    pool_with(project, workers=20, more=", qps = 2")
-    in_plan = warned(planned("-n0"), "WARNING: ")
-    assert in_plan == [
-        "p/key0: at 2 requests/s and 1 s each (assumed; set latency_hint_s) only about 2 of 20 "
-        "workers are busy; 6 are plenty"
-    ]
-    ran = project.run_here("-n0", "-k", "say and 19")
-    assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == [
-        "more seats than cases (a case uses one at a time): m has 20 seats for 1 case; "
-        "lower workers, or add cases (--ultrapar-repeats)",
-        *in_plan,
-    ]
-
-
-def test_header_of_a_run_without_waste_warns_of_nothing(project):
-    project.suite(SUITE_OF_20)
-    assert "WARNING" not in project.run_here("-n0").stdout.str()
 
 
 def test_key_that_is_not_set_is_no_hindrance_but_said(project, planned, monkeypatch):
@@ -327,8 +301,3 @@ def test_collect_only_lists_and_plans(project, planned):
     said = planned("-n2", "--collect-only", "-q")
     assert "test_suite.py::test_it[m-say 0-r0]" in said
     assert "lower bound of the time" in said
-
-
-def test_debug_log_is_checked_against_the_workers_that_a_run_would_have(project, planned):
-    project.suite(SUITE_OF_20)
-    planned("-n3", "--ultrapar-debug-log=3")

@@ -15,9 +15,7 @@ KNOWN = {"turns": 1, "tokens_in": 1000, "tokens_out": 500}
 @pytest.fixture
 def plan(project):
     def run(tpm: int, expect: dict[str, float]) -> pytest.RunResult:
-        project.write_pool(key=f", tpm = {tpm}")
-        path = project.pytester.path / "pool.toml"
-        path.write_text(path.read_text() + "latency_hint_s = 1\n")
+        project.write_pool(key=f", tpm = {tpm}", model="latency_hint_s = 1")
         project.suite(SUITE.format(expect=expect))
         result = project.run("-n0", "--ultrapar-plan")
         assert project.server.prompts == []

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin.conftest import cases
+
 ROOT = Path(__file__).parents[2]
-CASES = """
-@pytest.mark.parametrize("prompt", ["say a", "say b"])
-def test_it(answer, grade):
-    grade("solved")
-"""
+CASES = cases(["say a", "say b"])
 DOCUMENTED = ("-p", "bench_suites.original_scripts.plugin")
 
 
@@ -121,13 +119,7 @@ def test_policies_with_an_order_of_their_own_are_refused_in_mode_phase(project, 
 @pytest.mark.slow
 def test_gated_cases_do_not_keep_the_first_group_from_asking(project, workers):
     # Twice four seats and sixteen: no more than 24 cases ask or are open in one process.
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(60)])
-def test_it(answer, grade):
-    grade("solved")
-"""
-    )
+    project.suite(cases(60))
     project.pytester.makeconftest(
         """
 from pytest_ultrapar import Assignment, Group

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import ServerLog, ServerRequest, read_server_log
-from tests.light import PYTEST
+from tests.running import run_pytest
+from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
@@ -40,20 +39,13 @@ Span = tuple[float, float]
 
 def write_pool(folder: Path, seats: int, *, persona: str = "echo", latency_s: float = 0.2) -> Path:
     """Five Qwens on three keys, and nothing that holds them back but the seats of a key."""
-    head = f"""
-schema = 1
-[[provider]]
-name = "ideallab"
-api = "simulated"
-keys = [{", ".join(f'{{ name = "{key}" }}' for key in KEYS)}]
-per_key = {{ workers = {seats} }}
-latency = {{ kind = "fixed", median_s = {latency_s} }}
-"""
-    models = "".join(
-        f'[[provider.model]]\nname = "{model}"\npersona = "{persona}"\n' for model in QWENS
-    )
     path = folder / "pool.toml"
-    path.write_text(head + models)
+    more = f'persona = "{persona}"'
+    path.write_text(
+        pool_text(
+            f"workers = {seats}", latency_s, name="ideallab", keys=3, models=QWENS, model=more
+        )
+    )
     return path
 
 
@@ -119,13 +111,9 @@ def most_at_once(spans: Iterable[Span]) -> int:
 
 def pytest_run(cwd: Path, pool: Path, *args: str) -> Finished:
     out = pool.parent / "run"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [*PYTEST, "-qq", *args]
-    command += ["--ultrapar-pool", str(pool), "--ultrapar-out", str(out)]
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+    run_pytest(
+        cwd, "-qq", *args, f"--ultrapar-pool={pool}", f"--ultrapar-out={out}", PYTHONPATH=str(ROOT)
     )
-    assert done.returncode == 0, done.stdout + done.stderr
     return Finished(out)
 
 
@@ -192,21 +180,10 @@ def test_phase_mode_keeps_a_process_to_the_workers_of_its_shard(tmp_path, varian
     suite.parent.mkdir()
     suite.write_text(SUITE)
     pool = tmp_path / "pool.toml"
-    pool.write_text(
-        """
-schema = 1
-[[provider]]
-name = "azure"
-api = "simulated"
-keys = [{ name = "azure" }]
-latency = { kind = "fixed", median_s = 0.05 }
-[[provider.model]]
-name = "DeepSeek-V3-0324"
-instances = ["DeepSeek-V3-0324", "DeepSeek-V3-0324-2", "DeepSeek-V3-0324-3"]
-per_instance = { workers = 2 }
-persona = "echo"
-"""
-    )
+    names = ", ".join(f'"DeepSeek-V3-0324{end}"' for end in ("", "-2", "-3"))
+    more = f"instances = [{names}]\nper_instance = {{ workers = 2 }}"
+    model = {"models": ["DeepSeek-V3-0324"], "model": more}
+    pool.write_text(pool_text("", 0.05, name="azure", **model))
     options = ("--ultrapar-mode", "phase", "--ultrapar-phase-variant", variant)
     run = pytest_run(
         tmp_path, pool, "-p", "bench_suites.original_scripts.plugin", str(suite), "-n2", *options

@@ -59,16 +59,6 @@ async def made(llm, nobody) -> str: ...
 """,
         "argument 'nobody' of prefetched 'made' is not allowed: no fixture or parameter has this",
     ),
-    "another prefetched one": (
-        """
-@prefetch
-async def first(llm) -> str: ...
-
-@prefetch
-async def made(llm, first) -> str: ...
-""",
-        "a test may use only one prefetched fixture, this has 2",
-    ),
     "no names": (
         """
 @prefetch
@@ -162,14 +152,6 @@ def test_it(answer): pass
 """,
         "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",
     ),
-    "mark by position": (
-        """
-@pytest.mark.ultrapar("m")
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
-        "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
-    ),
     "mark with a model that is no text": (
         """
 @pytest.mark.ultrapar(models=["m", 7])
@@ -193,15 +175,6 @@ def test_it(answer): pass
 def test_it(answer): pass
 """,
         "mark ultrapar(expect=...) must be a dict with some of turns, tokens_in, tokens_out (got ",
-    ),
-    "mark of a test that names its models itself": (
-        """
-@pytest.mark.ultrapar(model="m")
-@pytest.mark.parametrize("model", ["m"])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
-        "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
     "mark with a slip": (
         """

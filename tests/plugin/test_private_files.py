@@ -8,11 +8,9 @@ import pytest
 
 from pytest_ultrapar.session.selection import write_reused
 from pytest_ultrapar.store.cases_file import Shared, write_shared
+from tests.plugin.conftest import cases
 
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
-def test_it(answer): pass
-"""
+SUITE = cases(6)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.conftest import section
+from tests.plugin.conftest import cases, section
 
 CONFTEST = """
 import os
@@ -300,12 +300,7 @@ def test_listing_sends_nothing_and_starts_nothing(project):
 
 def test_maxfail_stops_the_run(project, workers):
     project.write_pool(key=", qps = 5")
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(60)])
-def test_it(answer): assert answer == "never"
-"""
-    )
+    project.suite(cases(60, 'assert answer == "never"'))
     result = project.run(workers, "--maxfail=2")
     # As pytest itself: 1 in one process, 2 from xdist, which interrupts its loop.
     assert result.ret == (1 if workers == "-n0" else 2)
@@ -524,9 +519,7 @@ def test_nested(tmp_path):
 
 
 def test_run_without_the_plugins_of_pytest_that_can_be_left_out(project):
-    project.suite(
-        '@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer, grade): grade("solved")'
-    )
+    project.suite(cases(["say a"]))
     names = ("setuponly", "setupplan", "skipping", "capture", "junitxml", "debugging", "terminal")
     result = project.run("-n0", *(f"-pno:{name}" for name in names))
     assert result.ret == 0, result.stderr.str()

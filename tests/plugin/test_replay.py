@@ -11,6 +11,7 @@ import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
+from tests.simulated_pool import pool_text
 
 BODY = """
 @prefetch
@@ -173,18 +174,7 @@ def test_what_had_no_answer_is_asked_and_nothing_else(project):
     assert project.server.prompts == ["status 500 down"]
 
 
-SIMULATED = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }]
-per_key = { workers = 4 }
-[[provider.model]]
-name = "m"
-instances = ["m-at-theirs"]
-persona = "echo"
-"""
+SIMULATED = pool_text(model='instances = ["m-at-theirs"]')
 STREAMED = """
 import httpx
 

@@ -8,11 +8,9 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.store.journal import segments
+from tests.plugin.conftest import cases
 
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
-def test_it(answer, grade): grade("solved")
-"""
+SUITE = cases(6)
 
 
 def _clean(result) -> str:

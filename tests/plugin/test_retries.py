@@ -10,13 +10,8 @@ import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import refuse
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 from tests.scripted_server import ScriptedServer, refusing
-
-SAY = """
-@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
-def test_it(answer): pass
-"""
 
 
 def kinds(project) -> Counter[tuple[str, str | None]]:
@@ -40,12 +35,7 @@ def test_one_attempt_means_that_nothing_is_ever_sent_again(project):
         "garbage",
         "say fine",
     ]
-    project.suite(
-        f"""
-@pytest.mark.parametrize("prompt", {prompts})
-def test_it(answer): pass
-"""
-    )
+    project.suite(cases(prompts))
     result = project.run("-n0", "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0")
     assert result.ret == 0
     assert sorted(project.server.prompts) == sorted(prompts)
@@ -56,7 +46,7 @@ def test_it(answer): pass
 def test_failed_requests_move_to_the_other_instance_of_the_model(project):
     two_instances(project)
     project.server.weather = refusing(500, "m2")
-    project.suite(SAY.format(n=30))
+    project.suite(cases(30))
     result = project.run("-n0")
     assert result.ret == 0
     assert kinds(project) == {("solved", None): 30}
@@ -77,7 +67,7 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project):
 @pytest.mark.slow
 def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(project, workers):
     project.server.weather = lambda _: refuse(503)
-    project.suite(SAY.format(n=40))
+    project.suite(cases(40))
     result = project.run(
         workers, "--ultrapar-max-attempts", "50", "--ultrapar-episode-timeout", "3"
     )
@@ -112,10 +102,7 @@ def test_it(answer): pass
 
 
 def test_pauses_of_lanes_are_kept_with_their_times(project):
-    project.suite("""
-@pytest.mark.parametrize("prompt", ["wait 0.3 | fine"])
-def test_it(answer): ...
-""")
+    project.suite(cases(["wait 0.3 | fine"]))
     project.run("-n0")
     (pause,) = project.rows("pauses")
     refused, answered = project.rows("attempts")
@@ -144,7 +131,7 @@ def test_it(answer): ...
 def test_quota_that_is_gone_takes_its_key_out_once(project, words, kind, said):
     project.write_pool(keys=2)
     project.server.weather = refusing(429, f"{CANARY}-1", message=words)
-    project.suite(SAY.format(n=40))
+    project.suite(cases(40))
     result = project.run("-n0")
     assert result.ret == 0
     assert kinds(project) == {("solved", None): 40}
@@ -154,12 +141,7 @@ def test_quota_that_is_gone_takes_its_key_out_once(project, words, kind, said):
 
 
 def test_requests_that_may_have_been_billed_are_counted_in_the_summary(project):
-    project.suite(
-        """
-@pytest.mark.parametrize("prompt", ["garbage", "say fine"])
-def test_it(answer): pass
-"""
-    )
+    project.suite(cases(["garbage", "say fine"]))
     result = project.run("-n0", "--ultrapar-coverage", "0")
     assert result.ret == 0
     assert project.server.prompts.count("garbage") == 2
@@ -171,7 +153,7 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project):
     first = ScriptedServer()
     first.start()
     project.write_pool(base_url=first.base_url, key=", qps = 20")
-    project.suite(SAY.format(n=60))
+    project.suite(cases(60))
     again: list[ScriptedServer] = []
 
     def start_again() -> None:

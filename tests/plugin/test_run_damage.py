@@ -219,9 +219,7 @@ def files(run: Path) -> list[str]:
 
 
 def test_damaged_files_of_a_run(project, capfd):
-    project.write_pool()
-    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
-        pool.write("price_per_mtok_in = 3\nprice_per_mtok_out = 11\n")
+    project.write_pool(model="price_per_mtok_in = 3\nprice_per_mtok_out = 11")
     other = made(project, 2)
     project.server.prompts.clear()
     run = made(project, 1)

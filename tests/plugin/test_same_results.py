@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.light import PYTEST
+from tests.running import run_pytest
 
 pytestmark = pytest.mark.slow
 
@@ -46,55 +45,37 @@ def test_talk(talk, topic, grade):
 """
 
 
-def tables(folder: Path, suite: str, pool: str, *args: str) -> tuple[str, str, str]:
-    """Results and transcripts without places and times, as text, and what pytest printed."""
+def tables(folder: Path, *args: str) -> tuple[str, str]:
+    """Results and transcripts without places and times, as text."""
     out = folder / f"run{len(list(folder.glob('run*')))}"
-    done = subprocess.run(
-        [
-            *PYTEST,
-            suite,
-            "--ultrapar-pool",
-            pool,
-            "--ultrapar-out",
-            str(out),
-            *args,
-        ],
-        cwd=folder if not suite.startswith("bench_suites") else REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_pytest(folder, f"--ultrapar-out={out}", *args)
     rows = pq.read_table(out / "results.parquet").to_pylist()
     kept = [{k: v for k, v in row.items() if k not in PLACE_AND_TIME} for row in rows]
     said = pq.read_table(out / "transcripts.parquet").drop_columns(["run_id"]).to_pylist()
     kept.sort(key=lambda row: row["case_id"])
     said.sort(key=lambda row: (row["case_id"], row["turn"]))
-    return json.dumps(kept), json.dumps(said), done.stdout
+    return json.dumps(kept), json.dumps(said)
 
 
-def test_tables_are_the_same_for_any_number_of_workers(tmp_path):
+@pytest.fixture
+def folder(tmp_path):
     tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())
     tmp_path.joinpath("test_suite.py").write_text(SUITE)
-    runs = [
-        tables(tmp_path, "test_suite.py", "pool.toml", *args)
-        # Six cases on four workers: most hold one case from the start, where xdist is at its edge.
-        for args in (["-p", "no:xdist"], ["-n", "2"], ["-n", "4"])
-    ]
-    assert len({results for results, _, _ in runs}) == 1
-    assert len({said for _, said, _ in runs}) == 1
-    assert len(json.loads(runs[0][0])) == 6
+    return tmp_path
 
 
-def test_modes_give_the_same_answers_one_at_a_time(tmp_path):
-    tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())
-    tmp_path.joinpath("test_suite.py").write_text(SUITE)
-    ultra = tables(tmp_path, "test_suite.py", "pool.toml", "-n0")
+def test_tables_are_the_same_for_any_number_of_workers(folder):
+    # Six cases on four workers: most hold one case from the start, where xdist is at its edge.
+    runs = {tables(folder, *args) for args in (["-p", "no:xdist"], ["-n", "2"], ["-n", "4"])}
+    ((results, _),) = runs
+    assert len(json.loads(results)) == 6
+
+
+def test_modes_give_the_same_answers_one_at_a_time(folder):
+    ultra = tables(folder, "-n0")
     for at, (mode, n_lanes) in enumerate((("serial", 2), ("rotate", 6)), 1):
-        alone = tables(tmp_path, "test_suite.py", "pool.toml", "-n0", "--ultrapar-mode", mode)
-        assert alone[:2] == ultra[:2]
-        attempts = pq.read_table(tmp_path / f"run{at}" / "attempts.parquet").to_pylist()
+        assert tables(folder, "-n0", "--ultrapar-mode", mode) == ultra
+        attempts = pq.read_table(folder / f"run{at}" / "attempts.parquet").to_pylist()
         spans = sorted((a["t_send_s"], a["t_end_s"]) for a in attempts)
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
         assert len({(a["instance"], a["key"]) for a in attempts}) == n_lanes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -11,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
-from tests.light import PYTEST
+from tests.running import run_pytest
+from tests.simulated_pool import pool_text
 
 # Each SDK takes 1 to 2.5 s to load.
 pytestmark = pytest.mark.slow
@@ -19,19 +19,7 @@ pytestmark = pytest.mark.slow
 SUITE = Path(__file__).with_name("sdk_suite.py")
 STORM = Path(__file__).with_name("sdk_storm.py")
 CANARY = "sk-canary-5d0c93b1"
-POOL = """
-schema = 1
-[[provider]]
-name = "sim"
-api = "simulated"
-keys = [{ name = "key0" }]
-per_key = { workers = 5, qps = 10 }
-latency = { kind = "log-normal", median_s = 0.2, sigma = 0.5 }
-[[provider.model]]
-name = "m"
-instances = ["m-at-theirs"]
-persona = "echo"
-"""
+POOL = pool_text("workers = 5, qps = 10", 0.2, sigma=0.5, model='instances = ["m-at-theirs"]')
 OF_SDKS = (
     "OPENAI_API_KEY",
     "OPENAI_ORG_ID",
@@ -44,16 +32,8 @@ OF_SDKS = (
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a suite; keys of the user's own, as SDKs look for them, are not to go anywhere."""
-    command = [*PYTEST, "-W", "error", "-q", "--ultrapar-pool", "pool.toml", *options]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **dict.fromkeys(OF_SDKS, CANARY)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    own = dict.fromkeys(OF_SDKS, CANARY)
+    return run_pytest(folder, "-W", "error", "-q", *options, code=None, **own)
 
 
 def test_each_sdk_in_each_way_keeps_to_the_limits_and_runs_on_stored_answers(tmp_path):

@@ -20,8 +20,6 @@ correction for their number.
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench_suites import workflow
-from tests.light import PYTEST
+from tests.running import run_pytest
 
 pytestmark = pytest.mark.slow
 
@@ -54,16 +52,8 @@ Row = dict[str, Any]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The four phases as one run: 4 models, 5 task types, 8 repetitions."""
     out = tmp_path_factory.mktemp("shapes") / "run"
-    command = [
-        *(*PYTEST, *SUITES, "-n0", "-q"),
-        *("--ultrapar-pool", "pools/shapes.toml", "--ultrapar-repeats", str(REPEATS)),
-        *("--ultrapar-out", str(out)),
-    ]
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    pool = ("--ultrapar-pool=pools/shapes.toml", f"--ultrapar-repeats={REPEATS}")
+    run_pytest(ROOT, *SUITES, "-n0", "-q", *pool, f"--ultrapar-out={out}")
     return out
 
 

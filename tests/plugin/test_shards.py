@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -13,12 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
-from tests.light import PYTEST
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
+from tests.running import Running, wait_until
+from tests.simulated_pool import pool_text, serving
 
 MANY = """
 @pytest.fixture(params=["x", "y"])
@@ -170,18 +167,17 @@ def test_results_of_shards_are_all_cases_once(project):
 
 @pytest.mark.slow
 def test_shard_without_any_case_ends_as_a_selection_of_nothing(project):
-    project.suite('@pytest.mark.parametrize("prompt", ["a"])\ndef test_it(answer, prompt): pass')
+    project.suite(cases(["a"]))
     codes = {project.run_here("-n0", f"--ultrapar-shard={k}/4").ret for k in range(1, 5)}
     assert codes == {0, 5}
 
 
-ONE = '@pytest.mark.parametrize("prompt", list("abcdefgh"))\ndef test_it(answer, prompt): pass'
+ONE = cases(list("abcdefgh"))
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ultrapar-shard=5/4"], "must be one of 1/4 to 4/4"),
         (["--ultrapar-shard=auto"], "nothing says which shard this is"),
         (["--ultrapar-shard=1/5"], "workers = 4 of p/key0 over 5 shards leaves none for shard 5/5"),
         (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 measures"),
@@ -212,17 +208,6 @@ def test_what_a_shard_cannot_do_is_refused_before_any_request(
     assert not server.requests
 
 
-@pytest.mark.slow
-def test_variable_says_it_too(project, monkeypatch):
-    monkeypatch.setenv("ULTRAPAR_SHARD", "auto")
-    monkeypatch.setenv("CIRCLE_NODE_INDEX", "1")
-    monkeypatch.setenv("CIRCLE_NODE_TOTAL", "4")
-    project.suite(ONE)
-    result = project.run_here("--collect-only")
-    origin = "environment ULTRAPAR_SHARD, CIRCLE_NODE_INDEX and CIRCLE_NODE_TOTAL"
-    result.stdout.fnmatch_lines([f"ultrapar: shard = 2/4 ({origin})"])
-
-
 def test_suite_that_takes_answers_of_another_one_is_refused(project):
     for suite, mark in (
         ("one", ""),
@@ -237,10 +222,7 @@ def test_suite_that_takes_answers_of_another_one_is_refused(project):
 
 @pytest.mark.slow
 def test_shard_is_resumed_as_itself_only(project, server):
-    project.suite(
-        '@pytest.mark.parametrize("prompt", [f"echo {n}" for n in range(8)])\n'
-        "def test_it(answer, prompt): pass"
-    )
+    project.suite(cases([f"echo {n}" for n in range(8)]))
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     server.reset()
     other = project.run_here("-n0", "--ultrapar-shard=2/2", "--ultrapar-resume=latest")
@@ -290,21 +272,12 @@ name = "lab"
 api = "openai"
 base_url = "{url}"
 keys = [{{ name = "k", env = "LAB_KEY" }}]
-per_key = {{ workers = {seats}, qps = 8, rpm = 400{day} }}
+per_key = {{ workers = 5, qps = 8, rpm = 400 }}
 [[provider.model]]
 name = "m"
 latency_hint_s = 0.5
 """
-SERVED = """
-[[provider]]
-name = "lab"
-api = "simulated"
-keys = [{ name = "k" }]
-per_key = { workers = 5, qps = 8, rpm = 400 }
-latency = { kind = "log-normal", median_s = 0.5, sigma = 0.4 }
-[[provider.model]]
-name = "m"
-"""
+SERVED = pool_text("workers = 5, qps = 8, rpm = 400", 0.5, sigma=0.4, name="lab")
 N_CASES = 120
 SUITE = f"""
 import pytest
@@ -322,44 +295,25 @@ def test_it(answer, number): pass
 class Shards:
     """A server with the undivided limits, and runs of shards beside each other."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        path = folder / "served.toml"
-        path.write_text("schema = 1\n" + SERVED)
-        pool = load_pool(path, environ={}, overrides=Overrides())
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self._stack = folder, stack
         self._log = folder / "server.log"
-        self.server = SimulatorProcess.start(pool, log_path=self._log, tokens={"lab/k": CANARY})
-        self.started: list[subprocess.Popen[str]] = []
+        server = serving(SERVED, self._log, tokens={"lab/key0": CANARY})
+        self.server = stack.enter_context(server)
 
-    def start(self, shard: str, *options: str, seats: int = 5, day: str = ""):
-        (self.folder / "suite").mkdir(exist_ok=True)
-        url = self.server.base_url("lab")
-        pool = POOL.format(url=url, seats=seats, day=day)
-        (self.folder / "suite" / "pool.toml").write_text(pool)
-        (self.folder / "suite" / "test_suite.py").write_text(SUITE)
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-        environ |= {
+    def start(self, shard: str, *options: str) -> Running:
+        suite = self.folder / "suite"
+        suite.mkdir(exist_ok=True)
+        (suite / "pool.toml").write_text(POOL.format(url=self.server.base_url("lab")))
+        (suite / "test_suite.py").write_text(SUITE)
+        variables = {
             "LAB_KEY": CANARY,
             "ULTRAPAR_LOCK_DIR": str(self.folder / "locks"),
             "ULTRAPAR_STATE_DIR": str(self.folder / "state"),
         }
-        process = subprocess.Popen(
-            [
-                *PYTEST,
-                "--ultrapar-pool=pool.toml",
-                f"--ultrapar-shard={shard}",
-                f"--ultrapar-out={self.out(shard)}",
-                "--ultrapar-report=off",
-                *options,
-            ],
-            cwd=self.folder / "suite",
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.started.append(process)
-        return process
+        out = self.out(shard)
+        own = (f"--ultrapar-shard={shard}", f"--ultrapar-out={out}", *options)
+        return self._stack.enter_context(Running(suite, *own, name=out.name, **variables))
 
     def out(self, shard: str) -> Path:
         return self.folder / f"out-{shard.replace('/', '-')}"
@@ -368,38 +322,30 @@ class Shards:
         self.server.stop()
         return read_server_log(self._log)
 
-    def end(self) -> None:
-        self.server.stop()
-        for process in self.started:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-
 
 @pytest.fixture
 def shards(tmp_path):
-    found = Shards(tmp_path)
-    yield found
-    found.end()
+    with ExitStack() as stack:
+        yield Shards(tmp_path, stack)
 
 
 @pytest.mark.slow
 def test_four_shards_at_once_keep_the_undivided_limits(shards):
     names = [f"{k}/4" for k in range(1, 5)]
     running = [shards.start(name, "-n2" if name == "1/4" else "-n0") for name in names]
-    for process in running:
-        out, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, out
+    for run in running:
+        code, out = run.wait()
+        assert code == 0, out
         # Only until another one has its lock, not for its run.
         assert all(float(s) < 5 for s in re.findall(r"waited ([\d.]+) s for key", out)), out
     log = shards.stop()
     assert log.count(429) == 0
     assert len(log.requests) == N_CASES
-    assert log.max_in_flight(key="k") <= 5
+    assert log.max_in_flight(key="key0") <= 5
     # One more comes where one send of a busy machine is late; providers allow for it.
-    assert log.max_in_window(1.0, key="k") <= 8 + 1
+    assert log.max_in_window(1.0, key="key0") <= 8 + 1
     # They were at it at the same time, and no slower than the limits.
-    assert log.max_in_flight(key="k") >= 4
+    assert log.max_in_flight(key="key0") >= 4
     rows = [row for name in names for row in _rows(shards.out(name))]
     assert len({row["case_id"] for row in rows}) == len(rows) == N_CASES
     seats = [_manifest(shards.out(name))["pool_limits"][0]["workers"] for name in names]
@@ -408,16 +354,13 @@ def test_four_shards_at_once_keep_the_undivided_limits(shards):
 
 @pytest.mark.slow
 def test_same_shard_twice_and_a_shard_of_another_set_do_not_share_a_key(shards):
-    running = [shards.start("2/4", "-n0")]
-    for line in running[0].stdout:
-        if "of 120 cases" in line:
-            break
+    running = shards.start("2/4", "-n0")
+    wait_until(lambda: "of 120 cases" in running.output)
     for name, option in (("2/4", "--ultrapar-seed=0"), ("1/2", ""), ("1/4", "--ultrapar-seed=1")):
         out = f"--ultrapar-out={shards.folder / 'other'}-{name[0]}{name[2]}{option[-1:]}"
         more = [option] if option else []
-        process = shards.start(name, "-n0", "--ultrapar-key-lock=fail", out, *more)
-        said, _ = process.communicate(timeout=60)
-        assert process.returncode == 4, said
+        code, said = shards.start(name, "-n0", "--ultrapar-key-lock=fail", out, *more).wait()
+        assert code == 4, said
         assert "key lab/k is in use by shard 2/4 with process id" in said
 
 

@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 
-SUITE = """
-@pytest.mark.parametrize("prompt", ["a", "b", "@somebody <img src=x>"])
-def test_it(answer, prompt): pass
-"""
+SUITE = cases(["a", "b", "@somebody <img src=x>"])
 
 
 @pytest.mark.slow

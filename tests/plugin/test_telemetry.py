@@ -14,14 +14,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 from tests.unit.test_layout import modules_loaded_by
 
-SUITE = """
-@pytest.mark.parametrize("prompt", ["yes", "status 500 x1", "garbage", "CANARY"])
-def test_it(answer, grade):
-    grade("partial", length=len(answer))
-"""
+SUITE = cases(["yes", "status 500 x1", "garbage", "CANARY"], 'grade("partial", length=len(answer))')
 
 
 class Collector:

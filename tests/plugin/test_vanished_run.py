@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.light import PYTEST
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
+from tests.running import Running
 
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"slow 600 {n}" for n in range(40)])
-def test_it(answer): pass
-"""
+SUITE = cases([f"slow 600 {n}" for n in range(40)])
 UNREADABLE = """
 import pathlib, shutil
 
@@ -35,24 +31,14 @@ def _move(directory: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "vanish"), [("-n0", _remove), ("-n2", _move)])
 def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, workers, vanish):
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 600"))
+    project.write_pool(timeout_s=600)
     project.suite(SUITE)
-    with subprocess.Popen(
-        [*PYTEST, "--ultrapar-pool=pool.toml", workers],
-        cwd=project.pytester.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as running:
-        try:
-            assert project.server.wait_for(lambda prompts: len(prompts) == 4, 90)
-            vanish(project.directory.resolve())
-            # The answers would take ten minutes.
-            output, _ = running.communicate(timeout=90)
-        finally:
-            running.kill()
-    assert running.returncode in {1, 2}, output
+    with Running(project.pytester.path, workers) as running:
+        assert project.server.wait_for(lambda prompts: len(prompts) == 4, 90)
+        vanish(project.directory.resolve())
+        # The answers would take ten minutes.
+        code, output = running.wait(90)
+    assert code in {1, 2}, output
     # A worker that notices first gives its seats back; the other may use them until it does.
     assert len(project.server.prompts) <= (4 if workers == "-n0" else 8)
     assert "is the run's directory gone?" in output

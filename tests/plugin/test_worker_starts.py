@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugin.conftest import cases
+
 pytestmark = pytest.mark.slow
 
-SUITE = """
-@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(30)])
-def test_it(answer, grade): grade("solved")
-"""
+SUITE = cases(30)
 DIES_ONCE = """
 import os, pathlib
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.proxies.access_log import n_refused, per_window, refused_share
+from tests.proxies.access_log import n_refused, refused_share
 from tests.proxies.catalogue import HIDDEN, LATENCY_S, Hidden
 from tests.proxies.daemon import MissingError
-from tests.proxies.fronts import Front, Haproxy, Nginx, at_work
+from tests.proxies.fronts import at_work
 from tests.proxies.judged_run import Run, play, provider
-from tests.proxies.litellm import Litellm, litellm_at_work
 
 MODES = ("fixed", "adaptive")
 _DESCRIPTION = """\
@@ -24,8 +22,7 @@ table. Behind them is the simulated provider, which answers anything in 0.2 s. E
 three times: by a pool that knows it, in fixed mode and in adaptive mode. All figures are those of
 the proxy's own log. Times are from the first request to the last answer; "after the first trip" are
 the requests that were refused after the first answer had come, as a share of all. All of it takes
-nearly an hour, half of which is nginx-req-1. litellm is run only when it is named, installs LiteLLM
-and takes 10 minutes, with --cases 600 half an hour.
+nearly an hour, half of which is nginx-req-1.
 """
 _HEAD = (
     "limit", "the pool says", "mode", "cases", "requests", "refused", "after the first trip",
@@ -42,44 +39,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"{', '.join(names)}, litellm (default: all but litellm)",
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (all)")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: both")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="a directory for the files of all runs"
     )
     parser.add_argument(
-        "--environment",
-        type=Path,
-        metavar="DIR",
-        help="LiteLLM's virtual environment; made if it is not there (default: a temporary one)",
-    )
-    parser.add_argument(
         "--pytest", action="append", default=[], metavar="OPTION", help="for all runs, as -n4"
     )
     parser.add_argument(
-        "--cases",
-        type=int,
-        metavar="N",
-        help="of each run (default: 600, 1,200 at large rates, litellm 150)",
-    )
-    parser.add_argument(
-        "--seconds",
-        action="store_true",
-        help="show below each row the requests of each second, and how many of them were refused",
+        "--cases", type=int, metavar="N", help="of each run (600, 1,200 at large rates)"
     )
     arguments = parser.parse_args(argv)
-    if strange := sorted(set(arguments.names) - {*names, "litellm"}):
-        parser.error(f"no such limit: {', '.join(strange)}; there are {', '.join(names)}, litellm")
+    if strange := sorted({*arguments.names} - {*names}):
+        parser.error(f"no such limit: {', '.join(strange)}; there are {', '.join(names)}")
     chosen = [one for one in HIDDEN if not arguments.names or one.name in arguments.names]
     with tempfile.TemporaryDirectory(prefix="ultrapar-proxies-") as scratch:
         directory = (arguments.keep or Path(scratch)).absolute()
-        if "litellm" in arguments.names:
-            chosen.append(_litellm(arguments.environment or directory / "litellm-environment"))
         if arguments.cases is not None:
             chosen = [replace(one, n=arguments.cases) for one in chosen]
         try:
@@ -89,9 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for hidden in chosen:
                     modes = arguments.mode or MODES
                     place = directory / hidden.name
-                    for run in judge(hidden, upstream, place, modes, arguments.pytest):
-                        if arguments.seconds:
-                            sys.stdout.write(f"{by_second(run)}\n")
+                    judge(hidden, upstream, place, modes, arguments.pytest)
         except (MissingError, FileExistsError) as error:
             sys.stderr.write(f"proxies: {error}\n")
             return 4
@@ -100,29 +74,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def judge(
     hidden: Hidden, upstream: int, directory: Path, modes: Sequence[str], options: Sequence[str]
-) -> Iterator[Run]:
+) -> None:
     """Run the pool that knows the limit, then the one that does not in each mode; a row each."""
     known: Run | None = None
     for limit, mode, place in (
         (hidden.known, "fixed", "known"),
         *((hidden.declared, mode, mode) for mode in modes),
     ):
-        with front(hidden.proxy, upstream, directory / place / "proxy") as proxy:
+        with at_work(hidden.proxy, upstream, directory / place / "proxy") as proxy:
             run = play(
                 proxy, directory / place, limit=limit, n=hidden.n, mode=mode, options=tuple(options)
             )
         known = known or run
         _show(row(hidden, limit, mode, run, known))
-        yield run
-
-
-def front(
-    proxy: Nginx | Haproxy | Litellm, upstream: int, directory: Path
-) -> contextlib.AbstractContextManager[Front]:
-    """A proxy of any kind at work."""
-    if isinstance(proxy, Litellm):
-        return litellm_at_work(proxy, upstream, directory)
-    return at_work(proxy, upstream, directory)
 
 
 def row(hidden: Hidden, limit: str, mode: str, run: Run, known: Run) -> list[str]:
@@ -139,19 +103,6 @@ def row(hidden: Hidden, limit: str, mode: str, run: Run, known: Run) -> list[str
         f"{run.time_s:.1f} s",
         "" if run is known else f"{run.time_s / known.time_s:.2f}",
     ]
-
-
-def by_second(run: Run) -> str:
-    """Requests of each second, and in brackets those that were refused."""
-    windows = per_window(run.requests, 1.0)
-    return " ".join(f"{n}({refused})" if refused else str(n) for n, refused in windows)
-
-
-def _litellm(environment: Path) -> Hidden:
-    return Hidden(
-        "litellm", Litellm(60, environment), "LiteLLM, rpm: 60",
-        "workers = 20", "workers = 20, rpm = 60", 150,
-    )  # fmt: skip
 
 
 def _show(cells: Sequence[str]) -> None:

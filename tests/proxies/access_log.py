@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,14 +56,3 @@ def refused_share(requests: Sequence[Seen]) -> float:
     if not requests:
         return 0.0
     return n_refused(after_first_round_trip(requests)) / len(requests)
-
-
-def per_window(requests: Sequence[Seen], window_s: float) -> list[tuple[int, int]]:
-    """Requests and refusals in each window from the first request on."""
-    if not requests:
-        return []
-    first_s = min(seen.start_s for seen in requests)
-    places = [int((seen.start_s - first_s) // window_s) for seen in requests]
-    counts = Counter(places)
-    refused = Counter(at for at, seen in zip(places, requests, strict=True) if seen.refused)
-    return [(counts[at], refused[at]) for at in range(max(places) + 1)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.proxies.fronts import Haproxy, Nginx
-from tests.proxies.litellm import Litellm
 
 LATENCY_S = 0.2
 PACED = 1200
@@ -25,7 +24,7 @@ class Hidden:
     """
 
     name: str
-    proxy: Nginx | Haproxy | Litellm
+    proxy: Nginx | Haproxy
     limit: str
     declared: str
     known: str

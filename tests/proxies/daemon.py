@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-_STOP_S = 10.0
+_START_S, _STOP_S = 60.0, 10.0
 _TRIES = 5
 
 
@@ -33,15 +33,12 @@ def program(name: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(
-    command: Callable[[int], Sequence[str]], output: Path, *, start_s: float = 60.0
-) -> Iterator[int]:
+def serving(command: Callable[[int], Sequence[str]], output: Path) -> Iterator[int]:
     """A server on a free port of 127.0.0.1; gives the port when it accepts connections.
 
     Args:
         command: The command line for a port. It must stay in the foreground and not fork.
         output: Where its standard output and error go.
-        start_s: How long it may take to accept connections.
 
     Raises:
         MissingError: The program is not installed.
@@ -58,7 +55,7 @@ def serving(
                 stderr=file,
             )
         try:
-            if _accepts(child, port, start_s):
+            if _accepts(child, port):
                 yield port
                 return
         finally:
@@ -73,8 +70,8 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _accepts(child: subprocess.Popen[bytes], port: int, start_s: float) -> bool:
-    deadline_s = time.monotonic() + start_s
+def _accepts(child: subprocess.Popen[bytes], port: int) -> bool:
+    deadline_s = time.monotonic() + _START_S
     while time.monotonic() < deadline_s and child.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return child.poll() is None

@@ -14,24 +14,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.simulator.address import default_token
-from pytest_ultrapar.simulator.process import SimulatorProcess
 from tests.light import PYTEST
 from tests.proxies.access_log import Seen, span_s
 from tests.proxies.fronts import Front
+from tests.simulated_pool import pool_text, serving
 
 ROOT = Path(__file__).parents[2]
-_UPSTREAM = """
-schema = 1
-[[provider]]
-name = "up"
-api = "simulated"
-keys = [{{ name = "key0" }}]
-latency = {{ kind = "fixed", median_s = {latency_s} }}
-[[provider.model]]
-name = "m"
-"""
 _POOL = """
 schema = 1
 [[provider]]
@@ -85,10 +74,8 @@ class Run:
 def provider(latency_s: float, directory: Path) -> Iterator[int]:
     """A simulated provider without limits whose answers all take `latency_s`; gives its port."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "upstream.toml"
-    path.write_text(_UPSTREAM.format(latency_s=latency_s), encoding="utf-8")
-    pool = load_pool(path, environ={}, overrides=Overrides())
-    with SimulatorProcess.start(pool, log_path=directory / "upstream.jsonl") as server:
+    text = pool_text("", latency_s, name="up")
+    with serving(text, directory / "upstream.jsonl") as server:
         yield server.port
 
 
