@@ -18,7 +18,6 @@ from pytest_ultrapar.pool.fields import (
 )
 from pytest_ultrapar.pool.model import Key
 from pytest_ultrapar.pool.network import address_of, host_of, is_loopback, server_of
-from pytest_ultrapar.pool.secret import refuse_of_others
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -141,9 +140,8 @@ def _key(location: Location, table: KeyTable, api: str, base_url: str) -> Key:
             ' one such as "key0"'
         )
     check_name(location.at("name"), table.name)
-    where = location.at("env")
-    if table.env is not None and api != SIMULATED:
-        refuse_of_others(where, table.env)
     if table.env is None and api != SIMULATED and not is_loopback(base_url):
-        where.refuse(f'is missing: api = "{api}" needs the environment variable that holds the key')
+        location.at("env").refuse(
+            f'is missing: api = "{api}" needs the environment variable that holds the key'
+        )
     return Key(table.name, table.env)

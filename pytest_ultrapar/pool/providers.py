@@ -39,6 +39,7 @@ from pytest_ultrapar.pool.network import (
     address_of,
     build_network,
     check_base_url,
+    host_of,
     with_port,
 )
 from pytest_ultrapar.pool.secret import refuse_of_others
@@ -351,7 +352,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     check_different((location.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
     _check_instances(location.at("model"), models, keys)
     network = build_network(location, table, models, sources)
-    return Provider(
+    provider = Provider(
         name,
         api,
         base_url,
@@ -362,6 +363,19 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
         table.simulation_seed or 0,
         network=network,
     )
+    if api != SIMULATED:
+        _check_variables(location, provider)
+    return provider
+
+
+def _check_variables(location: Location, provider: Provider) -> None:
+    # A pool that names its own trusted certificates can pass any server off as a host.
+    urls = [each.base_url for model in provider.models for each in model.instances]
+    hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
+    for index, key in enumerate(provider.keys):
+        if key.env is not None:
+            where = location.at("keys").item(index).at("env")
+            refuse_of_others(where, key.env, hosts)
 
 
 def _api(location: Location, word: str) -> str:

@@ -22,9 +22,13 @@ _OF_OTHER_TOOLS = re.compile(
     r"|(NPM|NODE_AUTH)_TOKEN|PYPI_\w*TOKEN|(TWINE|UV|PIP|POETRY|CARGO)_\w+"
     r"|DOCKER_\w+|KUBE\w+|SSH_\w+|VAULT_TOKEN|PGPASSWORD|(DATABASE|REDIS)_URL|ULTRAPAR_\w+"
 )
+_GITHUBS = re.compile(
+    r"(.+\.)?(github\.ai|github\.com|githubcopilot\.com)|models\.inference\.ai\.azure\.com"
+)
+"""Hosts of models that GitHub's own tokens are for."""
 
 
-def refuse_of_others(location: Location, variable: str) -> None:
+def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:
     """Make sure that a pool file names no variable that holds a credential of another tool.
 
     A user who means it gives the credential a name of the pool's own, in the environment. No field
@@ -33,15 +37,20 @@ def refuse_of_others(location: Location, variable: str) -> None:
     Args:
         location: Where the file names the variable.
         variable: Its name.
+        hosts: All that would get what it holds, where that is known and certain.
 
     Raises:
-        ConfigError: It is such a variable.
+        ConfigError: It is such a variable, and a host is not the tool's own.
     """
-    if _OF_OTHER_TOOLS.fullmatch(variable):
-        location.refuse(
-            f"names {variable}, where other tools keep a credential; if that is meant, name a "
-            f'variable of the pool\'s own, and set that one: MY_API_KEY="${variable}"'
-        )
+    if not _OF_OTHER_TOOLS.fullmatch(variable):
+        return
+    if variable in {"GITHUB_TOKEN", "GH_TOKEN"} and hosts and all(map(_GITHUBS.fullmatch, hosts)):
+        return
+    to = f", and would send it to {', '.join(sorted(hosts))}" if hosts else ""
+    location.refuse(
+        f"names {variable}, where other tools keep a credential{to}; if that is meant, name a "
+        f'variable of the pool\'s own, and set that one: MY_API_KEY="${variable}"'
+    )
 
 
 class Secret:

@@ -6,6 +6,9 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import sent_lines
 from tests.unit.pool_texts import real, simulated
 
+GITHUB = 'base_url = "https://models.github.ai/inference"'
+NOT_GITHUB = 'base_url = "https://models.github.ai.example.com/v1"'
+
 
 def keys(*names):
     entries = (f'{{ name = "k{i}", env = "{name}" }}' for i, name in enumerate(names))
@@ -17,8 +20,17 @@ def keys(*names):
     [
         (real(keys=keys("KEY_0", "AWS_SECRET_ACCESS_KEY")), "keys[1].env names AWS_SECRET_A"),
         (real(keys=keys("TWINE_PASSWORD"), url='base_url = "http://localhost:1"'), "keys[0].env"),
-        (real(keys=keys("CI_JOB_TOKEN")), "if that is meant, name a variable of the pool's own"),
-        (real(keys=keys("GITHUB_TOKEN")), "keys[0].env"),
+        (real(keys=keys("CI_JOB_TOKEN")), "would send it to api.example.com; if that is meant"),
+        (real(keys=keys("GITHUB_TOKEN"), url=NOT_GITHUB), "send it to models.github.ai.example.c"),
+        (real('ca_file = "ca.pem"', keys=keys("GITHUB_TOKEN"), url=GITHUB), "keys[0].env"),
+        (
+            real(
+                keys=keys("GH_TOKEN"),
+                url=GITHUB,
+                model='instances = [{ name = "a", base_url = "https://evil.example" }, "b"]',
+            ),
+            "would send it to evil.example, models.github.ai",
+        ),
         (real('proxy_env = "ULTRAPAR_CLUSTER"'), "provider[0].proxy_env names ULTRAPAR_CLUSTER"),
         (real(model='ports_env = "PGPASSWORD"'), "model[0].ports_env names PGPASSWORD, where"),
     ],
@@ -40,7 +52,8 @@ def test_key_of_a_model_api_may_go_to_any_server(load, variable):
     load(real(keys=keys(variable)))
 
 
-def test_simulated_provider_gets_no_key_and_may_name_any(load):
+def test_githubs_token_may_go_to_githubs_models(load):
+    load(real(keys=keys("GITHUB_TOKEN"), url=GITHUB))
     load(simulated(keys=keys("GITHUB_TOKEN")))
 
 
