@@ -88,3 +88,13 @@ def test_a_pause_ends_on_all_hosts_at_the_same_time(late_s):
     assert {states(one) for one in hosts} == {("paused", "up")}
     cluster.wait(6.0 + 2 * HEARD_S)
     assert {states(one) for one in hosts} == {UP}
+
+
+def test_failures_are_a_hosts_own():
+    cluster = Cluster()
+    first, second = host(cluster), host(cluster)
+    first.back(first.ask(lane="p/a/k"), "connect")
+    assert states(first)[0] == "paused"
+    assert not first.broker.has_news
+    cluster.wait(HEARD_S)
+    assert states(second) == UP

@@ -1,9 +1,64 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.broker.protocol import LeaseOutcome
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
+
+LANE = {
+    "lane": "removed",
+    "key": "its key is removed",
+    "key_model": "its key is removed for the model",
+    "instance": "its instance is removed",
+}
+TRIES = {
+    "free": "while a lane is left",
+    "attempts": "up to the maximum",
+    "once": "once more",
+    "never": "never",
+}
+CONTROL = {"cut": "cut", "pause_growth": "no growth", "no": "no"}
+
+HEADER = (
+    "outcome",
+    "examples",
+    "what becomes of the lane",
+    "sent again",
+    "on the same lane",
+    "on another lane of the model",
+    "costs an attempt",
+    "retry budget",
+    "controller",
+)
+
+
+def row(outcome, each):
+    if each.removes is not None:
+        lane = LANE[each.removes]
+    elif each.breaker is not None:
+        lane = f"breaker, after {each.breaker.after}"
+    else:
+        lane = "pauses" if each.pauses else "stays"
+    same = "no"
+    if each.again != "never" and each.removes is None:
+        same = "after the pause" if each.pauses else "if no other is up"
+    return (
+        f"`{outcome}`",
+        lane,
+        TRIES[each.again],
+        same,
+        "no" if each.again == "never" else "yes",
+        said(each.costs_attempt),
+        said(each.budget),
+        CONTROL[each.controller],
+    )
+
+
+def said(flag):
+    return "yes" if flag else "no"
 
 
 def test_every_outcome_that_is_a_failure_has_a_class():
@@ -18,3 +73,15 @@ def test_classes_contradict_nothing():
         assert sum(effects) == (its_class.again != "never"), outcome
         assert its_class.costs_attempt or not its_class.budget, outcome
         assert outcome not in ANSWERED or its_class.again == "never"
+
+
+def test_documentation_shows_the_table_as_it_is_in_force():
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    start = lines.index("| " + " | ".join(HEADER) + " |")
+    shown = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        shown.append(tuple(cell.strip() for cell in line.strip("|").split("|")))
+    without_examples = [(cells[0], *cells[2:]) for cells in shown]
+    assert without_examples == [row(outcome, each) for outcome, each in CLASSES.items()]
