@@ -15,7 +15,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.plugin.conftest import CANARY, cases
-from tests.unit.test_layout import modules_loaded_by
 
 SUITE = cases(["yes", "status 500 x1", "garbage", "CANARY"], 'grade("partial", length=len(answer))')
 
@@ -273,9 +272,3 @@ def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
     result.stderr.fnmatch_lines(
         ["ultrapar: the last spans of * were not taken within 5 s: does the collector answer?"]
     )
-
-
-@pytest.mark.slow
-def test_nothing_of_it_is_loaded_unless_asked_for():
-    loaded = modules_loaded_by("pytest_ultrapar.session.worker, pytest_ultrapar.coordinator.local")
-    assert not [name for name in loaded if name.startswith("opentelemetry")]

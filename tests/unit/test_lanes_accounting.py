@@ -32,6 +32,15 @@ def test_wait_for_a_rate_is_named_after_the_limit_with_that_rate():
     assert play.status("p/a/k0").waited_s == {"pool (qps)": pytest.approx(1.0)}
 
 
+def test_wait_for_a_rate_says_which_of_several():
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 5, qps=0.5, rpm=1)))
+    play.ask()
+    second = play.ask()
+    play.wait(70)
+    assert play.leases[second].rate_wait_s == pytest.approx(60.0)
+    assert set(play.status("p/a/k0").waited_s) == {"k0 (rpm)"}
+
+
 def test_wait_is_split_between_seats_and_rate():
     play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 1, qps=0.1)))
     first, second = play.ask(), play.ask()

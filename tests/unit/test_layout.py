@@ -192,6 +192,10 @@ LIGHT = {
         )
         for name in ("coordinator.controller", "session.worker", "coordinator.local")
     },
+    "a run without telemetry": (
+        f"{OURS}.session.worker, {OURS}.coordinator.local",
+        {"opentelemetry"},
+    ),
     "the help of the command": (
         ", ".join([f"{OURS}.cli", *SUBCOMMANDS]),
         {"pytest", "aiohttp", "asyncio", "pyarrow", f"{OURS}.coordinator.check.pool_check"},

@@ -4,7 +4,7 @@ import msgspec
 
 from pytest_ultrapar.coordinator.earlier_run import differences
 from pytest_ultrapar.pool.model import answered_by
-from tests.unit.pool_texts import simulated
+from tests.unit.pool_texts import real, simulated
 from tests.unit.test_results_manifest import MANIFEST
 
 
@@ -15,6 +15,12 @@ def test_skill_and_persona_are_told_limits_and_keys_are_not(load):
     assert answered_by(load(more)) == answered_by(pool)
     other = simulated(model='persona = "obedient"\nskill = 0.9')
     assert answered_by(load(other)) != answered_by(pool)
+
+
+def test_real_models_are_told_by_their_names_at_the_api_and_no_address(load):
+    pool = load(real(model='api_name = "gpt-x"'))
+    (who,) = answered_by(pool).values()
+    assert who == "gpt-x at p (openai)"
 
 
 def test_run_answered_by_somebody_else_is_not_reused(load):
