@@ -22,6 +22,7 @@ from pytest_ultrapar.analysis.compact import main as compact
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.coordinator.gateway import serving
 from pytest_ultrapar.testing import read_server_log
+from tests.family import family_of, named
 
 TOKEN = "canary-7c1f2e90"
 POOL = """
@@ -44,12 +45,12 @@ persona = "echo"
 
 
 @contextmanager
-def gateway(folder, *options, pool=POOL):
+def gateway(folder, *options, pool=POOL, name="pool.toml", **variables):
     """A gateway of the pool in a folder, at its address, until it was told to end."""
-    folder.joinpath("pool.toml").write_text(pool, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", "pool.toml"]
+    folder.joinpath(name).write_text(pool, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", name]
     command += ["--port", "0", "--token-env", "GATEWAY_TOKEN", *options]
-    environment = {**os.environ, "GATEWAY_TOKEN": TOKEN}
+    environment = {**os.environ, "GATEWAY_TOKEN": TOKEN, **variables}
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
@@ -65,17 +66,6 @@ def gateway(folder, *options, pool=POOL):
                 pytest.fail(said.decode())
         finally:
             process.kill()
-
-
-def children(pid: int, named: str) -> list[int]:
-    """Processes that one has started, by a word of their command."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-            if parent == pid and named in status.with_name("cmdline").read_text():
-                found.append(int(status.parent.name))
-    return found
 
 
 def said_after(process):
@@ -284,12 +274,12 @@ def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path,
     with gateway(tmp_path) as (url, end):
         process = end.process
         asyncio.run(harness(url))
-        (maker,) = children(process.pid, "analysis.compactor")
-        os.kill(maker, signal.SIGSTOP)
+        (maker,) = named(family_of(process.pid), "analysis.compactor")
+        maker.send_signal(signal.SIGSTOP)
         try:
             said = said_after_ctrl_c(process)
         finally:
-            os.kill(maker, signal.SIGKILL)
+            maker.send_signal(signal.SIGKILL)
     assert "ultrapar gateway: ending" in said
     assert "Traceback" not in said
     assert process.returncode == 2

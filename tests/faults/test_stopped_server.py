@@ -63,3 +63,12 @@ def test_server_that_stops_for_a_while_costs_no_case(project):
     assert late
     assert {(a["outcome"], a["maybe_billed"]) for a in late} == {("timeout", True)}
     assert len(late) <= 2 * SEATS
+
+
+def test_server_that_stops_for_good_ends_the_run_and_costs_no_answer_that_had_come(project):
+    prompts = [f"work {n}" for n in range(100)]
+    with Halt(project.server, at=20, for_s=60):
+        played = play(project, prompts, timeout_s=0.5, episode_timeout_s=4, judged=False)
+    outcomes = played.outcomes()
+    assert outcomes["solved", None] >= 20 - 2 * SEATS
+    assert {outcome for outcome, _ in outcomes} == {"solved", "infra"}

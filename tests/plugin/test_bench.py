@@ -16,23 +16,13 @@ import pytest
 
 from pytest_ultrapar.testing import read_server_log
 from tests.light import LIGHT
+from tests.plugin.conftest import SUITE, cases
 from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
 INSTANCES = 'instances = ["m-1", "m-2", "m-3", "m-4"]\nper_instance = { workers = 1 }'
-SUITE = """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, number) -> str:
-    return (await llm.chat([{"role": "user", "content": f"{number}"}])).text
-
-@pytest.mark.parametrize("number", range(24))
-def test_it(answer, number, grade):
-    grade("solved" if answer == f"echo: {number}" else "unsolved")
-"""
+NUMBERS = SUITE + cases(24, 'grade("solved" if answer == f"echo: {prompt}" else "unsolved")')
 
 MODES = ("serial", "rotate", "ultra")
 
@@ -42,7 +32,7 @@ def folder(tmp_path, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
     tmp_path.joinpath("pool.toml").write_text(pool_text("", 0.05, model=INSTANCES))
-    tmp_path.joinpath("test_numbers.py").write_text(SUITE)
+    tmp_path.joinpath("test_numbers.py").write_text(NUMBERS)
     return tmp_path
 
 
@@ -92,7 +82,7 @@ def test_modes_run_on_the_same_cases_and_are_compared(folder):
 
 
 def test_failed_tests_are_passed_on_and_other_modes_still_run(folder):
-    text = SUITE + "\ndef test_plain():\n    raise AssertionError('as ever')\n"
+    text = NUMBERS + "\ndef test_plain():\n    raise AssertionError('as ever')\n"
     folder.joinpath("test_numbers.py").write_text(text)
     done = bench(folder, "--out", "out", "--modes", "ultra,serial")
     assert done.returncode == 1

@@ -16,45 +16,33 @@ from pytest_ultrapar.broker.budget import read_spending
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
 from pytest_ultrapar.testing import read_server_log
 from tests.faults.byte_faults import leave, refuse
+from tests.plugin.conftest import cases
 from tests.running import Running
 from tests.scripted_server import WORDS
 from tests.simulated_pool import pool_text
 
 PRICE = ModelPrice("p", "m", 3.0, 11.0)
 PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\n"
-SUITE = """
+
+
+def write_suite(project, prompts: list[str], bound: str) -> None:
+    """Cases that ask for no more than `bound` allows, an argument of `llm.chat`."""
+    text = f"""
 import pytest
 from pytest_ultrapar import prefetch
 
 @prefetch
-async def bounded(llm, prompt) -> str:
-    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=100)).text
-
-@prefetch
-async def native(llm, prompt) -> str:
-    import httpx
-
-    client = llm.httpx_client(httpx)
-    asked = {{
-        "model": llm.model,
-        "messages": [{{"role": "user", "content": prompt}}],
-        "max_tokens": 100,
-    }}
-    answer = await client.post("https://pool.invalid/chat/completions", json=asked)
-    return answer.json()["choices"][0]["message"]["content"]
-
-@pytest.mark.parametrize("prompt", {prompts!r})
-def test_it({fixture}, prompt, grade): grade("solved")
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}]{bound})).text
 """
+    project.pytester.path.joinpath("test_suite.py").write_text(text + cases(prompts))
 
 
-def write(project, n: int = 40, *, prices: str = PRICES, fixture: str = "bounded") -> list[str]:
+def write(project, n: int = 40, *, prices: str = PRICES) -> list[str]:
     project.write_pool(model=prices)
     draw = random.Random(1)
     prompts = [f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}" for n in range(n)]
-    project.pytester.path.joinpath("test_suite.py").write_text(
-        SUITE.format(prompts=prompts, fixture=fixture)
-    )
+    write_suite(project, prompts, ", max_tokens=100")
     return prompts
 
 
@@ -87,20 +75,6 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
     assert sum(read_spending(project.directory / "spending.log").values()) == cost_of(prompts)
 
 
-DRAWN = """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, prompt) -> str:
-    most = int(prompt.split()[3])
-    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=most)).text
-
-@pytest.mark.parametrize("prompt", {prompts!r})
-def test_it(answer, grade): grade("solved")
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project, seed):
@@ -114,7 +88,7 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
     ]
     figures = f"price_per_mtok_in = {price.per_mtok_in}\nprice_per_mtok_out = {price.per_mtok_out}"
     project.write_pool(model=figures)
-    project.suite(DRAWN.format(prompts=prompts))
+    write_suite(project, prompts, ", max_tokens=int(prompt.split()[3])")
     lost, refused = draw.sample(prompts, 2), draw.sample(prompts, 4)
     billed = []
 
@@ -167,27 +141,12 @@ def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, 
     assert project.server.prompts == []
 
 
-UNBOUNDED = """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, prompt) -> str:
-    return (await llm.chat([{"role": "user", "content": prompt}])).text
-
-@pytest.mark.parametrize("prompt", ["use 5 20"])
-def test_it(answer, grade): grade("solved")
-"""
-
-
 @pytest.mark.parametrize(
     ("bound", "is_sent"), [("", False), (", max_tokens=50", True)], ids=["unbounded", "bounded"]
 )
 def test_request_without_a_bound_is_told_of_only_where_one_is_made(project, bound, is_sent):
     project.write_pool(model=PRICES)
-    project.pytester.path.joinpath("test_suite.py").write_text(
-        UNBOUNDED.replace("}])).text", f"}}]{bound})).text")
-    )
+    write_suite(project, ["use 5 20"], bound)
     run = project.run("-n0", "--ultrapar-budget", "0.01")
     said = " ".join(run.stdout.str().split())
     assert said.count("no room for a request without max_tokens: it may cost") == (not is_sent)
@@ -385,19 +344,6 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project):
     assert cost_by_log(project) == 20 * judge
 
 
-ECHO = """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, prompt) -> str:
-    return (await llm.chat([{{"role": "user", "content": prompt}}]{bound})).text
-
-@pytest.mark.parametrize("prompt", {prompts!r})
-def test_it(answer, grade): grade("solved")
-"""
-
-
 @pytest.mark.parametrize(
     ("share", "bound"),
     [(0.15, ", max_tokens=60"), (2.0, ", max_tokens=60"), (2.0, "")],
@@ -407,7 +353,7 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, share, bound)
     draw = random.Random(3)
     prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
     project.pytester.path.joinpath("pool.toml").write_text(pool_text(model=PRICES))
-    project.suite(ECHO.format(prompts=prompts, bound=bound))
+    write_suite(project, prompts, bound)
     # The simulated provider says what it is asked: some 4 characters in a token, both ways.
     whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS
     budget = share * whole

@@ -7,24 +7,13 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
+from tests.plugin.conftest import SUITE, cases
 from tests.running import run_pytest
 from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
 
 CASES, LATENCY_S = 12, 0.25
-SUITE = f"""
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, number) -> str:
-    return (await llm.chat([{{"role": "user", "content": str(number)}}])).text
-
-@pytest.mark.parametrize("number", range({CASES}))
-def test_it(answer):
-    assert answer
-"""
 
 
 def most_at_once(folder: Path, instances: int, *, per_key: str = "workers = 50") -> int:
@@ -33,7 +22,7 @@ def most_at_once(folder: Path, instances: int, *, per_key: str = "workers = 50")
     names = ", ".join(f'"m-{number}"' for number in range(instances))
     more = f"instances = [{names}]\nper_instance = {{ workers = 1 }}"
     (folder / "pool.toml").write_text(pool_text(per_key, LATENCY_S, model=more))
-    (folder / "test_answers.py").write_text(SUITE)
+    (folder / "test_answers.py").write_text(SUITE + cases(CASES))
     run_pytest(folder, "-qq", "-n0")
     log = read_server_log(folder / ".ultrapar" / "latest" / "simulator.jsonl")
     requests = log.requests

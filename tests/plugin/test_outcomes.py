@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
-
 import pytest
 
 from tests.plugin.conftest import CANARY, cases
@@ -245,51 +243,6 @@ def test_grade(fine, grade): grade(3)
         result.stdout.fnmatch_lines([words])
     # Shown is the suite's line, not ours.
     result.stdout.fnmatch_lines(["> *grade(3)"])
-
-
-PROPERTIES = """
-@pytest.mark.parametrize("prompt", ["a", "b", "garbage"])
-def test_it(answer, prompt, grade, record_property):
-    record_property("own", 1)
-    grade({"a": "solved", "b": "partial"}[prompt], length=2)
-"""
-
-
-def test_junit_file_says_what_became_of_each_case(project):
-    project.suite(PROPERTIES)
-    project.run("-n0", "--ultrapar-coverage=0", "--junitxml=junit.xml", "-ojunit_family=xunit1")
-    tree = ElementTree.parse(project.pytester.path / "junit.xml")
-    found = {
-        case.get("name"): {one.get("name"): one.get("value") for one in case.iter("property")}
-        for case in tree.iter("testcase")
-    }
-    run = project.directory.resolve().name
-    rows = {row["nodeid"].split("::")[-1]: row for row in project.rows()}
-    assert set(found) == set(rows)
-    for name, told in found.items():
-        assert told.pop("ultrapar.case") == rows[name]["case_id"]
-    assert found == {
-        "test_it[m-a-r0]": {
-            "own": "1",
-            "ultrapar.run": run,
-            "ultrapar.model": "m",
-            "ultrapar.outcome": "solved",
-            "ultrapar.score.length": "2.0",
-        },
-        "test_it[m-b-r0]": {
-            "own": "1",
-            "ultrapar.run": run,
-            "ultrapar.model": "m",
-            "ultrapar.outcome": "partial",
-            "ultrapar.score.length": "2.0",
-        },
-        "test_it[m-garbage-r0]": {
-            "ultrapar.run": run,
-            "ultrapar.model": "m",
-            "ultrapar.outcome": "infra",
-            "ultrapar.kind": "malformed",
-        },
-    }
 
 
 @pytest.mark.slow

@@ -21,13 +21,6 @@ def test_run_ends_with_a_page(project):
     assert CANARY not in page
 
 
-def test_page_can_be_left_out(project):
-    project.suite(SUITE)
-    result = project.run("-n0", "--ultrapar-report=off")
-    result.stdout.fnmatch_lines(["results in *: report.md tells more, ultrapar report shows it"])
-    assert not (project.directory / "report.html").exists()
-
-
 @pytest.mark.slow
 def test_resumed_run_makes_its_page_anew(project):
     project.suite(SUITE)

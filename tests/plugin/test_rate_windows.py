@@ -8,22 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.byte_faults import Asked, Fault, refuse
+from tests.plugin.conftest import cases
 
 pytestmark = pytest.mark.slow
 
 N = 200
-SUITE = """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, number) -> str:
-    return (await llm.chat([{{"role": "user", "content": f"say {{number}}"}}])).text
-
-@pytest.mark.parametrize("number", range({n}))
-def test_it(answer, number):
-    assert answer == str(number)
-"""
 Judge = Callable[[Asked], Fault | None]
 TOO_MUCH = refuse(429, code="rate_limit_exceeded", message="rate limit reached")
 
@@ -69,7 +58,7 @@ def slices(most: int, slice_s: float) -> Judge:
 )
 def test_few_requests_are_refused_however_a_provider_counts(project, limit, judge):
     project.write_pool(keys=1, key=f", {limit}")
-    project.pytester.path.joinpath("test_suite.py").write_text(SUITE.format(n=N))
+    project.suite(cases(N))
     project.server.weather = judge
     assert project.run("-n0").ret == 0
     requests = project.server.log.requests

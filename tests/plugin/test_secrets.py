@@ -184,14 +184,3 @@ raise RuntimeError("cannot log in with " + os.environ["TEST_KEY_0"])
     assert "RuntimeError: cannot log in with ***" in output
     assert CANARY not in output
     assert leaks(project) == []
-
-
-@pytest.mark.slow
-def test_no_key_in_json_lines_either(project):
-    project.write_pool(keys=3)
-    project.suite(LEAKY)
-    result = project.run("--ultrapar-storage=json", "--tb=native", "-q")
-    assert result.ret == 1
-    assert (project.directory / "transcripts.jsonl").exists()
-    assert leaks(project) == []
-    assert CANARY not in result.stdout.str() + result.stderr.str()

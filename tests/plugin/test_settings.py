@@ -20,16 +20,6 @@ def test_variable_that_is_not_allowed_is_refused_by_name(project, monkeypatch, w
     assert refusal(project, workers) == "environment: MAX_WORKERS must be >= 1 (got 0)"
 
 
-def test_key_variable_that_is_not_set_is_refused_by_name(project, monkeypatch, workers):
-    project.suite(PLAIN_SUITE)
-    monkeypatch.setenv("TEST_KEY_0", " ")
-
-    assert refusal(project, workers) == (
-        "pool.toml: provider[0].keys[0].env names the environment variable TEST_KEY_0, which is not"
-        " set or empty"
-    )
-
-
 @pytest.mark.parametrize(("workers", "most"), [("-n0", 1), ("-n2", 2)])
 def test_debug_log_of_a_process_that_there_is_not_is_refused(project, monkeypatch, workers, most):
     project.suite(PLAIN_SUITE)

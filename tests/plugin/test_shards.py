@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.testing import ServerLog, read_server_log
-from tests.plugin.conftest import CANARY, cases
+from tests.plugin.conftest import CANARY, SUITE, cases
 from tests.running import Running, wait_until
 from tests.simulated_pool import pool_text, serving
 
@@ -279,17 +279,6 @@ latency_hint_s = 0.5
 """
 SERVED = pool_text("workers = 5, qps = 8, rpm = 400", 0.5, sigma=0.4, name="lab")
 N_CASES = 120
-SUITE = f"""
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, number) -> str:
-    return (await llm.chat([{{"role": "user", "content": f"{{number}}"}}])).text
-
-@pytest.mark.parametrize("number", range({N_CASES}))
-def test_it(answer, number): pass
-"""
 
 
 class Shards:
@@ -305,7 +294,7 @@ class Shards:
         suite = self.folder / "suite"
         suite.mkdir(exist_ok=True)
         (suite / "pool.toml").write_text(POOL.format(url=self.server.base_url("lab")))
-        (suite / "test_suite.py").write_text(SUITE)
+        (suite / "test_suite.py").write_text(SUITE + cases(N_CASES))
         variables = {
             "LAB_KEY": CANARY,
             "ULTRAPAR_LOCK_DIR": str(self.folder / "locks"),

@@ -68,7 +68,7 @@ backend provider
 
 @dataclass(frozen=True, slots=True)
 class Nginx:
-    """Lines of configuration for their places; `{flag}` in them is a file of the test's own."""
+    """Lines of configuration for their places."""
 
     http: str = ""
     server: str = ""
@@ -87,14 +87,9 @@ class Haproxy:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """A proxy at work.
-
-    Attributes:
-        flag: A file that the configuration may ask for; it is not there at first.
-    """
+    """A proxy at work."""
 
     port: int
-    flag: Path
     _read: Callable[[], list[Seen]]
 
     def requests(self) -> tuple[Seen, ...]:
@@ -110,25 +105,24 @@ def at_work(proxy: Nginx | Haproxy, upstream: int, directory: Path) -> Iterator[
         upstream: Port of the server behind it.
     """
     directory.mkdir(parents=True)
-    flag = directory / "flag"
     write = _write_nginx if isinstance(proxy, Nginx) else _write_haproxy
     log = directory / ("access.log" if isinstance(proxy, Nginx) else "output.log")
 
     def command(port: int) -> list[str]:
-        return write(proxy, port, upstream, directory, flag)
+        return write(proxy, port, upstream, directory)
 
     with serving(command, directory / "output.log") as port:
-        yield Front(port, flag, lambda: _read(log))
+        yield Front(port, lambda: _read(log))
 
 
-def _write_nginx(proxy: Nginx, port: int, upstream: int, directory: Path, flag: Path) -> list[str]:
+def _write_nginx(proxy: Nginx, port: int, upstream: int, directory: Path) -> list[str]:
     text = NGINX.format(
         directory=directory,
         port=port,
         upstream=upstream,
         http=proxy.http,
         server=proxy.server,
-        location=proxy.location.replace("{flag}", str(flag)),
+        location=proxy.location,
     )
     path = directory / "nginx.conf"
     path.write_text(text, encoding="utf-8")
@@ -136,10 +130,7 @@ def _write_nginx(proxy: Nginx, port: int, upstream: int, directory: Path, flag: 
     return [program("nginx"), "-p", str(directory), "-e", errors, "-c", str(path)]
 
 
-def _write_haproxy(
-    proxy: Haproxy, port: int, upstream: int, directory: Path, flag: Path
-) -> list[str]:
-    del flag
+def _write_haproxy(proxy: Haproxy, port: int, upstream: int, directory: Path) -> list[str]:
     text = HAPROXY.format(
         port=port,
         upstream=upstream,

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 from pytest_ultrapar.simulator.address import default_token
 from tests.light import PYTEST
+from tests.plugin.conftest import SUITE, cases
 from tests.proxies.access_log import Seen, span_s
 from tests.proxies.fronts import Front
 from tests.simulated_pool import pool_text, serving
@@ -29,20 +29,9 @@ api = "openai"
 base_url = "http://127.0.0.1:{port}/up/v1"
 keys = [{{ name = "key0", env = "PROXIES_KEY" }}]
 per_key = {{ {limit} }}
-timeout_s = {timeout_s}
+timeout_s = 60
 [[provider.model]]
 name = "m"
-"""
-_SUITE = """
-import pytest
-from pytest_ultrapar import prefetch
-
-@prefetch
-async def answer(llm, n) -> str:
-    return (await llm.chat([{{"role": "user", "content": f"say {{n}}"}}])).text
-
-@pytest.mark.parametrize("n", range({n}))
-def test_it(answer): assert answer
 """
 
 
@@ -54,15 +43,12 @@ class Run:
         requests: What the proxy saw, in the order of arrival.
         outcomes: Cases by outcome and kind.
         time_s: From the first request to the last answer, by the proxy's log.
-        took_s: From pytest's start to its end.
         output: What pytest printed.
     """
 
     requests: tuple[Seen, ...]
     outcomes: Counter[tuple[str, str | None]]
     time_s: float
-    took_s: float
-    exit_code: int
     output: str
 
     @property
@@ -87,7 +73,6 @@ def play(
     n: int,
     mode: str = "fixed",
     options: tuple[str, ...] = (),
-    timeout_s: float = 60.0,
 ) -> Run:
     """Run `n` cases of one request each through the proxy.
 
@@ -97,12 +82,11 @@ def play(
         limit: What the pool declares for the key, such as `workers = 20`.
         mode: `fixed` or `adaptive`.
         options: More for pytest.
-        timeout_s: Deadline of one request.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    pool = _POOL.format(port=front.port, limit=limit, timeout_s=timeout_s)
+    pool = _POOL.format(port=front.port, limit=limit)
     directory.joinpath("pool.toml").write_text(pool, encoding="utf-8")
-    directory.joinpath("test_suite.py").write_text(_SUITE.format(n=n), encoding="utf-8")
+    directory.joinpath("test_suite.py").write_text(SUITE + cases(n), encoding="utf-8")
     directory.joinpath("pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     out = directory / "run"
     command = [
@@ -110,7 +94,6 @@ def play(
         *("--ultrapar-pool", "pool.toml", "--ultrapar-out", str(out)),
         *("--ultrapar-coverage", "0", "--ultrapar-rate-mode", mode, *options),
     ]
-    started_s = time.monotonic()
     with tempfile.TemporaryFile() as output:
         done = subprocess.run(
             command, cwd=directory, env=_environment(directory), check=False,
@@ -118,7 +101,6 @@ def play(
         )  # fmt: skip
         output.seek(0)
         said = output.read().decode(errors="replace")
-    took_s = time.monotonic() - started_s
     if done.returncode not in {0, 1}:
         msg = f"pytest ended with exit code {done.returncode}:\n{said}"
         raise RuntimeError(msg)
@@ -128,8 +110,6 @@ def play(
         requests=requests,
         outcomes=Counter((row["outcome"], row["kind"]) for row in rows),
         time_s=span_s(requests),
-        took_s=took_s,
-        exit_code=done.returncode,
         output=said,
     )
 
