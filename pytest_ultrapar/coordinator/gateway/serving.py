@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import os
 import shutil
 import signal
@@ -30,7 +29,7 @@ from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import answered_by
-from pytest_ultrapar.pool.network import check_routes
+from pytest_ultrapar.pool.network import check_routes, is_local
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
@@ -133,20 +132,14 @@ def _token(name: str | None) -> str:
 
 def _listening(arguments: argparse.Namespace) -> socket.socket:
     host, port = arguments.host, _port(arguments.port)
-    if not arguments.max_wait > 0:
-        msg = f"--max-wait must be above 0 (got {arguments.max_wait:g})"
-        raise ConfigError(msg)
-    if not arguments.timeout > 0:
-        msg = f"--timeout must be above 0 (got {arguments.timeout:g})"
-        raise ConfigError(msg)
+    for option, seconds in (("max-wait", arguments.max_wait), ("timeout", arguments.timeout)):
+        if not seconds > 0:
+            msg = f"--{option} must be above 0 (got {seconds:g})"
+            raise ConfigError(msg)
     if not host.strip():
         msg = f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})"
         raise ConfigError(msg)
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback and not arguments.allow:
+    if not is_local(host) and not arguments.allow:
         msg = (
             f"--host {host} is not the loopback: whoever reaches it and has the token spends with "
             "the pool's keys; add --allow if that is meant"
