@@ -151,13 +151,6 @@ def test_version_names_the_package(capsys):
     assert capsys.readouterr().out.startswith("pytest-ultrapar ")
 
 
-def test_help_shows_an_example(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["simulate", "--help"])
-    assert caught.value.code == 0
-    assert "ultrapar simulate --pool pool.toml" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_simulate_fails_as_its_faults_file_says(tmp_path, pool):
     faults = tmp_path / "faults.toml"

@@ -630,24 +630,6 @@ def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab
     assert any("nothing is sent meanwhile" in output for output in outputs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("key", ["clocks", "run:night:claims"])
-def test_what_another_writer_left_ends_the_run_with_a_sentence(project, hosts, kv, lab, key):
-    project.suite(cases(80))
-    server = lab()
-    host = hosts("one", "-n0", server.option, "--ultrapar-cluster-patience=2")
-    server.wait_for(10)
-    name = f"{{ultrapar:default}}:{key}"
-    client = kv.client()
-    client.delete(name)
-    client.set(name, "nothing")
-    output = host.end(60)
-    assert host.code == 2, output
-    assert "refused a call: " in output
-    assert "WRONGTYPE" in output
-    server.judge(seats=5, per_s=10)
-
-
 def wait_until(holds):
     deadline_s = time.monotonic() + 60
     while not holds():
