@@ -17,6 +17,7 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.cluster.ledger import UNHEARD_S
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
@@ -248,7 +249,7 @@ class Serving:
             endpoints=lane_endpoints(pool, services.base_urls),
             episode_timeout_s=self._arguments.timeout,
             gateway=self._gateway,
-            unheard_s=None if self._sharing is None else self._sharing.unheard_s,
+            unheard_s=None if self._sharing is None else UNHEARD_S,
         )
         engine = Engine(
             settings,
@@ -288,7 +289,7 @@ class Serving:
         for line in sent_lines(pool, pool.lanes):
             write_line(line)
         if self._sharing is not None:
-            write_line(f"limits shared with all runs and gateways at {self._sharing.shown}")
+            write_line(f"limits shared with all runs and gateways at {self._sharing.address.shown}")
         write_line(f"OPENAI_BASE_URL={self._address}/v1")
         if self._is_token_new:
             write_line(f"OPENAI_API_KEY={self._token}")
