@@ -7,7 +7,6 @@ command lines.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.network import is_local
 from pytest_ultrapar.pool.secret import Secret
 from pytest_ultrapar.report.text import one_line
 from pytest_ultrapar.store.redact import Redactor
@@ -205,7 +205,7 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
         ca_file=said.get("ca_file"),
         trusted=said.get("trusted", "no") == "yes",
     )
-    if password is None and not (is_socket or _is_loopback(address.host) or address.trusted):
+    if password is None and not (is_socket or is_local(address.host) or address.trusted):
         msg = (
             f"{where}: {address.shown} has no password and is not on this machine: whoever reaches "
             "it could lift every limit; give it a password and put it into the URL, or add "
@@ -245,15 +245,6 @@ def _refused(where: str, why: str) -> ConfigError:
         f"{where} {why}; it must be {_FORM}, and may end in ?prefix=NAME, ca_file=PATH or "
         "trusted=yes, joined with &"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from pytest_ultrapar.cluster.claims import (
 )
 from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import refuse_other
-from pytest_ultrapar.cluster.server import NoAnswerError
+from pytest_ultrapar.cluster.server import ask_patiently
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
 from pytest_ultrapar.report.whole_run import WholeRun, closed_words, waits_words
@@ -280,16 +280,12 @@ class Claiming:
         self._identity = identity.text()
         self._path.touch()
         silent_ms = -1
-        deadline_s = time.monotonic() + self._patience_s
         while True:
-            try:
-                said = self._server.claim(self._run, self._join_call(comes_back=False))
-            except NoAnswerError as error:
-                if time.monotonic() > deadline_s:
-                    raise ConfigError(str(error)) from None
-                waiting("the server of the cluster", f": {error}")
-                time.sleep(IDLE_S)
-                continue
+            said = ask_patiently(
+                lambda: self._server.claim(self._run, self._join_call(comes_back=False)),
+                self._patience_s,
+                lambda why: waiting("the server of the cluster", f": {why}"),
+            )
             if isinstance(said, Claimed):
                 return self._joined(self._checked(said))
             if isinstance(said, OtherRun):

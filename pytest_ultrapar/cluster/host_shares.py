@@ -224,19 +224,13 @@ class HostShares:
                 claimable = self._server.claimable(self._settings.claims)
                 if len(claimable) == len(self._settings.lines):
                     self._claimable = claimable
+            # What rows are called, for `ultrapar cluster status`: said anew in another epoch, whose
+            # server may have forgotten it, and long before it would be removed.
             if epoch != self._named_in or boot_s() - self._named_s > NAMED_S:
-                self._name_rows()
+                rows = self._settings.rows
+                named = zip(rows.specs, rows.limits, strict=True)
+                self._server.name_rows(self._settings.run, {spec.name: row for spec, row in named})
                 self._named_in, self._named_s = epoch, boot_s()
-
-    def _name_rows(self) -> None:
-        """Say what the rows are called, for `ultrapar cluster status`.
-
-        Said anew in another epoch, whose server may have forgotten it, and long before it would be
-        removed.
-        """
-        rows = self._settings.rows
-        names = zip(rows.specs, rows.limits, strict=True)
-        self._server.name_rows(self._settings.run, {spec.name: row for spec, row in names})
 
     def _leave(self, call: Renewal) -> None:
         """Give all back that is not in use; on the thread."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -78,6 +79,28 @@ keys.
 
 class NoAnswerError(UltraparError):
     """The server cannot be reached, or takes no calls for now: to be tried again."""
+
+
+def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str], object]) -> T:
+    """Ask until there is an answer.
+
+    Args:
+        ask: Asks once.
+        patience_s: How long the server may be silent.
+        waits: Told before each further try why there was none.
+
+    Raises:
+        ConfigError: There is none for so long, or what `ask` raises.
+    """
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return ask()
+        except NoAnswerError as error:
+            if time.monotonic() > until_s:
+                raise ConfigError(str(error)) from None
+            waits(str(error))
+            time.sleep(0.5)
 
 
 class ClusterServer:

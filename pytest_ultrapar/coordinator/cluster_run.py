@@ -125,25 +125,21 @@ class ClusterRun:
                 of this name is at work in the run.
         """
         self._ask_patiently(self._server.look, line)
+        _refuse_namesake(self._server, self._claims, self.host)
 
     def _ask_patiently(self, ask: Callable[[], object], line: WaitingLine) -> None:
-        from pytest_ultrapar.cluster.server import NoAnswerError  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.server import ask_patiently  # noqa: PLC0415 - with a cluster only
 
         began_s = time.monotonic()
+        most = f"the run waits {duration(self._patience_s)} at most"
         with line:
-            while True:
-                try:
-                    ask()
-                except NoAnswerError as error:
-                    waited_s = time.monotonic() - began_s
-                    if waited_s > self._patience_s:
-                        raise ConfigError(str(error)) from None
-                    why = f": {error}; the run waits {duration(self._patience_s)} at most"
-                    line.say("the server of the cluster", why, waited_s)
-                    time.sleep(0.5)
-                else:
-                    break
-        _refuse_namesake(self._server, self._claims, self.host)
+            ask_patiently(
+                ask,
+                self._patience_s,
+                lambda why: line.say(
+                    "the server of the cluster", f": {why}; {most}", time.monotonic() - began_s
+                ),
+            )
 
     @property
     def _shown(self) -> str:

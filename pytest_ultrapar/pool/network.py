@@ -70,7 +70,7 @@ def check_base_url(location: Location, url: str) -> str:
     if address is not None and address.is_link_local:
         # 169.254.169.254 hands out the machine's own credentials in most clouds.
         location.refuse(f"must not be a link-local address (got {shown(parts.hostname)})")
-    if parts.scheme == "http" and not _is_local(parts.hostname):
+    if parts.scheme == "http" and not is_local(parts.hostname):
         location.refuse(
             "must begin with https://: http:// would send the key in the clear, and is allowed to"
             f" this machine only (got host {shown(parts.hostname)})"
@@ -81,7 +81,7 @@ def check_base_url(location: Location, url: str) -> str:
 def is_loopback(url: str) -> bool:
     """Whether a checked URL points at this machine; False for an empty one."""
     host = urlsplit(url).hostname
-    return host is not None and _is_local(host)
+    return host is not None and is_local(host)
 
 
 def host_of(url: str) -> str:
@@ -116,7 +116,8 @@ def address_of(url: str) -> str:
     return f"{parts.scheme}://{server_of(url)}/{parts.path.strip('/')}"
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether a host is this machine: `localhost`, or an address of the loopback."""
     address = _address(host)
     return host == "localhost" if address is None else address.is_loopback
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.network import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,10 +42,10 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
     try:
         parts = urlsplit(url)
         port = parts.port or 80
-        is_loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
+        is_ours = parts.scheme == "http" and is_local(parts.hostname or "")
     except ValueError:  # brackets that do not match, a port out of range
-        is_loopback = False
-    if not is_loopback or parts.scheme != "http":
+        is_ours = False
+    if not is_ours:
         msg = (
             f"{option} must be an http:// URL of the loopback, "
             f"such as http://127.0.0.1:8123 (got {url!r})"

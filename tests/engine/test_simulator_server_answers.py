@@ -57,6 +57,8 @@ def test_unknown_token_is_a_401_that_does_not_repeat_it(post, headers):
         ({"model": "i0"}, "messages"),
         ({"model": "i0", "messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": "x"}]}, "model"),
+        ({"model": "i0", "messages": [{"role": "user", "content": 5}]}, "content"),
+        (b'{"model": "i0", "messages": [{"role": "user", "content": "\xff"}]}', "utf-8"),
     ],
 )
 def test_unreadable_request_is_a_400_that_says_why(post, body, says):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.cluster.ledger import UNHEARD_S
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
@@ -30,7 +30,7 @@ from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import answered_by
-from pytest_ultrapar.pool.network import check_routes
+from pytest_ultrapar.pool.network import check_routes, is_local
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import Options
@@ -133,20 +133,14 @@ def _token(name: str | None) -> str:
 
 def _listening(arguments: argparse.Namespace) -> socket.socket:
     host, port = arguments.host, _port(arguments.port)
-    if not arguments.max_wait > 0:
-        msg = f"--max-wait must be above 0 (got {arguments.max_wait:g})"
-        raise ConfigError(msg)
-    if not arguments.timeout > 0:
-        msg = f"--timeout must be above 0 (got {arguments.timeout:g})"
-        raise ConfigError(msg)
+    for option, seconds in (("max-wait", arguments.max_wait), ("timeout", arguments.timeout)):
+        if not seconds > 0:
+            msg = f"--{option} must be above 0 (got {seconds:g})"
+            raise ConfigError(msg)
     if not host.strip():
         msg = f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})"
         raise ConfigError(msg)
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback and not arguments.allow:
+    if not is_local(host) and not arguments.allow:
         msg = (
             f"--host {host} is not the loopback: whoever reaches it and has the token spends with "
             "the pool's keys; add --allow if that is meant"
@@ -255,7 +249,7 @@ class Serving:
             endpoints=lane_endpoints(pool, services.base_urls),
             episode_timeout_s=self._arguments.timeout,
             gateway=self._gateway,
-            unheard_s=None if self._sharing is None else self._sharing.unheard_s,
+            unheard_s=None if self._sharing is None else UNHEARD_S,
         )
         engine = Engine(
             settings,
@@ -295,7 +289,7 @@ class Serving:
         for line in sent_lines(pool, pool.lanes):
             write_line(line)
         if self._sharing is not None:
-            write_line(f"limits shared with all runs and gateways at {self._sharing.shown}")
+            write_line(f"limits shared with all runs and gateways at {self._sharing.address.shown}")
         write_line(f"OPENAI_BASE_URL={self._address}/v1")
         if self._is_token_new:
             write_line(f"OPENAI_API_KEY={self._token}")

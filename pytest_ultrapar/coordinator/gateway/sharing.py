@@ -43,6 +43,7 @@ class GatewaySharing:
     """A gateway's part of the limits that are shared at a server.
 
     Attributes:
+        address: Of the server.
         own: What it is called where parts of limits are compared. Never as a run: between the hosts
             of one run a small limit goes to few of them, and its clients would wait for their end.
     """
@@ -63,9 +64,9 @@ class GatewaySharing:
         self.own = f"gateway-{secrets.token_hex(8)}"
         self._run = run
         self._url = url
-        self._address = read_address(url, os.environ, option="--cluster")
+        self.address = read_address(url, os.environ, option="--cluster")
         self._pool = pool
-        server = ClusterServer(self._address)
+        server = ClusterServer(self.address)
         try:
             server.look()
         except UltraparError as error:
@@ -73,21 +74,9 @@ class GatewaySharing:
         finally:
             server.close()
 
-    @property
-    def shown(self) -> str:
-        """The server, for people."""
-        return self._address.shown
-
-    @property
-    def unheard_s(self) -> float:
-        """How long a request may be on its way to the provider (`HttpClient`)."""
-        from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - with a cluster only
-
-        return UNHEARD_S
-
     def days(self) -> tuple[DailyLimit, ...]:
         """What counts days, apart from what is counted without the server."""
-        return run_days(self._pool, self._pool.lanes, os.environ, None, self._address.label)
+        return run_days(self._pool, self._pool.lanes, os.environ, None, self.address.label)
 
     def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:
         """The rows that are shared, and who tells the broker its part of them.
@@ -115,14 +104,14 @@ class GatewaySharing:
             claims="",
             host=f"{socket.gethostname()}-gateway",
             rows=rows,
-            days=day_files(rows, days, self._address.label),
+            days=day_files(rows, days, self.address.label),
             lines=tuple(map(Line, models)),
             n_cases=(0,) * len(models),
-            epoch_path=str(epoch_path(state_directory(os.environ), self._address)),
+            epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
             model_of={lane.lane_id: lane.model for lane in lanes},
         )
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
         """With whom it may have its keys at once on one machine: all that share limits there."""
-        return KeyGroup(self._address.digest, self.own)
+        return KeyGroup(self.address.digest, self.own)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.simulator.faults.script import Fault
 from pytest_ultrapar.simulator.log import with_fault
 from pytest_ultrapar.system.files import open_file
 
@@ -13,25 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pytest_ultrapar.simulator.faults.script import Fault, FaultScript
+    from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.served import ServedLane
 
 
+@dataclass(slots=True)
 class Trigger:
     """One fault with what it has counted so far.
 
     Attributes:
         fault: What it stands for.
+        seed: Of its draws.
     """
 
-    __slots__ = ("_n_requests", "_seed", "_times", "fault")
-
-    def __init__(self, fault: Fault, seed: int) -> None:
-        self.fault = fault
-        self._seed = seed
-        self._n_requests = 0
-        self._times: Counter[str] = Counter()
+    fault: Fault
+    seed: int
+    _n_requests: int = 0
+    _times: Counter[str] = field(default_factory=Counter)
 
     def takes(self, elapsed_s: float, request: Callable[[], str]) -> bool:
         """Whether the fault takes a request on one of its lanes; counts it either way.
@@ -56,7 +57,7 @@ class Trigger:
         does, has a draw of its own.
         """
         self._times[request] += 1
-        text = f"{self._seed}\0{self.fault.label}\0{request}\0{self._times[request]}"
+        text = f"{self.seed}\0{self.fault.label}\0{request}\0{self._times[request]}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") / 2**64
 
