@@ -158,7 +158,8 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
     if manifest.replayed is not None:
         return History(_NOTHING, ("it is a replay, which measures nothing",))
     if manifest.simulated != pool.is_simulated:
-        return History(_NOTHING, (_other_kind(manifest),))
+        was, here = _kind(manifest.simulated), _kind(pool.is_simulated)
+        return History(_NOTHING, (f"its answers were {was}, here they are {here}",))
     notes = answers_differ(manifest.answered_by, answered_by(pool))
     others = _others(manifest, pool)
     slower = _other_latency(manifest, pool) - others
@@ -250,24 +251,17 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
 def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
     """What makes an earlier run's answers ones to other questions; empty when nothing does."""
     found: list[str] = []
-    if earlier.seed != seed:
-        found.append(f"its run seed was {earlier.seed}, this one's is {seed}")
-    if earlier.simulated != pool.is_simulated:
-        found.append(_other_kind(earlier))
-    else:
+    if earlier.simulated == pool.is_simulated:
         found += answers_differ(earlier.answered_by, answered_by(pool))
-    found += settings_differ(
-        answer_settings(earlier.effective, earlier.pool_lanes),
-        answer_settings(pool.effective, pool.lanes),
-    )
     found += roles_differ(earlier.effective, pool.effective)
+    then = answer_settings(earlier.effective, earlier.pool_lanes)
+    now = answer_settings(pool.effective, pool.lanes)
+    then |= {"run seed": str(earlier.seed), "kind of answers": _kind(earlier.simulated)}
+    now |= {"run seed": str(seed), "kind of answers": _kind(pool.is_simulated)}
     for name in sorted({*earlier.data, *data}):
-        then, now = earlier.data.get(name, "none"), data.get(name, "none")
-        if then != now:
-            found.append(f"its {name} was {then}, this one's is {now}")
-    return found
+        then[name], now[name] = earlier.data.get(name, "none"), data.get(name, "none")
+    return found + settings_differ(then, now)
 
 
-def _other_kind(manifest: Manifest) -> str:
-    then, now = ("simulated", "real") if manifest.simulated else ("real", "simulated")
-    return f"its answers were {then}, here they are {now}"
+def _kind(simulated: bool) -> str:
+    return "simulated" if simulated else "real"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.session import garbage, run_config, selection
+from pytest_ultrapar.session import run_config, selection
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -58,12 +58,9 @@ class LocalSession:
 
             base_urls = run.services.base_urls
             self._coordinator.plan([WORKER], collected.cases)
-        if self._coordinator.run.cluster is not None:
-            self._cases = list(collected.cases)
-            self._is_case = frozenset(collected.case_ids)
-        collected.cases.clear()
-        garbage.spare_items(config)
-        with usage_errors():
+            if run.cluster is not None:
+                self._cases = list(collected.cases)
+                self._is_case = frozenset(collected.case_ids)
             self._prefetcher = make_prefetcher(
                 config,
                 items=session.items,

@@ -239,7 +239,7 @@ class Planning(collection.CollectOnly):
         if mode == self._options.mode:
             return self._options.policy
         # What conftests offer for mode ultra is never its default.
-        offered = self._phase_policies() if mode == PHASE else read_offered(())
+        offered = self._phase_policies() if mode == PHASE else []
         return settle_policy(None, mode=mode, offered=offered)
 
     def _phase_policies(self) -> list[str]:

@@ -147,7 +147,7 @@ class Run:
         options, source = self.options, self.source
         with ExitStack() as held_run:
             if isinstance(source, Regrade | Replay):
-                # Until the run's end: for a worker that replaces another one, too.
+                # To the end: a worker that takes the place of another one reads it, too.
                 earlier = resolve_run(source.run)
                 held_run.enter_context(held(earlier, source.option))
             if options.resume is not None:

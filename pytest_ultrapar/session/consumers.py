@@ -8,6 +8,7 @@ result as they are.
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +47,6 @@ class CaseProperties:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._run: list[Property] | None = None
-        self._prices: Prices | None = None
-        self._currency = ""
 
     def of(
         self,
@@ -70,8 +68,7 @@ class CaseProperties:
             scores: By name.
             attempts: Of its episode, to its own model.
         """
-        if self._run is None:
-            self._run = self._read()
+        run, prices, currency = self._of_run
         named: dict[str, str | float | None] = {
             "case": case_id,
             "model": model,
@@ -79,13 +76,15 @@ class CaseProperties:
             "kind": kind,
             **{f"score.{name}": float(value) for name, value in scores.items()},
         }
-        units = None if self._prices is None else self._prices.of_all(attempts)
+        units = None if prices is None else prices.of_all(attempts)
         if units is not None:
-            named |= {"cost": amount_of(units), "currency": self._currency}
+            named |= {"cost": amount_of(units), "currency": currency}
         own = [(PREFIX + name, value) for name, value in named.items() if value is not None]
-        return [*self._run, *own]
+        return [*run, *own]
 
-    def _read(self) -> list[Property]:
+    @cached_property
+    def _of_run(self) -> tuple[list[Property], Prices | None, str]:
+        """What all cases of the run have, its prices, and their currency."""
         # Structs of a whole run: what is light in a process without cases stays so.
         from pytest_ultrapar.store.cost import Prices  # noqa: PLC0415
         from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
@@ -93,10 +92,9 @@ class CaseProperties:
         try:
             manifest = read_manifest(self._directory)
         except ResultsError:
-            return []
-        if manifest.prices:
-            self._prices, self._currency = Prices(manifest), manifest.currency
-        return [(f"{PREFIX}run", manifest.run_id)]
+            return [], None, ""
+        prices = Prices(manifest) if manifest.prices else None
+        return [(f"{PREFIX}run", manifest.run_id)], prices, manifest.currency
 
 
 def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> None:

@@ -6,6 +6,7 @@ pytest 9.2.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import ExitStack, contextmanager
@@ -29,7 +30,6 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
@@ -342,17 +342,13 @@ def rename(item: pytest.Item, name: str, nodeid: str) -> None:
         item._nodeid = nodeid  # type: ignore[attr-defined]
 
 
-def log_handlers(
-    config: pytest.Config,
-) -> tuple[list[logging.Handler], list[logging.Handler]]:
+def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handler] | None:
     """What shows log records at once (`log_cli`) and what writes them to a file (`--log-file`).
 
-    Source: `LoggingPlugin.__init__`. Both lists are empty with `-p no:logging`.
+    Source: `LoggingPlugin.__init__`. None with `-p no:logging`.
     """
     plugin = config.pluginmanager.getplugin("logging-plugin")
-    if plugin is None:
-        return [], []
-    return [plugin.log_cli_handler], [plugin.log_file_handler]
+    return None if plugin is None else (plugin.log_cli_handler, plugin.log_file_handler)
 
 
 def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
@@ -429,8 +425,6 @@ class EpisodeSurroundings:
         return getattr(manager, "_global_capturing", None)
 
     def _take_logs(self) -> None:
-        import logging  # noqa: PLC0415
-
         root = logging.getLogger()
         plugin = self._config.pluginmanager.getplugin("logging-plugin")
         if plugin is not None:
@@ -444,8 +438,6 @@ class EpisodeSurroundings:
 
     def leave(self) -> None:
         """Put everything back; called on the main thread when the engine has ended."""
-        import logging  # noqa: PLC0415
-
         self._patch.undo()
         for owner, name in _stream_places(self._global_capture()):
             stream = getattr(owner, name)

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -34,7 +34,11 @@ def take_value(prefetched: Prefetched) -> object:
         EpisodeError: The episode failed, or its value does not fit its annotation.
     """
     if state is None or state.ended is None or state.prefetched is not prefetched:
-        _no_episode(prefetched)
+        msg = (
+            f"prefetched fixture {prefetched.name!r} has no episode: it must be named by the test "
+            "or its fixtures, not asked for with request.getfixturevalue()"
+        )
+        raise EpisodeError(msg)
     ended = state.ended
     if ended.ending == "interrupted":
         pytest.skip(ended.detail or "interrupted")
@@ -65,14 +69,6 @@ def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
     import msgspec  # noqa: PLC0415
 
     return msgspec.json.Decoder(prefetched.return_type())
-
-
-def _no_episode(prefetched: Prefetched) -> NoReturn:
-    msg = (
-        f"prefetched fixture {prefetched.name!r} has no episode: it must be named by the test or "
-        "its fixtures, not asked for with request.getfixturevalue()"
-    )
-    raise EpisodeError(msg)
 
 
 ATTRIBUTE = "__ultrapar_prefetched__"

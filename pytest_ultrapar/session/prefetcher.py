@@ -15,7 +15,7 @@ from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Ending, EpisodeEnded
-from pytest_ultrapar.session import internals, prefetch, run_config
+from pytest_ultrapar.session import garbage, internals, prefetch, run_config
 from pytest_ultrapar.session.collection import (
     Collected,
     arguments_for,
@@ -79,8 +79,10 @@ def make_prefetcher(
         ConfigError: A key's environment variable is not set.
         ResultsError: The journal cannot be written.
     """
-    if items:
-        internals.know_once(items[0].session)
+    # They are written down by now.
+    collected.cases.clear()
+    garbage.spare_items(config)
+    internals.know_once(items[0].session)
     options, pool = run_config.settings(config)
     source = run_config.source(config)
     # What sends nothing needs neither keys nor servers.

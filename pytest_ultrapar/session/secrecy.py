@@ -35,11 +35,11 @@ class Secrecy:
     def pytest_sessionstart(self) -> None:
         """Mask what is shown and logged live; only now all plugins have their handlers."""
         internals.mask_terminal(self._config, self._redactor.text)
-        live, file = internals.log_handlers(self._config)
-        for handler in live:
-            _mask(handler, lambda text: harmless(self._redactor.text(text)))
-        for handler in file:
-            _mask(handler, self._redactor.text)
+        handlers = internals.log_handlers(self._config)
+        if handlers is not None:
+            live, file = handlers
+            _mask(live, lambda text: harmless(self._redactor.text(text)))
+            _mask(file, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> None:

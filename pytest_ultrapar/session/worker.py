@@ -66,8 +66,6 @@ class WorkerSession:
         collected = selection.collect_run(config, items, directory)
         if not collected.case_ids:
             return
-        collected.cases.clear()
-        garbage.spare_items(config)
         worker = given["worker"]
 
         dispatched: Future[None] = Future()

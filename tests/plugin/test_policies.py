@@ -132,3 +132,30 @@ def pytest_ultrapar_assign(cases):
     assert project.run(workers).ret == 0
     order = [int(prompt.split()[1]) for prompt in project.server.prompts]
     assert set(order[:10]) == set(range(50, 60))
+
+
+def test_group_whose_cases_cannot_begin_keeps_no_other_waiting(project):
+    """Mode serial runs model after model; a session fixture of the first one's test is broken."""
+    project.write_pool(models=("m", "n"))
+    project.suite(
+        """
+@pytest.fixture(scope="session")
+def broken(): raise RuntimeError("no data")
+
+@prefetch
+async def unasked(llm, broken) -> str: return ""
+
+@pytest.mark.ultrapar(models="m")
+def test_unasked(unasked): pass
+
+@pytest.mark.ultrapar(models="n")
+@pytest.mark.parametrize("prompt", ["say b"])
+def test_asked(answer, grade): grade("solved")
+"""
+    )
+    options = ("--ultrapar-policy=serial", "--ultrapar-episode-timeout=20")
+    project.run("-n0", *options)
+    assert project.outcomes() == {
+        "test_unasked[m-r0]": "error",
+        "test_asked[n-say b-r0]": "solved",
+    }

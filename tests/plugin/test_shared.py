@@ -120,9 +120,9 @@ def test_cells_that_were_not_graded_are_not_reused(two):
 
 
 REFUSED = {
-    "other seed": (["--ultrapar-seed=7"], "its run seed was 0, this one's is 7"),
+    "other seed": (["--ultrapar-seed=7"], "the run seed was 0 and is 7 now"),
     "no such run": (["--ultrapar-reuse=nowhere"], "no run found at nowhere"),
-    "other data": ([], "its task library was d1, this one's is d2"),
+    "other data": ([], "the task library was d1 and is d2 now"),
 }
 
 
