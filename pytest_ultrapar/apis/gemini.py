@@ -76,7 +76,9 @@ class Gemini(OpenAi):
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
         """The reply in a whole answer."""
-        return decode_response(body, lane, latency_s)
+        content = ContentStream()
+        content.take(body, 0.0)
+        return content.reply(lane, latency_s)
 
     def stream(self) -> ContentStream:
         """An empty stream."""
@@ -279,13 +281,6 @@ _FILTERED = frozenset(
         "IMAGE_SAFETY",
     }
 )
-
-
-def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    content = ContentStream()
-    content.take(body, 0.0)
-    return content.reply(lane, latency_s)
 
 
 class ContentStream(EventStream["_Response"]):

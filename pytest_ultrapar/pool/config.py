@@ -20,6 +20,7 @@ from pytest_ultrapar.pool.file import (
     refuse_forbidden,
 )
 from pytest_ultrapar.pool.limits import (
+    MAX_LANES,
     Declared,
     LimitBook,
     build_lanes,
@@ -135,10 +136,12 @@ def _build(
     for index, (table, mode) in enumerate(zip(file.provider, modes, strict=True)):
         where = location.at("provider").item(index)
         provider = replace(build_provider(where, table, book.sources), rate_mode=mode)
-        keys = keys_of_models(where, table, provider, n_lanes)
+        keys = keys_of_models(where, table, provider)
         n_lanes += sum(
             len(model.instances) * len(of) for model, of in zip(provider.models, keys, strict=True)
         )
+        if n_lanes > MAX_LANES:
+            where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
         declared.append(Declared(where, table, provider, keys))
     check_different((of.location.at("name"), of.provider.name) for of in declared)
     one_key = one_keys(declared, book.sources.environ)
