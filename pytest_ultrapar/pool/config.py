@@ -33,7 +33,6 @@ from pytest_ultrapar.pool.model import PRICES, Lane, Limit, Model, Pool, Provide
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.roles import build_roles, models_without_cases
-from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode
 
 if TYPE_CHECKING:
@@ -42,14 +41,14 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.file import ProviderTable
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
-__all__ = ["Overrides", "check_secrets", "load_pool"]
+__all__ = ["Overrides", "load_pool"]
 
 
 def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overrides) -> Pool:
     """The pool of a file, as the environment and the command line change it.
 
     Secrets are looked at only to tell which keys are one key, and none is kept; whether all are
-    there is for `check_secrets` to say.
+    there is for `read_secrets` to say.
 
     Args:
         path: The pool file.

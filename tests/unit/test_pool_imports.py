@@ -14,7 +14,7 @@ def test_loading_a_pool_imports_nothing_heavy():
         "before = set(sys.modules)\n"
         "from pytest_ultrapar.pool import config, secret\n"
         "pool = config.load_pool('pool.toml', environ={}, overrides=config.Overrides())\n"
-        "secret.check_secrets(pool, {})\n"
+        "secret.read_secrets(pool, {})\n"
         "print(*set(sys.modules) - before)"
     )
     done = subprocess.run(
