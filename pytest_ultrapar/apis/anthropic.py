@@ -29,9 +29,9 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     json_text,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.apis.translation import Function, Translator, object_of
 
 if TYPE_CHECKING:

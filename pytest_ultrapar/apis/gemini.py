@@ -22,10 +22,9 @@ from pytest_ultrapar.apis.reading import (
     filtered,
     is_nothing,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.apis.translation import Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -97,11 +96,8 @@ class Gemini(OpenAi):
 
     def models(self, body: bytes) -> list[str] | None:
         """The names in a list of models, as pools have them."""
-        try:
-            found = msgspec.json.decode(body, type=_Models).models
-        except UNREADABLE:
-            return None
-        return [one.name.removeprefix("models/") for one in found]
+        found = part_of(body, _Models)
+        return None if found is None else [one.name.removeprefix("models/") for one in found.models]
 
 
 _translate = Translator(

@@ -23,10 +23,9 @@ from pytest_ultrapar.apis.reading import (
     count,
     filtered,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.sanitise import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,10 +112,8 @@ class OpenAi:
 
     def models(self, body: bytes) -> list[str] | None:
         """The ids in a list of models."""
-        try:
-            return [one.id for one in msgspec.json.decode(body, type=_Models).data]
-        except UNREADABLE:
-            return None
+        found = part_of(body, _Models)
+        return None if found is None else [one.id for one in found.data]
 
 
 def encode_request(model: str | None, messages: Messages, parameters: Mapping[str, Any]) -> bytes:

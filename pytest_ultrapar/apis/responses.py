@@ -26,9 +26,9 @@ from pytest_ultrapar.apis.reading import (
     filtered,
     is_nothing,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.apis.translation import Function, Translator
 
 if TYPE_CHECKING:
