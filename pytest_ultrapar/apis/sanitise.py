@@ -13,7 +13,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding JSON from elsewhere raises: no JSON, no text, or nested without end."""
 
 
-def part_of(text: msgspec.Raw | bytes, kind: type[T]) -> T | None:
+def part_of(text: msgspec.Raw | bytes | str, kind: type[T]) -> T | None:
     """What a JSON text or a part of one says; None where it is something else or nothing."""
     try:
         return msgspec.json.decode(text, type=kind)

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-import msgspec
-
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.sanitise import part_of
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "system": (),
@@ -237,10 +235,8 @@ def object_of(arguments: str) -> dict[str, Any]:
 
     Source for what is broken: docs.claude.com, "Fine-grained tool streaming", on invalid JSON.
     """
-    try:
-        return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-    except UNREADABLE:
-        return {"INVALID_JSON": arguments}
+    found = part_of(arguments or "{}", dict[str, Any])
+    return {"INVALID_JSON": arguments} if found is None else found
 
 
 class Image(NamedTuple):
