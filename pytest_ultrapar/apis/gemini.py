@@ -25,7 +25,7 @@ from pytest_ultrapar.apis.reading import (
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
 from pytest_ultrapar.apis.sanitise import part_of
-from pytest_ultrapar.apis.translation import Function, Translator, object_of
+from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +102,8 @@ class Gemini(OpenAi):
 
 _translate = Translator(
     NAME,
-    {
+    NO_COUNTERPART
+    | {
         "logprobs": False,
         "top_logprobs": 0,
         "parallel_tool_calls": True,

@@ -96,6 +96,8 @@ def count(figure: msgspec.Raw) -> int | None:
 
     Some gateways write 12.0, and no figure spoils an answer.
     """
+    if figure is NOTHING:
+        return None
     try:
         number = float(bytes(figure))
     except ValueError:

@@ -29,7 +29,7 @@ from pytest_ultrapar.apis.reading import (
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
 from pytest_ultrapar.apis.sanitise import part_of
-from pytest_ultrapar.apis.translation import Function, Translator
+from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,8 @@ class Responses(OpenAi):
 
 _translate = Translator(
     NAME,
-    {
+    NO_COUNTERPART
+    | {
         "seed": None,
         "stop": None,
         "presence_penalty": 0,
