@@ -29,10 +29,10 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     json_text,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.translation import Function, Translator, object_of
+from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +86,8 @@ class Anthropic(OpenAi):
 
 _translate = Translator(
     NAME,
-    {
+    NO_COUNTERPART
+    | {
         "seed": None,
         "logprobs": False,
         "top_logprobs": 0,

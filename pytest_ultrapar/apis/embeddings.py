@@ -6,8 +6,9 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import ChatStream, Usage
-from pytest_ultrapar.apis.reading import NOTHING, Answer, answered, count, malformed, part_of
+from pytest_ultrapar.apis.reading import NOTHING, Answer, answered, count, malformed
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.sanitise import part_of
 
 
 class Embeddings:

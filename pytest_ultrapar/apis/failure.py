@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_ultrapar.apis.failure_classes import FailedOutcome
 from pytest_ultrapar.apis.outcome import Exceeded
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.sanitise import UNREADABLE, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,9 +102,7 @@ class _Detail(msgspec.Struct, rename="camel"):
 
 
 _body_decoder = msgspec.json.Decoder(_Fields | list[_Fields])
-_fields_decoder = msgspec.json.Decoder(_Fields)
 _word_decoder = msgspec.json.Decoder(str | int)
-_details_decoder = msgspec.json.Decoder(list[_Detail])
 
 
 def read_error(body: bytes) -> ErrorSaid:
@@ -122,15 +120,15 @@ def read_error(body: bytes) -> ErrorSaid:
         return ErrorSaid(frozenset(), _plain(body[:_LOOKED_AT].decode("utf-8", "replace")))
     if isinstance(found, list):
         found = found[0] if found else _Fields()
-    error = _object(found.error) or _object(found.detail) or found
-    inner = _object(error.innererror) or _object(error.inner_error)
+    error = part_of(found.error, _Fields) or part_of(found.detail, _Fields) or found
+    inner = part_of(error.innererror, _Fields) or part_of(error.inner_error, _Fields)
     words = [
         _word(raw)
         for source in (error, inner)
         if source is not None
         for raw in (source.code, source.type, source.status)
     ]
-    details = _details(error.details)
+    details = part_of(error.details, list[_Detail]) or []
     for detail in details:
         words += [detail.reason, *(one.quota_id for one in detail.violations)]
     codes = frozenset(word.lower() for word in words if word)
@@ -139,20 +137,6 @@ def read_error(body: bytes) -> ErrorSaid:
     back_s = max((_bounded(delay) or 0.0 for delay in delays if delay), default=0.0)
     message = " ".join(_plain(text) for text in texts if text)
     return ErrorSaid(codes, message, back_s or None)
-
-
-def _details(raw: msgspec.Raw) -> list[_Detail]:
-    try:
-        return _details_decoder.decode(raw)
-    except UNREADABLE:
-        return []
-
-
-def _object(raw: msgspec.Raw) -> _Fields | None:
-    try:
-        return _fields_decoder.decode(raw)
-    except UNREADABLE:
-        return None
 
 
 def _word(raw: msgspec.Raw) -> str:

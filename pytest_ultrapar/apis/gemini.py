@@ -22,10 +22,10 @@ from pytest_ultrapar.apis.reading import (
     filtered,
     is_nothing,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.translation import Function, Translator, object_of
+from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +74,9 @@ class Gemini(OpenAi):
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
         """The reply in a whole answer."""
-        return decode_response(body, lane, latency_s)
+        content = ContentStream()
+        content.take(body, 0.0)
+        return content.reply(lane, latency_s)
 
     def stream(self) -> ContentStream:
         """An empty stream."""
@@ -94,7 +96,8 @@ class Gemini(OpenAi):
 
 _translate = Translator(
     NAME,
-    {
+    NO_COUNTERPART
+    | {
         "logprobs": False,
         "top_logprobs": 0,
         "parallel_tool_calls": True,
@@ -269,13 +272,6 @@ _FILTERED = frozenset(
         "IMAGE_SAFETY",
     }
 )
-
-
-def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    content = ContentStream()
-    content.take(body, 0.0)
-    return content.reply(lane, latency_s)
 
 
 class ContentStream(EventStream["_Response"]):

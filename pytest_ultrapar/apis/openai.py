@@ -23,9 +23,9 @@ from pytest_ultrapar.apis.reading import (
     count,
     filtered,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.sanitise import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure, classify_status
-from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, UNREADABLE, has_too_many_objects, sanitised
+from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects, part_of, sanitised
 
 if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply
@@ -78,14 +78,6 @@ def answered(content: bytes, decoder: msgspec.json.Decoder[A], noun: str) -> A |
     return failure_in_answer(content) if found.kind == "error" else found
 
 
-def part_of(text: msgspec.Raw, kind: type[T]) -> T | None:
-    """What a part of an answer says; None where it is something else or nothing."""
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except UNREADABLE:
-        return None
-
-
 def is_nothing(field: msgspec.Raw) -> bool:
     """Whether a field is not there, or null."""
     return field is NOTHING or bytes(field) == b"null"
@@ -104,6 +96,8 @@ def count(figure: msgspec.Raw) -> int | None:
 
     Some gateways write 12.0, and no figure spoils an answer.
     """
+    if figure is NOTHING:
+        return None
     try:
         number = float(bytes(figure))
     except ValueError:
@@ -170,9 +164,6 @@ class _ErrorCode(msgspec.Struct):
     status: str | int | None = None
 
 
-_error_decoder = msgspec.json.Decoder(_ErrorCode)
-
-
 def failure_in_answer(error: bytes) -> Failure:
     """The failure that an error object stands for, by the rules for HTTP errors.
 
@@ -189,10 +180,7 @@ def failure_in_answer(error: bytes) -> Failure:
 
 
 def _status(error: bytes) -> int:
-    try:
-        found = _error_decoder.decode(error)
-    except UNREADABLE:
-        return HTTPStatus.INTERNAL_SERVER_ERROR
+    found = part_of(error, _ErrorCode) or _ErrorCode()
     code = str(found.code)
     # An int of more than 4300 digits cannot be one; three digits are all that a status has.
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":

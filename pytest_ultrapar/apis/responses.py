@@ -26,10 +26,10 @@ from pytest_ultrapar.apis.reading import (
     filtered,
     is_nothing,
     malformed,
-    part_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.translation import Function, Translator
+from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,8 @@ class Responses(OpenAi):
 
 _translate = Translator(
     NAME,
-    {
+    NO_COUNTERPART
+    | {
         "seed": None,
         "stop": None,
         "presence_penalty": 0,
@@ -201,37 +202,29 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
         return malformed(f"the response is not complete: its status is {response.status[:40]!r}")
     if is_nothing(response.output):
         return malformed("the response has no output, not even an empty one")
-    items = decoded(bytes(response.output), _items_decoder, "response")
-    if isinstance(items, Failure):
-        return items
-    if not items and response.status != "incomplete":
-        return malformed("the response has no item in its output, not even an empty message")
-    read: list[_Item] = []
-    for raw in items:
-        item = _item(bytes(raw))
-        if isinstance(item, Failure):
-            return item
-        read.append(item)
-    reply = _reply(response, read, lane, latency_s)
-    if isinstance(reply, Failure) or all(item.is_plain for item in read):
-        return reply
     turn = decoded(bytes(response.output), _turn_decoder, "response")
     if isinstance(turn, Failure):
         return turn
+    if not turn and response.status != "incomplete":
+        return malformed("the response has no item in its output, not even an empty message")
+    try:
+        items = [_item(one) for one in turn]
+    except msgspec.ValidationError as error:
+        return malformed(f"an item of the response cannot be read: {error}")
+    reply = _reply(response, items, lane, latency_s)
+    if isinstance(reply, Failure) or all(item.is_plain for item in items):
+        return reply
     # What is neither kept by the provider nor encrypted cannot be sent back.
     kept = [one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")]
     return replace(reply, native={"api": NAME, "turn": kept}) if kept else reply
 
 
-def _item(content: bytes) -> _Item | Failure:
-    """An item of the output; of one that we do not know no more than its type."""
-    kind = decoded(content, _kind_decoder, "item of a response")
-    if isinstance(kind, Failure) or kind.type not in _KNOWN_ITEMS:
-        return kind if isinstance(kind, Failure) else _Item(kind.type)
-    return decoded(content, _item_decoder, "item of a response")
+def _item(said: dict[str, Any]) -> _Item:
+    """An item of the output; one that we do not know says nothing to us."""
+    return msgspec.convert(said, _Item) if said.get("type") in _KNOWN_ITEMS else _Item()
 
 
-_KNOWN_ITEMS = frozenset({"message", "function_call", "reasoning"})
+_KNOWN_ITEMS = ("message", "function_call", "reasoning")
 
 
 def _reply(
@@ -320,10 +313,6 @@ class _Part(msgspec.Struct):
     refusal: str | None = None
 
 
-class _Kind(msgspec.Struct):
-    type: str | None = None
-
-
 class _Item(msgspec.Struct):
     """A message, a call or reasoning."""
 
@@ -378,9 +367,6 @@ class _OutputDetails(msgspec.Struct):
 
 
 _response_decoder = msgspec.json.Decoder(_Response)
-_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
-_kind_decoder = msgspec.json.Decoder(_Kind)
-_item_decoder = msgspec.json.Decoder(_Item)
 _turn_decoder = msgspec.json.Decoder(list[dict[str, Any]])
 _event_decoder = msgspec.json.Decoder(_Event)
 _encoder = msgspec.json.Encoder()

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 import msgspec
 
+T = TypeVar("T")
+
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding JSON from elsewhere raises: no JSON, no text, or nested without end."""
+
+
+def part_of(text: msgspec.Raw | bytes | str, kind: type[T]) -> T | None:
+    """What a JSON text or a part of one says; None where it is something else or nothing."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except UNREADABLE:
+        return None
+
+
 _LARGEST_BYTES = 1024 * 1024
 """Mending takes up to 13 times the text's size for a moment."""
 _BOM = b"\xef\xbb\xbf"

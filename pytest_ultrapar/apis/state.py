@@ -12,10 +12,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.sanitise import UNREADABLE, has_too_many_objects
+from pytest_ultrapar.apis.sanitise import has_too_many_objects, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +49,7 @@ def state_named(body: bytes) -> frozenset[str]:
     Args:
         body: As it is sent, of any content.
     """
-    return frozenset(_names(_plain(body))) if _has(body, _NEEDING) else frozenset()
+    return frozenset(_names(part_of(body, object))) if _has(body, _NEEDING) else frozenset()
 
 
 def state_made(answer: bytes) -> frozenset[str]:
@@ -79,7 +77,7 @@ def _has(content: bytes, words: tuple[bytes, ...]) -> bool:
 def _made(answer: bytes) -> frozenset[str]:
     if not _has(answer, _MAKING) or has_too_many_objects(answer):
         return frozenset()
-    found = _plain(answer)
+    found = part_of(answer, object)
     names = set(_names(found))
     whole = found.get("response", found) if isinstance(found, dict) else None
     if isinstance(whole, dict) and str(whole.get("object")).startswith(_KEPT):
@@ -102,13 +100,6 @@ def flaw_of_request(fields: Mapping[str, Any]) -> str | None:
         "asks for background mode, which is refused: what goes on without a request in flight would"
         " be outside all limits"
     )
-
-
-def _plain(content: bytes) -> Any:  # noqa: ANN401 - any JSON
-    try:
-        return msgspec.json.decode(content)
-    except UNREADABLE:
-        return None
 
 
 def _names(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-import msgspec
-
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.sanitise import part_of
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "system": (),
@@ -25,7 +23,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "tool": ("tool_call_id", "name"),
 }
 """By role, what a message may hold beside it and its content."""
-_NO_COUNTERPART: Mapping[str, Any] = {
+NO_COUNTERPART: dict[str, Any] = {
     "n": 1,
     "logit_bias": None,
     "functions": None,
@@ -35,6 +33,7 @@ _NO_COUNTERPART: Mapping[str, Any] = {
     "prediction": None,
     "web_search_options": None,
 }
+"""What no other API has."""
 
 
 class Translator(NamedTuple):
@@ -42,9 +41,8 @@ class Translator(NamedTuple):
 
     Attributes:
         api: As `pool.toml` has it.
-        no_counterpart: The parameters of chat completions that it has nothing for beside those that
-            no API has, each with the value that asks for nothing: with that, or None, it is left
-            out.
+        no_counterpart: The parameters of chat completions that it has nothing for, each with the
+            value that asks for nothing: with that, or None, it is left out.
     """
 
     api: str
@@ -66,7 +64,7 @@ class Translator(NamedTuple):
             TypeError: One of them has no counterpart.
         """
         asked = {name: value for name, value in given.items() if value is not None}
-        for name, nothing in {**_NO_COUNTERPART, **self.no_counterpart}.items():
+        for name, nothing in self.no_counterpart.items():
             if name in asked and asked.pop(name) != nothing:
                 self.refuse(
                     f"{name!r} (parameters = {{ {name} = false }} in pool.toml leaves it out)"
@@ -237,10 +235,8 @@ def object_of(arguments: str) -> dict[str, Any]:
 
     Source for what is broken: docs.claude.com, "Fine-grained tool streaming", on invalid JSON.
     """
-    try:
-        return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-    except UNREADABLE:
-        return {"INVALID_JSON": arguments}
+    found = part_of(arguments or "{}", dict[str, Any])
+    return {"INVALID_JSON": arguments} if found is None else found
 
 
 class Image(NamedTuple):

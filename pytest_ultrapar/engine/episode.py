@@ -102,15 +102,11 @@ async def run_episode(
     return EpisodeEnded(
         case_id=work.case_id,
         worker=worker,
-        ending=end.ending,
         started_at_us=started_at_us,
         # One clock for both ends: a step of the wall clock must not make an episode end before it
         # began.
         ended_at_us=started_at_us + round(duration_s * 1e6),
         duration_s=duration_s,
-        value=end.value,
-        kind=end.kind,
-        detail=end.detail,
         attempts=conversation.attempts,
         messages=conversation.messages,
         n_turns=conversation.n_turns,
@@ -118,6 +114,7 @@ async def run_episode(
         stdout=output.stdout,
         log=output.log,
         exchanges=conversation.noted(),
+        **msgspec.structs.asdict(end),
     )
 
 

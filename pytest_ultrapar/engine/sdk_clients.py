@@ -56,29 +56,26 @@ def openai_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may be
         ConfigError: The package is not installed.
         BadRequestError: A lane of the model has another API; the case is an `error`.
     """
-    native.must_serve("/chat/completions", "llm.openai()")
-    openai = _imported("openai", "llm.openai()")
-    return openai.AsyncOpenAI(
-        api_key=POOL_KEY,
-        base_url=f"{HOME}/v1",
-        http_client=httpx_client(native, _library_of(openai)),
-        max_retries=0,
-    )
+    return _sdk_client(native, "openai", "AsyncOpenAI", "/chat/completions", f"{HOME}/v1")
 
 
 def anthropic_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may be absent
     """Anthropic's `AsyncAnthropic`; errors as of `openai_client`."""
-    native.must_serve("/v1/messages", "llm.anthropic()")
-    anthropic = _imported("anthropic", "llm.anthropic()")
-    client = anthropic.AsyncAnthropic(
-        api_key=POOL_KEY,
-        base_url=HOME,
-        http_client=httpx_client(native, _library_of(anthropic)),
-        max_retries=0,
-    )
+    client = _sdk_client(native, "anthropic", "AsyncAnthropic", "/v1/messages", HOME)
     # Else it would also send what stands in ANTHROPIC_AUTH_TOKEN.
     client.auth_token = None
     return client
+
+
+def _sdk_client(native: NativeClient, package: str, name: str, path: str, base_url: str) -> Any:  # noqa: ANN401 - as above
+    """The client of that name of an SDK, whose requests are for a resource."""
+    whose = f"llm.{package}()"
+    native.must_serve(path, whose)
+    sdk = _imported(package, whose)
+    http_client = httpx_client(native, _library_of(sdk))
+    return getattr(sdk, name)(
+        api_key=POOL_KEY, base_url=base_url, http_client=http_client, max_retries=0
+    )
 
 
 def _library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - the SDK may be absent

@@ -20,6 +20,7 @@ from pytest_ultrapar.pool.file import (
     refuse_forbidden,
 )
 from pytest_ultrapar.pool.limits import (
+    MAX_LANES,
     Declared,
     LimitBook,
     build_lanes,
@@ -32,7 +33,6 @@ from pytest_ultrapar.pool.model import PRICES, Lane, Limit, Model, Pool, Provide
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.roles import build_roles, models_without_cases
-from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.file import ProviderTable
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
-__all__ = ["Overrides", "check_secrets", "load_pool"]
+__all__ = ["Overrides", "load_pool"]
 
 
 def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overrides) -> Pool:
     """The pool of a file, as the environment and the command line change it.
 
     Secrets are looked at only to tell which keys are one key, and none is kept; whether all are
-    there is for `check_secrets` to say.
+    there is for `read_secrets` to say.
 
     Args:
         path: The pool file.
@@ -135,10 +135,12 @@ def _build(
     for index, (table, mode) in enumerate(zip(file.provider, modes, strict=True)):
         where = location.at("provider").item(index)
         provider = replace(build_provider(where, table, book.sources), rate_mode=mode)
-        keys = keys_of_models(where, table, provider, n_lanes)
+        keys = keys_of_models(where, table, provider)
         n_lanes += sum(
             len(model.instances) * len(of) for model, of in zip(provider.models, keys, strict=True)
         )
+        if n_lanes > MAX_LANES:
+            where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
         declared.append(Declared(where, table, provider, keys))
     check_different((of.location.at("name"), of.provider.name) for of in declared)
     one_key = one_keys(declared, book.sources.environ)

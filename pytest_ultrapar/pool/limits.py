@@ -339,7 +339,7 @@ GRACE_PER_HINT = 2.0
 
 
 def keys_of_models(
-    location: Location, table: ProviderTable, provider: Provider, n_before: int
+    location: Location, table: ProviderTable, provider: Provider
 ) -> tuple[tuple[Key, ...], ...]:
     """The keys that may serve each model of a provider.
 
@@ -347,20 +347,14 @@ def keys_of_models(
         location: The provider's place.
         table: Its table, for the models' keys.
         provider: The provider itself.
-        n_before: Lanes of the pool's other providers so far.
 
     Raises:
-        ConfigError: A model names an unknown key, or there are too many lanes.
+        ConfigError: A model names an unknown key.
     """
-    found = []
-    for index, (model, model_table) in enumerate(zip(provider.models, table.model, strict=True)):
-        where = location.at("model").item(index)
-        keys = chosen_keys(where.at("keys"), model_table.keys, provider.keys)
-        n_before += len(model.instances) * len(keys)
-        if n_before > MAX_LANES:
-            where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
-        found.append(keys)
-    return tuple(found)
+    return tuple(
+        chosen_keys(location.at("model").item(index).at("keys"), model.keys, provider.keys)
+        for index, model in enumerate(table.model)
+    )
 
 
 def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook) -> list[Lane]:

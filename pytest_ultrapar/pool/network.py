@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pytest_ultrapar.apis.registry import SIMULATED
@@ -429,17 +429,13 @@ def build_network(
         parse_proxy(location.at("proxy"), table.proxy, may_hold_secret=False)
     if table.proxy_env is not None:
         refuse_of_others(location.at("proxy_env"), table.proxy_env)
-    network = Network(
-        ca_file=_path(location.at("ca_file"), table.ca_file),
-        client_cert=_path(location.at("client_cert"), table.client_cert),
-        client_key=_path(location.at("client_key"), table.client_key),
-        proxy=table.proxy,
-        proxy_env=table.proxy_env,
-        trust_env=bool(table.trust_env),
-    )
-    for field in _FIELDS:
-        if field in given:
-            sources.note(f"{table.name} {field}", getattr(network, field))
+    settings: dict[str, Any] = {field: getattr(table, field) for field in given}
+    for field in ("ca_file", "client_cert", "client_key"):
+        if field in settings:
+            settings[field] = _path(location.at(field), settings[field])
+    network = Network(**settings)
+    for field, value in settings.items():
+        sources.note(f"{table.name} {field}", value)
     _note_environment(table.name, network, sources)
     return network
 
@@ -459,9 +455,7 @@ def _note_environment(name: str, network: Network, sources: Sources) -> None:
             sources.note(f"{name} proxy", proxy.url, f"environment {variable}")
 
 
-def _path(location: Location, given: str | None) -> str | None:
-    if given is None:
-        return None
+def _path(location: Location, given: str) -> str:
     if not given or "\0" in given:
         location.refuse("must be the path of a PEM file (got an empty or malformed one)")
     return str(Path(location.source).absolute().parent / given)

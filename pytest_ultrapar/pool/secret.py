@@ -85,10 +85,12 @@ class Secret:
         raise TypeError(msg)
 
 
-def check_secrets(
+def read_secrets(
     pool: Pool, environ: Mapping[str, str], models: Collection[str] | None = None
-) -> None:
-    """Make sure that every key that is needed is there and could stand in a header.
+) -> dict[tuple[str, str], Secret]:
+    """The secrets by (provider, key). A key that needs none (simulated, local server) has no entry.
+
+    Each of them could stand in a header.
 
     Args:
         pool: The pool.
@@ -97,22 +99,6 @@ def check_secrets(
 
     Raises:
         ConfigError: Variables are unset or empty (all are named), or a value cannot be a key.
-    """
-    read_secrets(pool, environ, models)
-
-
-def read_secrets(
-    pool: Pool, environ: Mapping[str, str], models: Collection[str] | None = None
-) -> dict[tuple[str, str], Secret]:
-    """The secrets by (provider, key). A key that needs none (simulated, local server) has no entry.
-
-    Args:
-        pool: The pool.
-        environ: The environment's variables, usually `os.environ`.
-        models: As for `check_secrets`.
-
-    Raises:
-        ConfigError: As `check_secrets`.
     """
     serving = {
         (lane.provider, lane.key) for lane in pool.lanes if models is None or lane.model in models

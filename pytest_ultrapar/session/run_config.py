@@ -11,7 +11,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
-from pytest_ultrapar.pool.secret import check_secrets
+from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.options import pool_path
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
@@ -134,7 +134,7 @@ def check_keys(config: pytest.Config) -> None:
         ConfigError: Naming the variables that are not set, or a file that cannot be used.
     """
     _, pool = settings(config)
-    check_secrets(pool, os.environ)
+    read_secrets(pool, os.environ)
     check_routes(pool, os.environ)
 
 

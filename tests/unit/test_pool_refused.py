@@ -84,7 +84,7 @@ REFUSED = [
             keys="[" + ",".join(f'{{name="k{i}"}}' for i in range(101)) + "]",
             model="instances = [" + ",".join(f'"i{i}"' for i in range(100)) + "]",
         ),
-        "provider[0].model[0] brings the pool above 10000 lanes (instances times keys)",
+        "provider[0] brings the pool above 10000 lanes (instances times keys)",
     ),
     # Addresses, ports and what belongs to one API only.
     (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" needs the'),

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.secret import Secret, check_secrets, read_secrets
+from pytest_ultrapar.pool.secret import Secret, read_secrets
 from tests.unit.pool_texts import real, simulated, without_schema
 
 CANARY = "sk-canary-0123456789"
@@ -53,7 +53,7 @@ def test_simulated_provider_and_local_server_need_no_secret(load):
 )
 def test_secret_that_is_missing_or_unusable_is_refused(load, environ, message):
     with pytest.raises(ConfigError) as refusal:
-        check_secrets(load(real(keys=TWO_KEYS)), environ)
+        read_secrets(load(real(keys=TWO_KEYS)), environ)
 
     assert str(refusal.value) == f"pool.toml: provider[0].keys[0].env names {message}"
 
@@ -64,4 +64,4 @@ def test_key_that_serves_no_selected_model_is_not_needed(load):
 
     assert list(read_secrets(pool, {"KEY_0": "a"}, models=["m"])) == [("p", "key0")]
     with pytest.raises(ConfigError, match="KEY_1"):
-        check_secrets(pool, {"KEY_0": "a"})
+        read_secrets(pool, {"KEY_0": "a"})

@@ -32,7 +32,7 @@ from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.network import check_routes, is_local
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
-from pytest_ultrapar.pool.secret import check_secrets
+from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.brief import brief_lines
@@ -90,7 +90,7 @@ def serve(arguments: argparse.Namespace) -> int:
     if pool.price_book is not None or pool.has_budget:
         pool = with_book_prices(pool)
         check_budgets(pool)
-    check_secrets(pool, os.environ)
+    read_secrets(pool, os.environ)
     check_routes(pool, os.environ)
     token = _token(arguments.token_env)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
