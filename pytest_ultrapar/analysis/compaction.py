@@ -12,7 +12,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -92,13 +92,12 @@ def compact(
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
         files = TableFiles(run_dir, manifest, tables.params, score_columns(taken.score_names()))
         try:
-            through = _go_through(taken, files, beside, written)
-            measures, ends = through.measures, through.ends
+            measures, log, ends, writing = _go_through(taken, files, beside, written)
             keep_serial_times(measures)
             span = whole_span(measures)
-            made, bound = performance(through.log, manifest, span, history.engines)
+            made, bound = performance(log, manifest, span, history.engines)
             # Of a million cases it is 100 MB that nothing below asks for.
-            through = through._replace(log=taken.new_log())
+            del log
             statistics = run_statistics(measures, n_planned=n_cases, mode=manifest.mode)
             benchmark = None
             if manifest.asked_by_others:
@@ -112,7 +111,7 @@ def compact(
                     performance=made,
                     now=datetime.now(UTC),
                 )
-            through.writing.result()
+            writing.result()
             paths = files.publish()
             written(n_cases, n_cases)
         finally:
@@ -194,26 +193,17 @@ def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
     return taken
 
 
-class _Through(NamedTuple):
-    """What a run's cases gave, all slices together.
-
-    Attributes:
-        writing: Of the last slice.
-    """
-
-    measures: Measures
-    log: RequestLog
-    ends: Ends
-    writing: Future[None]
-
-
 def _go_through(
     taken: Intake,
     files: TableFiles,
     beside: ThreadPoolExecutor,
     written: Callable[[int, int], None],
-) -> _Through:
-    """Write the rows of each slice, beside its figures; those of the last one go on."""
+) -> tuple[Measures, RequestLog, Ends, Future[None]]:
+    """Write the rows of each slice, beside its figures.
+
+    Returns:
+        Figures, requests and ends of all slices together, and the writing of the last one.
+    """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
         rows = taken.rows(_saying(written, n_done, taken.n_cases))
@@ -225,7 +215,7 @@ def _go_through(
         n_done += len(cases)
         if taken.is_sliced:
             writing.result()
-    return _Through(measures, log, ends, writing)
+    return measures, log, ends, writing
 
 
 def _saying(

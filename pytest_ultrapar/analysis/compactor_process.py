@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -43,7 +42,6 @@ class CompactionProcess:
         self._child = child
         self._cwd = cwd
         self._afterwards = afterwards
-        self._is_here = False
 
     @property
     def pid(self) -> int:
@@ -79,7 +77,7 @@ class CompactionProcess:
     ) -> RunSummary:
         """Have the run compacted and wait for it.
 
-        Should the process be killed, the tables are made in this one.
+        Should the process be killed, it is started once more.
 
         Args:
             written: Called now and then with how many cases are in the tables, and of how many.
@@ -92,34 +90,51 @@ class CompactionProcess:
         """
         if not self._child.is_alive:
             # Whatever ended it while it waited has nothing to do with this run's tables.
-            self._child.stop()
-            self._child = _spawn(self._run_dir, self._cwd, self._afterwards)
-        child = self._child
+            self._start_again()
+        summary, code = self._asked(written, meanwhile)
+        if summary is None and code < 0:
+            said(
+                f"process {self.pid}, which made the tables, ended by signal {-code}; "
+                "it is started once more"
+            )
+            self._start_again()
+            summary, code = self._asked(written, lambda: None)
+        if summary is not None:
+            return summary
+        msg = (
+            "no tables were written: "
+            f"{self._child.said() or f'python -m {_MODULE} ended with exit code {code}'}\n"
+            f"The journal is whole; try again with: {_BY_HAND} {self._run_dir}"
+        )
+        raise ResultsError(msg)
+
+    def _start_again(self) -> None:
+        self._child.stop()
+        self._child = _spawn(self._run_dir, self._cwd, self._afterwards)
+
+    def _asked(
+        self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
+    ) -> tuple[RunSummary | None, int]:
+        """The summary, or with None the exit code of a process that ended without one."""
+        from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
+
         try:
-            child.tell(_GO)
+            self._child.tell(_GO)
             meanwhile()
             line = self._summary_line(written)
         except BaseException:
             self.stop()
             raise
-        from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
-
         with suppress(msgspec.DecodeError):  # a line that is torn is of a process that was killed
             if line:
                 summary = msgspec.json.decode(line, type=RunSummary)
                 if not self._afterwards:
-                    child.wait()
+                    self._child.wait()
                     self.stop()
-                return summary
-        code = child.wait()
+                return summary, 0
+        code = self._child.wait()
         self.stop()
-        if code < 0:
-            said(
-                f"process {child.pid}, which made the tables, ended by signal {-code}; "
-                "the tables are made in this process"
-            )
-            return self._compact_here(written)
-        raise self._failed(child.said() or f"python -m {_MODULE} ended with exit code {code}")
+        return None, code
 
     def _summary_line(self, written: Callable[[int, int], None]) -> bytes:
         """The summary as the process prints it; empty where it ends without one."""
@@ -134,8 +149,8 @@ class CompactionProcess:
 
         Only after `compact`, and once.
         """
-        if self._is_here or not self._afterwards:
-            return self._rest_here()
+        if not self._afterwards:
+            return None
         try:
             code = self._child.wait()
         finally:
@@ -144,30 +159,6 @@ class CompactionProcess:
             sweep_temporaries(self._run_dir)
             return f"process {self.pid} ended by signal {-code}"
         return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
-
-    def _rest_here(self) -> str | None:
-        for name in self._afterwards:
-            try:
-                import_module(name).at_end(self._run_dir)
-            except Exception as error:  # noqa: BLE001 - no run fails for what comes after it
-                return str(error) or type(error).__name__
-        return None
-
-    def _compact_here(self, written: Callable[[int, int], None]) -> RunSummary:
-        self._is_here = True
-        # 50 MB of pyarrow that this process otherwise does without.
-        from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
-
-        try:
-            return compact(self._run_dir, written)
-        except ResultsError as error:
-            raise self._failed(str(error)) from error
-
-    def _failed(self, why: str) -> ResultsError:
-        return ResultsError(
-            f"no tables were written: {why}\n"
-            f"The journal is whole; try again with: {_BY_HAND} {self._run_dir}"
-        )
 
     def kill(self) -> None:
         """End the process whatever it does, and wait for nothing."""

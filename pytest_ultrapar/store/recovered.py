@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import threading
 from bisect import insort
-from collections import defaultdict
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -330,24 +329,24 @@ def find_finished(directory: Path) -> dict[str, Position]:
     }
 
 
-def find_started_not_ended(directory: Path, worker: str, pid: int | None = None) -> set[str]:
+def find_started_not_ended(directory: Path, worker: str) -> set[str]:
     """Cases whose episode a worker began and never ended: the suspects after its death.
 
     Args:
         directory: The run's `journal/` directory.
-        worker: The dead worker's id.
-        pid: Its process; without it, the process that last wrote under this id, since a resumed run
-            numbers its workers from the beginning again.
+        worker: The dead worker's id. Of several processes the last that wrote under this id is
+            meant: a resumed run numbers its workers from the beginning again.
     """
-    by_pid: dict[int, list[Path]] = defaultdict(list)
-    for path in segments(directory):
-        match = SEGMENT_PATTERN.fullmatch(path.name)
-        if match and match["worker"] == worker:
-            by_pid[int(match["pid"])].append(path)
-    if pid is None:
-        pid = max(by_pid, key=lambda each: max(map(_modified_ns, by_pid[each])), default=-1)
+    process_of = {
+        path: match["pid"]
+        for path in segments(directory)
+        if (match := SEGMENT_PATTERN.fullmatch(path.name)) and match["worker"] == worker
+    }
+    if not process_of:
+        return set()
+    dead = process_of[max(process_of, key=_modified_ns)]
     open_cases: set[str] = set()
-    for path in by_pid.get(pid, ()):
+    for path in (path for path, process in process_of.items() if process == dead):
         for _, head in scan_segment(path, decode_head):
             if isinstance(head, EpisodeStarted):
                 open_cases.add(head.case_id)

@@ -91,7 +91,6 @@ class RunDirectory:
         out: Path | None,
         now: datetime,
         *,
-        parent: Path = DEFAULT_PARENT,
         option: str = OUT_OPTION,
         can_be_finished: bool = True,
     ) -> Self:
@@ -100,9 +99,8 @@ class RunDirectory:
         A directory whose run never got as far as its first episode is taken over.
 
         Args:
-            out: The directory itself; None makes a new one in `parent`.
+            out: The directory itself; None makes a new one in `DEFAULT_PARENT`.
             now: An aware time; names the run.
-            parent: Where default directories stand.
             option: By which `out` was given, for messages.
             can_be_finished: Whether this kind of run can finish an earlier one.
 
@@ -111,10 +109,10 @@ class RunDirectory:
                 or holds something else or an earlier run.
         """
         run_id = new_run_id(now)
-        path = (parent / run_id if out is None else out).absolute()
+        path = (DEFAULT_PARENT / run_id if out is None else out).absolute()
         with _usable(path, option, option):
             if out is None:
-                _make_parent(parent)
+                _make_parent()
             was_there = path.is_dir()
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
@@ -157,8 +155,8 @@ class RunDirectory:
         others = frozenset(entry.name for entry in path.iterdir())
         return cls(path, run_id, lock_fd, others)
 
-    def point_latest(self, *, parent: Path = DEFAULT_PARENT) -> None:
-        """Let `latest` in `parent` point here; once the run has cases to run, and not before.
+    def point_latest(self) -> None:
+        """Let `latest` point here; once the run has cases to run, and not before.
 
         A session that ends while it collects would else hide the interrupted run that
         `--ultrapar-resume=latest` is meant for.
@@ -166,16 +164,21 @@ class RunDirectory:
         Raises:
             ResultsError: The link cannot be made; the run itself does not need it.
         """
+        link = DEFAULT_PARENT / LATEST
+        temporary = link.with_name(f".{LATEST}.{os.getpid()}")
+        is_there = self.path.parent == DEFAULT_PARENT.absolute()
         try:
-            _make_parent(parent)
-            _point_latest(parent, self.path)
+            _make_parent()
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(self.path.name if is_there else self.path)
+            temporary.replace(link)
         except OSError as error:
-            msg = f"cannot point {parent / LATEST} at {self.path}: {_said(error)}"
+            msg = f"cannot point {link} at {self.path}: {_said(error)}"
             raise ResultsError(msg) from error
 
-    def runs_beside(self, *, parent: Path = DEFAULT_PARENT) -> set[Path]:
-        """Directories of all runs beside this one and in `parent`, its own among them."""
-        parents = {self.path.parent, parent.absolute()}
+    def runs_beside(self) -> set[Path]:
+        """Directories of all runs beside this one and in `DEFAULT_PARENT`, its own among them."""
+        parents = {self.path.parent, DEFAULT_PARENT.absolute()}
         return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
 
     def discard(self) -> None:
@@ -315,33 +318,32 @@ def unpoint_latest(parent: Path, removed: Collection[Path]) -> None:
             link.unlink()
 
 
-def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
-    """The directory of an earlier run: `latest`, a path, or a run's id in `parent`.
+def resolve_run(name: str) -> Path:
+    """The directory of an earlier run: `latest`, a path, or a run's id in `DEFAULT_PARENT`.
 
     Raises:
         ConfigError: There is no such run, or nobody may look for it there.
     """
     if not name:
-        msg = f"an empty name names no run; name its directory, its id in {parent}, or latest"
+        msg = f"an empty name names no run; {_NAME_ONE}"
         raise ConfigError(msg)
+    in_parent = DEFAULT_PARENT / name
+    candidates = [in_parent] if name == LATEST else [Path(name), in_parent]
     with _refused(f"cannot look for the run {name}"):
-        return _find_run(name, parent)
-
-
-def _find_run(name: str, parent: Path) -> Path:
-    candidates = [parent / LATEST] if name == LATEST else [Path(name), parent / name]
-    for candidate in candidates:
-        if (candidate / LOCK_NAME).is_file():
-            return candidate.resolve()
-        below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
-        if name != LATEST and candidate != parent and below:
-            msg = (
-                f"{candidate} is not a run but holds {len(below)}; name one: {', '.join(below[:8])}"
-            )
-            raise ConfigError(msg)
-    places = " or ".join(dict.fromkeys(str(candidate) for candidate in candidates))
-    msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"
+        for candidate in candidates:
+            if (candidate / LOCK_NAME).is_file():
+                return candidate.resolve()
+            below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
+            if name != LATEST and candidate != DEFAULT_PARENT and below:
+                named = ", ".join(below[:8])
+                msg = f"{candidate} is not a run but holds {len(below)}; name one: {named}"
+                raise ConfigError(msg)
+    places = " or ".join(dict.fromkeys(map(str, candidates)))
+    msg = f"no run found at {places}; {_NAME_ONE}"
     raise ConfigError(msg)
+
+
+_NAME_ONE = f"name the directory of a run, its id in {DEFAULT_PARENT}, or {LATEST}"
 
 
 def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
@@ -358,7 +360,7 @@ def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
     path = (DEFAULT_PARENT / f"{kind}-{new_run_id(now)}" if out is None else out).absolute()
     with _refused(f"--out: cannot use {path} as a directory"):
         if out is None:
-            _make_parent(DEFAULT_PARENT)
+            _make_parent()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
             msg = f"--out: {path} is not empty; name an empty or a new directory"
@@ -387,11 +389,11 @@ def _said(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}"
 
 
-def _make_parent(parent: Path) -> None:
-    if not parent.is_dir():
-        parent.mkdir(mode=0o700, parents=True)
+def _make_parent() -> None:
+    if not DEFAULT_PARENT.is_dir():
+        DEFAULT_PARENT.mkdir(mode=0o700)
         # Prompts may be confidential and tables are large: keep them out of commits made in haste.
-        (parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        (DEFAULT_PARENT / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _lock(path: Path, option: str = OUT_OPTION) -> int:
@@ -437,10 +439,3 @@ def _prepare(path: Path, lock_fd: int, run_id: str) -> None:
     sweep_temporaries(path)
     sweep_temporaries(path / PARTS_NAME)
     write_holder(lock_fd, run_id)
-
-
-def _point_latest(parent: Path, path: Path) -> None:
-    temporary = parent / f".{LATEST}.{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(path.name if path.parent == parent.absolute() else path)
-    temporary.replace(parent / LATEST)

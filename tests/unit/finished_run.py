@@ -86,7 +86,7 @@ def write_journal(run, worker, *records):
 
 
 def make_run(path, cases, **fields):
-    run = RunDirectory.create(path, NOW, parent=path.parent / ".ultrapar")
+    run = RunDirectory.create(path, NOW)
     write_cases(run.path, cases)
     values = {
         "run_id": run.run_id,

@@ -115,18 +115,23 @@ def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, w
     assert list(run.path.glob(".*.tmp")) == []
 
 
-def test_tables_made_here_are_followed_by_what_comes_after_them(
+@pytest.mark.slow
+def test_tables_are_made_by_another_process_where_the_first_is_killed(
     run, held_up, tmp_path, monkeypatch
 ):
     then = later(tmp_path, monkeypatch, "raise OSError('no room')")
     compaction = CompactionProcess.start(run.path, afterwards=then)
+    killed, told = compaction.pid, []
 
     def end_it():
         os.kill(compaction.pid, signal.SIGKILL)
         held_up.close()
 
-    assert compaction.compact(meanwhile=end_it).run_id == run.run_id
-    assert compaction.rest() == "no room"
+    assert compaction.compact(meanwhile=end_it, said=told.append).run_id == run.run_id
+    assert told == [
+        f"process {killed}, which made the tables, ended by signal 9; it is started once more"
+    ]
+    assert compaction.rest() == "OSError: no room"
 
 
 class Machine:

@@ -19,8 +19,9 @@ from pytest_ultrapar.store.run_directory import RunDirectory, resolve_run
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-@pytest.fixture
-def parent(tmp_path):
+@pytest.fixture(autouse=True)
+def parent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     return tmp_path / ".ultrapar"
 
 
@@ -36,7 +37,7 @@ def start_a_run(run):
 
 def test_run_directory_default_is_named_by_utc_time(parent):
     east = NOW.astimezone(timezone(timedelta(hours=8)))
-    run = RunDirectory.create(None, east, parent=parent)
+    run = RunDirectory.create(None, east)
     assert run.path.parent == parent
     assert run.run_id.startswith("20300102T030405Z-")
     assert run.path.name == run.run_id
@@ -47,20 +48,20 @@ def test_run_directory_default_is_named_by_utc_time(parent):
 
 
 def test_run_directory_latest_points_to_the_newest_wherever_it_is(parent, tmp_path):
-    RunDirectory.create(None, NOW, parent=parent).point_latest(parent=parent)
-    second = RunDirectory.create(tmp_path / "deep" / "out", NOW, parent=parent)
-    second.point_latest(parent=parent)
-    third = RunDirectory.create(None, NOW, parent=parent)
-    assert resolve_run("latest", parent=parent) == second.path.resolve()
-    third.point_latest(parent=parent)
+    RunDirectory.create(None, NOW).point_latest()
+    second = RunDirectory.create(tmp_path / "deep" / "out", NOW)
+    second.point_latest()
+    third = RunDirectory.create(None, NOW)
+    assert resolve_run("latest") == second.path.resolve()
+    third.point_latest()
     assert (parent / "latest").readlink() == Path(third.run_id)
-    assert resolve_run(third.run_id, parent=parent) == third.path.resolve()
+    assert resolve_run(third.run_id) == third.path.resolve()
 
 
-def test_run_directory_in_use_is_refused_with_the_process(parent, tmp_path):
-    run = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+def test_run_directory_in_use_is_refused_with_the_process(tmp_path):
+    run = RunDirectory.create(tmp_path / "out", NOW)
     for open_again in (
-        lambda: RunDirectory.create(tmp_path / "out", NOW, parent=parent),
+        lambda: RunDirectory.create(tmp_path / "out", NOW),
         lambda: RunDirectory.open_existing(tmp_path / "out"),
     ):
         with pytest.raises(ConfigError, match=f"in use by the run with process id {os.getpid()}"):
@@ -69,81 +70,81 @@ def test_run_directory_in_use_is_refused_with_the_process(parent, tmp_path):
     RunDirectory.open_existing(tmp_path / "out").close()
 
 
-def test_run_directory_with_other_files_is_refused(parent, tmp_path):
+def test_run_directory_with_other_files_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="not empty and holds no run"):
-        RunDirectory.create(tmp_path, NOW, parent=parent)
+        RunDirectory.create(tmp_path, NOW)
     with pytest.raises(ConfigError, match=r"cannot use .*notes\.txt"):
-        RunDirectory.create(tmp_path / "notes.txt", NOW, parent=parent)
+        RunDirectory.create(tmp_path / "notes.txt", NOW)
 
 
-def test_run_directory_of_an_earlier_run_is_refused_with_the_way_out(parent, tmp_path):
-    run = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+def test_run_directory_of_an_earlier_run_is_refused_with_the_way_out(tmp_path):
+    run = RunDirectory.create(tmp_path / "out", NOW)
     start_a_run(run)
     run.close()
     with pytest.raises(ConfigError, match=r"another directory, or .*--ultrapar-resume=.*out"):
-        RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+        RunDirectory.create(tmp_path / "out", NOW)
 
 
-def test_run_directory_of_a_run_that_never_began_is_taken_over(parent, tmp_path):
-    first = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+def test_run_directory_of_a_run_that_never_began_is_taken_over(tmp_path):
+    first = RunDirectory.create(tmp_path / "out", NOW)
     write_cases(first.path, [case(0, "old")])
     JournalWriter(first.journal, "main", lambda data: data).close()
     first.close()
-    second = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+    second = RunDirectory.create(tmp_path / "out", NOW)
     assert second.run_id != first.run_id
     assert write_cases(second.path, [case(0, "new")])
     second.close()
 
 
-def test_discarding_removes_what_the_run_made_and_nothing_else(parent, tmp_path):
-    new = RunDirectory.create(tmp_path / "hosts" / "a", NOW, parent=parent)
+def test_discarding_removes_what_the_run_made_and_nothing_else(tmp_path):
+    new = RunDirectory.create(tmp_path / "hosts" / "a", NOW)
     (new.path / "cases.json").touch()
     new.discard()
     assert list(tmp_path.joinpath("hosts").iterdir()) == []
     # Somebody made it, for this run or for several.
-    was_there = RunDirectory.create(tmp_path / "hosts", NOW, parent=parent)
+    was_there = RunDirectory.create(tmp_path / "hosts", NOW)
     was_there.discard()
     assert list(tmp_path.joinpath("hosts").iterdir()) == []
     # A run that never began has left its lock beside other runs.
-    RunDirectory.create(tmp_path / "hosts", NOW, parent=parent).close()
-    other = RunDirectory.create(tmp_path / "hosts" / "b", NOW, parent=parent)
+    RunDirectory.create(tmp_path / "hosts", NOW).close()
+    other = RunDirectory.create(tmp_path / "hosts" / "b", NOW)
     other.close()
     (tmp_path / "hosts" / "notes.txt").touch()
-    beside = RunDirectory.create(tmp_path / "hosts", NOW, parent=parent)
+    beside = RunDirectory.create(tmp_path / "hosts", NOW)
     (beside.path / "cases.json").touch()
     beside.discard()
     assert {path.name for path in tmp_path.joinpath("hosts").iterdir()} == {"b", "notes.txt"}
     assert other.journal.is_dir()
 
 
-def test_discarding_twice_leaves_the_run_that_came_after(parent, tmp_path):
-    refused = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+def test_discarding_twice_leaves_the_run_that_came_after(tmp_path):
+    refused = RunDirectory.create(tmp_path / "run", NOW)
     refused.discard()
-    after = RunDirectory.create(tmp_path / "run", NOW, parent=parent)
+    after = RunDirectory.create(tmp_path / "run", NOW)
     refused.discard()
     assert after.journal.is_dir()
     after.close()
 
 
-def test_discarding_a_run_that_was_opened_again_removes_nothing(parent, tmp_path):
-    RunDirectory.create(tmp_path / "run", NOW, parent=parent).close()
+def test_discarding_a_run_that_was_opened_again_removes_nothing(tmp_path):
+    RunDirectory.create(tmp_path / "run", NOW).close()
     again = RunDirectory.open_existing(tmp_path / "run")
     again.discard()
     assert again.journal.is_dir()
 
 
-def test_run_directory_keeps_its_run_id_when_opened_again(parent):
-    run = RunDirectory.create(None, NOW, parent=parent)
-    run.point_latest(parent=parent)
+def test_run_directory_keeps_its_run_id_when_opened_again():
+    run = RunDirectory.create(None, NOW)
+    run.point_latest()
     run.close()
-    again = RunDirectory.open_existing(resolve_run("latest", parent=parent))
+    again = RunDirectory.open_existing(resolve_run("latest"))
     assert again.run_id == run.run_id
     again.close()
 
 
-def test_temporary_files_of_processes_that_are_gone_are_swept_when_a_run_goes_on(parent):
-    run = RunDirectory.create(None, NOW, parent=parent)
+def test_temporary_files_of_processes_that_are_gone_are_swept_when_a_run_goes_on():
+    run = RunDirectory.create(None, NOW)
     run.close()
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -157,15 +158,15 @@ def test_temporary_files_of_processes_that_are_gone_are_swept_when_a_run_goes_on
     assert all(path.exists() for path in (in_use, *users))
 
 
-def test_resolve_run_names_where_it_looked(parent, tmp_path):
-    run = RunDirectory.create(tmp_path / "elsewhere", NOW, parent=parent)
-    run.point_latest(parent=parent)
+def test_resolve_run_names_where_it_looked(tmp_path):
+    run = RunDirectory.create(tmp_path / "elsewhere", NOW)
+    run.point_latest()
     run.close()
     shutil.rmtree(run.path)
     with pytest.raises(ConfigError, match=r"no run found at .*latest"):
-        resolve_run("latest", parent=parent)
+        resolve_run("latest")
     with pytest.raises(ConfigError, match=r"no run found at nowhere or .*nowhere"):
-        resolve_run("nowhere", parent=parent)
+        resolve_run("nowhere")
     with pytest.raises(ConfigError, match="holds no run"):
         RunDirectory.open_existing(tmp_path)
 

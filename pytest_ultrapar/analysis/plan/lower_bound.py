@@ -45,6 +45,8 @@ BUCKET = 1.01
 """Requests of one model whose service times lie within this factor form a class. A class counts
 with its shortest time, so the bound stays one; it loses half of the factor, 0.5 %, on average, and
 only where seats bind."""
+_INSTANT_S = 1e-9
+"""What is shorter is one class, with the shortest time of all."""
 
 
 def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[RequestClass, ...]:
@@ -58,15 +60,11 @@ def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[R
     """
     classes = []
     for model, times in services.items():
-        ordered = np.sort(np.asarray(times, dtype=float))
-        n_instant = int(np.searchsorted(ordered, 0.0, side="right"))
-        if n_instant:
-            classes.append(RequestClass(model, 0.0, n_instant))
-        timed = ordered[n_instant:]
-        buckets = np.floor(np.log(timed) / np.log(BUCKET))
+        ordered = np.sort(np.maximum(np.asarray(times, dtype=float), 0.0))
+        buckets = np.floor(np.log(np.maximum(ordered, _INSTANT_S)) / np.log(BUCKET))
         _, first, sizes = np.unique(buckets, return_index=True, return_counts=True)
         classes += [
-            RequestClass(model, float(timed[at]), int(n))
+            RequestClass(model, float(ordered[at]), int(n))
             for at, n in zip(first, sizes, strict=True)
         ]
     return tuple(classes)
