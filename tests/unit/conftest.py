@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from pytest_ultrapar import cli
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
 
@@ -23,6 +24,22 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Poo
         return load_pool("pool.toml", environ={}, overrides=Overrides())
 
     return loaded
+
+
+@pytest.fixture
+def ultrapar(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str, str]]:
+    """`ultrapar WORDS`: its exit code, and what it says on stdout and on stderr."""
+
+    def call(*words: str) -> tuple[object, str, str]:
+        try:
+            code: object = cli.main(words)
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -75,14 +75,10 @@ def test_command_line_mixes_own_and_passed_on_options(monkeypatch):
         ),
     ],
 )
-def test_bad_input_ends_with_4_and_one_line(line, message, capsys):
-    try:
-        code = cli.main(line.split())
-    except SystemExit as ended:
-        code = ended.code
-    said = capsys.readouterr()
-    assert (code, said.out) == (4, "")
-    assert message in said.err
+def test_bad_input_ends_with_4_and_one_line(line, message, ultrapar):
+    code, out, err = ultrapar(*line.split())
+    assert (code, out) == (4, "")
+    assert message in err
 
 
 def test_directory_that_is_not_empty_is_refused(tmp_path, capsys):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.store.manifest import Machine
 from pytest_ultrapar.store.run_directory import RunDirectory
@@ -77,20 +76,9 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def ultrapar(capsys, runs, monkeypatch):
+@pytest.fixture(autouse=True)
+def among_runs(runs, monkeypatch):
     monkeypatch.chdir(runs)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = cli.main(words)
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
 
 
 def row(output: str, *names: str) -> list[str]:

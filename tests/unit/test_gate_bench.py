@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 
@@ -49,20 +50,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def gate(capsys, folder, monkeypatch):
+def gate(ultrapar, capsys, folder, monkeypatch):
     monkeypatch.chdir(folder)
     capsys.readouterr()
-
-    def call(*words):
-        try:
-            code = cli.main(("gate", *words))
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
+    return partial(ultrapar, "gate")
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.browse.clean_command import chosen
 from pytest_ultrapar.report.browse.run_folder import FoundRun
@@ -50,20 +49,6 @@ def folder(written, tmp_path, monkeypatch):
     shutil.copytree(written, copy, symlinks=True)
     monkeypatch.chdir(tmp_path)
     return copy
-
-
-@pytest.fixture
-def ultrapar(capsys):
-    def call(*words):
-        try:
-            code = cli.main(words)
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture

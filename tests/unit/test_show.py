@@ -7,11 +7,11 @@ import pty
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EpisodeStarted, Exchange, TurnMessage
 from pytest_ultrapar.report.browse.case_lines import short_names
@@ -32,19 +32,9 @@ NODEID = "s/phase53/test_x.py::test[{}]"
 
 
 @pytest.fixture
-def show(capsys, tmp_path, monkeypatch):
+def show(ultrapar, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        try:
-            code = cli.main(["show", *words])
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out, said.err
-
-    return call
+    return partial(ultrapar, "show")
 
 
 def listed(output):
