@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.analysis.equivalence import Equivalence, equivalence
+from pytest_ultrapar.analysis.equivalence import equivalence
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
@@ -36,6 +36,7 @@ from pytest_ultrapar.compare.rules import (
     refuse,
     selected,
 )
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.system.child import Child, output_of
 from pytest_ultrapar.system.parent import answer_parent
@@ -293,13 +294,13 @@ def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None
 def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     wanted = selected(rule, pairing.cases)
     base, new = (
-        [row for key, row in rows.items() if key in wanted and row.graded]
+        [row for key, row in rows.items() if key in wanted]
         for rows in (pairing.base_rows, pairing.new_rows)
     )
-    if not {row.case_id for row in base} & {row.case_id for row in new}:
-        msg = "none of its cases was graded in both runs"
-        raise NoFigureError(msg)
-    found: Equivalence = equivalence(base, new)
+    try:
+        found = equivalence(base, new)
+    except ConfigError as error:
+        raise NoFigureError(str(error)) from error
     verdicts: dict[str, Verdict] = {"same": "pass", "different": "FAIL", "undecided": "undecided"}
     return Judged(rule=rule, verdict=verdicts[found.verdict], n=found.n, note=found.text)
 

@@ -6,6 +6,7 @@ terminal shows ten.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pytest_ultrapar.analysis.statistics import wilson_interval
@@ -142,38 +143,35 @@ def _uses(
     shares: Mapping[tuple[str, str], float],
 ) -> tuple[dict[str, Use], dict[str, Use]]:
     """Of each limit by name: its seats in use, and its sends per second; lanes share limits."""
-    held: dict[str, int] = {}
-    gone: dict[str, int] = {}
-    # The provider may let less pass than is declared.
-    seats_found: dict[str, int] = {}
-    rates_found: dict[str, float] = {}
+    held: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
+    estimated = {}
     for lane in lanes:
         status = known[lane.lane_id]
         for name in lane.limits:
-            held[name] = held.get(name, 0) + status.in_flight + status.orphans
-            gone[name] = gone.get(name, 0) + sent[lane.lane_id]
-        if (found := status.estimated) is not None:
-            if found.workers is not None:
-                seats_found[found.limit] = found.workers
-            if found.qps is not None:
-                rates_found[found.limit] = found.qps
+            held[name] += status.in_flight + status.orphans
+            gone[name] += sent[lane.lane_id]
+        if status.estimated is not None:
+            estimated[status.estimated.limit] = status.estimated
     seats, rates = {}, {}
     for name, n_held in held.items():
-        rows = limits[name].rows if name in limits else ()
-        # Of limits that hosts share, the part of this one.
-        own = {row.kind.word: shares.get((name, row.kind.word), row.amount) for row in rows}
-        in_flight = (own[row.kind.word] for row in rows if row.kind.counts == "in flight")
-        most = min(in_flight, default=None)
-        if name in seats_found:
-            most = min(seats_found[name], shares.get((name, "workers"), seats_found[name]))
-        if most is not None:
-            seats[name] = Use(n_held, most)
-        declared = [own[row.kind.word] / row.kind.window_s for row in rows if row.kind.is_spaced]
-        per_s = min(declared, default=None)
-        if name in rates_found:
-            per_s = min(rates_found[name], shares.get((name, "qps"), rates_found[name]))
-        if per_s is not None and span_s > 0:
-            rates[name] = Use(gone[name] / span_s, per_s)
+        most: list[float] = []
+        per_s: list[float] = []
+        for kind, amount in limits[name].rows if name in limits else ():
+            # Of limits that hosts share, the part of this one.
+            own = shares.get((name, kind.word), amount)
+            if kind.counts == "in flight":
+                most.append(own)
+            elif kind.is_spaced:
+                per_s.append(own / kind.window_s)
+        if (found := estimated.get(name)) is not None:
+            # The provider may let less pass than is declared.
+            most += [] if found.workers is None else [found.workers]
+            per_s += [] if found.qps is None else [found.qps]
+        if most:
+            seats[name] = Use(n_held, min(most))
+        if per_s and span_s > 0:
+            rates[name] = Use(gone[name] / span_s, min(per_s))
     return seats, rates
 
 

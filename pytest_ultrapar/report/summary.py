@@ -50,14 +50,10 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     Lanes that were removed for the same reason, such as all of one key, share a line.
     """
     lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
-    yield from lines[:MOST_LANES]
-    if len(lines) > MOST_LANES:
-        yield f"... and {len(lines) - MOST_LANES:,} more lines of lanes, all in the manifest"
+    yield from _first(lines, "lines of lanes, all in the manifest")
     limits = {one.limit: one for lane in lanes if (one := lane.estimated) is not None}
     shown = [one for one in limits.values() if one.n_cuts or not one.declared]
-    yield from map(_estimate_line, shown[:MOST_LANES])
-    if len(shown) > MOST_LANES:
-        yield f"... and {len(shown) - MOST_LANES:,} more estimated limits; `limits` has all of them"
+    yield from _first([*map(_estimate_line, shown)], "estimated limits; `limits` has all of them")
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
             f"sends on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after refusals"
@@ -75,6 +71,12 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             f"{counted(n_lost, 'request')} of workers that died or hung are in no table, and may "
             "have been billed"
         )
+
+
+def _first(lines: Sequence[str], more: str) -> Iterator[str]:
+    yield from lines[:MOST_LANES]
+    if len(lines) > MOST_LANES:
+        yield f"... and {len(lines) - MOST_LANES:,} more {more}"
 
 
 def _estimate_line(estimate: EstimatedLimit) -> str:

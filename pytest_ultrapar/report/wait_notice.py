@@ -49,9 +49,14 @@ class WaitingLine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._give_up()
         self.end()
+        gave_up = kind is not None and issubclass(kind, KeyboardInterrupt)
+        if gave_up and self._reporter is not None and self._said:
+            # The terminal has written ^C.
+            self._reporter.write_line("")
+            self._reporter.write_line(
+                f"ultrapar: gave up waiting for {self._what}; nothing was sent"
+            )
 
     def say(self, what: str, more: str, waited_s: float) -> None:
         """Tell what is waited for; to be called often.
@@ -82,16 +87,6 @@ class WaitingLine:
                 self._reporter.flush()
                 self._step_s *= 2
             self._next_s = waited_s + self._step_s
-
-    def _give_up(self) -> None:
-        """Tell that the wait was ended before its time, if anything was said of it."""
-        self.end()
-        if self._reporter is not None and self._said:
-            # The terminal has written ^C.
-            self._reporter.write_line("")
-            self._reporter.write_line(
-                f"ultrapar: gave up waiting for {self._what}; nothing was sent"
-            )
 
     def end(self) -> None:
         """Leave no half a line. Idempotent."""

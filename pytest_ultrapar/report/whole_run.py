@@ -159,7 +159,7 @@ def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) ->
         return "drained: it begins nothing more"
     if whole.n_done >= whole.n_cases:
         return ""
-    if not whole.n_left and not status.waiting and not status.open_episodes:
+    if _has_begun_all(whole, status):
         return f"waits: nothing left to begin, {whole.n_open:,} under way on other hosts"
     if not status.shares:
         return "waits: its first share of the limits" if status.room is not None else ""
@@ -174,15 +174,17 @@ def closed_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -
         status: What the broker says.
         lanes: All of the run.
     """
-    if status.in_flight or whole.n_done >= whole.n_cases:
-        return ""
-    if not whole.n_left and not status.waiting and not status.open_episodes:
+    if status.in_flight or whole.n_done >= whole.n_cases or _has_begun_all(whole, status):
         return ""
     barring = _barring(whole, status, lanes)
     if not barring or not all(one.closed for one in barring):
         return ""
     more = f" and {counted(len(barring) - 1, 'more limit')} are" if barring[1:] else " is"
     return f"{barring[0].limit}'s {barring[0].word}{more} closed"
+
+
+def _has_begun_all(whole: WholeRun, status: BrokerStatus) -> bool:
+    return not whole.n_left and not status.waiting and not status.open_episodes
 
 
 def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:

@@ -121,13 +121,13 @@ class Ended:
 
     Attributes:
         run: What it left behind; None when planned cases have no row or it never got so far.
-        said: Why there is no run; empty when there is one.
+        said: What went wrong; empty where nothing did.
     """
 
     mode: str
     code: int
     run: ModeRun | None
-    said: str = ""
+    said: str
 
 
 def bench(
@@ -217,7 +217,8 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
             f"{counted(n, 'case')} have a result in {directory}; it is left out"
         )
         return Ended(mode, code, None, said)
-    return Ended(mode, code, read_mode_run(directory, summary))
+    said = "" if code == _PASSED else f"ended with exit code {code}: see pytest's output above"
+    return Ended(mode, code, read_mode_run(directory, summary), said)
 
 
 def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> int:
@@ -236,11 +237,6 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     _check_same_cases(runs, directory)
     said = [f"{one.mode} {one.said}" for one in ended if one.said]
     said += [f"{mode} did not run" for mode in missing]
-    said += [
-        f"{one.mode} ended with exit code {one.code}: see pytest's output above"
-        for one in ended
-        if one.run is not None and one.code != _PASSED
-    ]
     _say("==== ultrapar bench ====")
     benchmark = merged_benchmark(runs)
     worst = max(one.code for one in ended)

@@ -270,17 +270,15 @@ def _result(attempt: Attempt) -> str:
 
 
 def _message_lines(message: TurnMessage) -> Iterator[str]:
+    known = {
+        "of role": message.pool_role,
+        "named": message.name,
+        "for call": message.tool_call_id,
+        "choice": message.choice,
+        "ended by": message.finish_reason,
+    }
     who = [one_line(message.role) or "message"]
-    if message.pool_role:
-        who.append(f"of role {one_line(message.pool_role)}")
-    if message.name:
-        who.append(f"named {one_line(message.name)}")
-    if message.tool_call_id:
-        who.append(f"for call {one_line(message.tool_call_id)}")
-    if message.choice:
-        who.append(f"choice {message.choice}")
-    if message.finish_reason:
-        who.append(f"ended by {one_line(message.finish_reason)}")
+    who += [f"{word} {one_line(str(value))}" for word, value in known.items() if value]
     yield f"== turn {message.turn}: {', '.join(who)}"
     if message.reasoning:
         yield "-- reasoning"

@@ -144,16 +144,13 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
         return found if is_in_use else msgspec.structs.replace(found, verdict="interrupted")
     try:
         manifest = read_manifest(path)
-    except ResultsError:
-        return found
-    ended_at = now if is_in_use else manifest.ended_at
-    found = msgspec.structs.replace(
-        found,
-        started_at=manifest.started_at,
-        duration_s=(ended_at - manifest.started_at).total_seconds() if ended_at else None,
-        simulated=manifest.simulated,
-    )
-    try:
+        ended_at = now if is_in_use else manifest.ended_at
+        found = msgspec.structs.replace(
+            found,
+            started_at=manifest.started_at,
+            duration_s=(ended_at - manifest.started_at).total_seconds() if ended_at else None,
+            simulated=manifest.simulated,
+        )
         return _with_cases(found, path, manifest, is_in_use=is_in_use)
     except ResultsError:
         return found

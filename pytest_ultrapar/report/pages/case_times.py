@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.store.timing import NO_SERVICE
@@ -46,18 +45,17 @@ def held_up(attempts: Iterable[Mapping[str, Any]]) -> dict[str, Held]:
     Args:
         attempts: Rows with `COLUMNS`.
     """
-    waited: dict[str, float] = defaultdict(float)
-    refused: dict[str, float] = defaultdict(float)
+    found: dict[str, Held] = {}
     for row in attempts:
         # The first lease is older than the request that uses it: nothing was waited for there.
-        if (late_s := (row["t_lease_s"] or 0.0) - (row["t_ready_s"] or 0.0)) > 0:
-            waited[row["case_id"]] += late_s
+        late_s = max(0.0, (row["t_lease_s"] or 0.0) - (row["t_ready_s"] or 0.0))
+        refused_s = 0.0
         if row["outcome"] in NO_SERVICE and row["t_send_s"] is not None:
-            refused[row["case_id"]] += row["t_end_s"] - row["t_send_s"]
-    return {
-        one: Held(waited.get(one, 0.0), refused.get(one, 0.0))
-        for one in waited.keys() | refused.keys()
-    }
+            refused_s = row["t_end_s"] - row["t_send_s"]
+        if late_s or refused_s:
+            held = found.get(row["case_id"], Held())
+            found[row["case_id"]] = Held(held.waited_s + late_s, held.refused_s + refused_s)
+    return found
 
 
 def case_times(row: Mapping[str, Any], held: Held) -> CaseTimes:

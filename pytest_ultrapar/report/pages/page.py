@@ -69,20 +69,17 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         msg = f"{run_dir} has no results yet"
         raise ConfigError(msg)
     figures = read_figures(tables, manifest)
-    plots = [
-        plot
-        for plot in (
-            passes_plot(figures.passes),
-            costs_plot(figures.costs, manifest.currency),
-            time_plot(summary.attribution, waits_line(manifest.lanes, audit=summary.audit)),
-            lanes_plot(figures.lanes),
-            limit_uses_plot(figures.limit_uses),
-            limits_plot(figures.limits),
-            curves_plot(figures.curves),
-            first_tokens_plot(figures.first_tokens),
-        )
-        if plot is not None
-    ]
+    drawn = (
+        passes_plot(figures.passes),
+        costs_plot(figures.costs, manifest.currency),
+        time_plot(summary.attribution, waits_line(manifest.lanes, audit=summary.audit)),
+        lanes_plot(figures.lanes),
+        limit_uses_plot(figures.limit_uses),
+        limits_plot(figures.limits),
+        curves_plot(figures.curves),
+        first_tokens_plot(figures.first_tokens),
+    )
+    plots = [plot for plot in drawn if plot is not None]
     outcomes = list(dict.fromkeys(case.outcome for case in figures.cases))
     case_ids = [case.case_id for case in figures.cases]
     # 100,000 cases are as large as all the rest: they are text before conversations come.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -59,20 +59,12 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     """Lanes over time; None where nothing was sent."""
     if not lanes:
         return None
-    slices = [
-        {
-            "lane": lane.lane,
-            "from": round(number * lane.slice_s, 3),
-            "to": round((number + 1) * lane.slice_s, 3),
-            "in flight": n,
-            "share": round(n / lane.seats, 4) if lane.seats else None,
-        }
-        for lane in lanes
-        for number, n in enumerate(lane.in_flight)
-        if n
-    ]
-    use = "share" if all(lane.seats for lane in lanes) else "in flight"
-    spec = _heat("lane", slices, use, "share of seats" if use == "share" else "in flight")
+    in_seats = all(lane.seats for lane in lanes)
+    used = []
+    for one in lanes:
+        most = one.seats if in_seats and one.seats else 1
+        used.append((one.lane, one.slice_s, [n / most for n in one.in_flight]))
+    spec = _heat("lane", used, "share of seats" if in_seats else "in flight")
     axis = spec["layer"][0]["encoding"]["y"]
     spec["layer"] += [*_marks(lanes, axis)]
     header, rows = columns_of(
@@ -143,23 +135,13 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
     """How full limits were over time; None where there were none."""
     if not uses:
         return None
-    slices = [
-        {
-            "limit": one.limit,
-            "from": round(number * one.slice_s, 3),
-            "to": round((number + 1) * one.slice_s, 3),
-            "share": share,
-        }
-        for one in uses
-        for number, share in enumerate(one.shares)
-        if share
-    ]
+    used = [(one.limit, one.slice_s, one.shares) for one in uses]
     return Plot(
         "limit-uses",
         "Limits over time",
         "How much of each limit was used; of limits that lanes share by all of them.",
         "attempts: t_send_s, t_end_s, tokens; manifest.json: pool_limits, pool_lanes",
-        _heat("limit", slices, "share", "share of the limit"),
+        _heat("limit", used, "share of the limit"),
         ("limit", "on the mean", "at most"),
         [
             (one.limit, percent(sum(one.shares) / len(one.shares)), percent(max(one.shares)))
@@ -169,14 +151,22 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
 
 
 def _heat(
-    row: str,
-    slices: Sequence[dict[str, Any]],
-    field: str,
-    title: str,
+    row: str, used: Iterable[tuple[str, float, Sequence[float]]], title: str
 ) -> dict[str, Any]:
-    """Rows over time."""
+    """Rows over time: the name of each, the seconds of a slice, and what was used in its slices."""
+    slices = [
+        {
+            row: name,
+            "from": round(number * slice_s, 3),
+            "to": round((number + 1) * slice_s, 3),
+            "used": round(n, 4),
+        }
+        for name, slice_s, values in used
+        for number, n in enumerate(values)
+        if n
+    ]
     colour = _number(
-        field,
+        "used",
         title=title,
         scale={"scheme": "viridis", "domainMin": 0},
         legend={"orient": "bottom", "gradientLength": 160},
