@@ -47,7 +47,7 @@ class Progress:
 
     def __init__(self) -> None:
         # Requests of each open episode by model, its own first, by case id.
-        self._open: dict[str, Counter[str]] = {}
+        self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
         # Of episodes that are over, by their own model: how many requests they made of it, and how
         # many of others, in roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -57,7 +57,7 @@ class Progress:
     def sent(self, model: str, case_id: str) -> None:
         """A request of a case got a lease; those of unnamed cases are not counted."""
         if case_id:
-            self._open.setdefault(case_id, Counter())[model] += 1
+            self._open[case_id][model] += 1
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
         """A lease was given back."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
@@ -22,7 +23,8 @@ from pytest_ultrapar.broker.wakes import Wake
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ultrapar.broker.budget import Tariff
+    from pytest_ultrapar.broker.budget import Purse, Tariff
+    from pytest_ultrapar.broker.headroom import Headroom
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.limits import LimitState
     from pytest_ultrapar.broker.protocol import LeaseRequest
@@ -92,6 +94,7 @@ class LeaseTerms(Wake):
         return None
 
 
+@dataclass(eq=False, slots=True)
 class LaneState(Wake):
     """One lane: its path of limits, health, homes and counts. Wakes when its pause ends.
 
@@ -128,48 +131,53 @@ class LaneState(Wake):
         busy_s: Seconds that leases were out which came back.
     """
 
-    def __init__(
-        self,
-        lane: Lane,
-        model: ModelState,
-        path: tuple[LimitState, ...],
-        instance: InstanceState,
-        health: LaneHealth,
-    ) -> None:
-        super().__init__()
-        self.lane = lane
-        self.model = model
-        self.instance = instance
-        instance.lanes.append(self)
-        self.health = health
-        self.balance: tuple[Seats, ...] = ()
-        self.metered = tuple(one for one in path if one.meters or one.purse)
-        self.purses = tuple(one.purse for one in path if one.purse is not None)
-        self.tariff: Tariff | None = None
-        self.follow(path)
-        self.headrooms = tuple(headroom for limit in path for headroom, _ in limit.headrooms)
-        self.terms = LeaseTerms()
-        self.counted: LimitState | None = None
-        self.is_declared = True
-        self.sets: list[LaneSet] = []
-        self.is_up = True
-        self.paused_until_s = -math.inf
-        self.reason = ""
-        self.n_full = 0
-        self.seat_label = self.rate_label = ""
-        self.absent: dict[str, None] = {}
-        self.is_stealable = True
-        self.stealable_s = -math.inf
-        self.used_order = 0
-        self.in_flight = self.peak = self.granted = self.orphans = 0
-        self.n_retries = self.n_moved = 0
-        self.started_s = math.inf
-        self.service_s = self.longest_s = 0.0
-        self.busy_s = 0.0
-        self.pauses = PauseLog()
-        self.removed_after_s: float | None = None
-        self.waited_s: defaultdict[str, float] = defaultdict(float)
-        self.outcomes: Counter[str] = Counter()
+    lane: Lane
+    model: ModelState
+    path: tuple[LimitState, ...]
+    instance: InstanceState
+    health: LaneHealth
+    counted: LimitState | None = None
+    tariff: Tariff | None = None
+    is_declared: bool = True
+    seats: tuple[Seats, ...] = ()
+    rated: tuple[LimitState, ...] = ()
+    metered: tuple[LimitState, ...] = ()
+    purses: tuple[Purse, ...] = ()
+    balance: tuple[Seats, ...] = ()
+    headrooms: tuple[Headroom, ...] = ()
+    terms: LeaseTerms = field(default_factory=LeaseTerms)
+    sets: list[LaneSet] = field(default_factory=list)
+    is_up: bool = True
+    paused_until_s: float = -math.inf
+    reason: str = ""
+    n_full: int = 0
+    seat_label: str = ""
+    rate_label: str = ""
+    absent: dict[str, None] = field(default_factory=dict)
+    is_stealable: bool = True
+    stealable_s: float = -math.inf
+    used_order: int = 0
+    in_flight: int = 0
+    peak: int = 0
+    granted: int = 0
+    orphans: int = 0
+    n_retries: int = 0
+    n_moved: int = 0
+    started_s: float = math.inf
+    service_s: float = 0.0
+    longest_s: float = 0.0
+    busy_s: float = 0.0
+    pauses: PauseLog = field(default_factory=PauseLog)
+    removed_after_s: float | None = None
+    waited_s: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.instance.lanes.append(self)
+        self.metered = tuple(one for one in self.path if one.meters or one.purse)
+        self.purses = tuple(one.purse for one in self.path if one.purse is not None)
+        self.headrooms = tuple(headroom for one in self.path for headroom, _ in one.headrooms)
+        self.follow(self.path)
 
     def follow(self, path: tuple[LimitState, ...]) -> None:
         """Have a path of limits; to be called again when one of them gets a cap or a controller."""

@@ -236,7 +236,8 @@ class Scheduler:
 
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
-        held = HeldLease(lane, now_s, waiting.probes)
+        made_up_s = {one: one.made_up_s for one in lane.headrooms}
+        held = HeldLease(lane, now_s, waiting.probes, made_up_s)
         if table.budgets is not None:
             if waiting.opens:
                 table.budgets.cases.begin(request.case_id, lane.lane)

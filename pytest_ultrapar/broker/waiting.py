@@ -13,7 +13,7 @@ from pytest_ultrapar.broker.shares import BUDGET_ROW
 from pytest_ultrapar.broker.throttles import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.budget import OpenCase
     from pytest_ultrapar.broker.groups import GroupState
@@ -296,6 +296,7 @@ class HeldLease:
     """One lease out: on which lane, since when, as which of those at once, and its tokens.
 
     Attributes:
+        made_up_s: `Headroom.made_up_s` of each headroom of its lane when it was granted.
         at_grant: Requests that were then in flight on the limit that the provider counts by.
         behind_s: How long before the grant the time of the send was.
         late_s: How late its request was sent, as far as that was said.
@@ -309,18 +310,15 @@ class HeldLease:
     lane: LaneState
     granted_s: float
     probes: RetryBudget | None
+    made_up_s: Mapping[Headroom, float]
     at_grant: int = 0
     behind_s: float = 0.0
     late_s: float = 0.0
-    reserved: list[Reserved] = field(default_factory=list)
+    reserved: Sequence[Reserved] = ()
     units: int = 0
     bounded: int = 0
     n_guessed: int = 0
     case: OpenCase | None = None
-    made_up_s: dict[Headroom, float] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.made_up_s = {one: one.made_up_s for one in self.lane.headrooms}
 
     def sent_late(self, late_s: float) -> None:
         """Its request was sent so long after the grant, which later sends make up for.

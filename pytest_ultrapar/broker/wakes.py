@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 
+def _nothing(_: float) -> None:
+    """The broker looks after every event at those who wait for a retry."""
+
+
+@dataclass(eq=False, slots=True)
 class Wake:
     """Something to be looked at once, at a time: a limit whose rate is ready, a pause's end.
 
@@ -18,13 +21,8 @@ class Wake:
         due: What is to be done when its time has come, which it is told.
     """
 
-    def __init__(self) -> None:
-        self.wake_s = math.inf
-        self.due: Callable[[float], object] = _nothing
-
-
-def _nothing(_: float) -> None:
-    """The broker looks after every event at those who wait for a retry."""
+    wake_s: float = field(default=math.inf, init=False)
+    due: Callable[[float], object] = field(default=_nothing, init=False)
 
 
 class WakeQueue:
