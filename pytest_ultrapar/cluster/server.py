@@ -202,16 +202,14 @@ class ClusterServer:
         """
         key = run_prefix(self.address, run) + ROW_NAMES
 
-        def ask() -> None:
-            pipeline = self._client.pipeline()
+        def add(pipeline: redis.client.Pipeline) -> None:
             pipeline.delete(key)
             if names:
                 texts = {row: msgspec.json.encode(name) for row, name in names.items()}
                 pipeline.hset(key, mapping=texts)  # type: ignore[arg-type]
                 pipeline.pexpire(key, KEEP_MS)
-            pipeline.execute()
 
-        self._ask(ask)
+        self._many(add)
 
     def agree(self, run: str, identity: str) -> str:
         """Say what all shards of a run have in common; what the first of them said.
@@ -221,20 +219,19 @@ class ClusterServer:
         """
         key = run_prefix(self.address, run) + "run"
 
-        def ask() -> bytes:
-            seconds, micros = self._client.time()
-            began_ms = seconds * 1000 + micros // 1000
-            fresh: dict[str, str | int] = {"identity": identity, "lines": "[]", "n_done": 0}
-            fresh |= {"n_open": 0, "began_ms": began_ms}
-            pipeline = self._client.pipeline()
+        seconds, micros = self._ask(self._client.time)
+        began_ms = seconds * 1000 + micros // 1000
+        fresh: dict[str, str | int] = {"identity": identity, "lines": "[]", "began_ms": began_ms}
+        fresh |= {"n_done": 0, "n_open": 0}
+
+        def add(pipeline: redis.client.Pipeline) -> None:
             for field, value in fresh.items():
                 pipeline.hsetnx(key, field, value)
             pipeline.pexpire(key, KEEP_MS)
             pipeline.hget(key, "identity")
-            found: bytes = pipeline.execute()[-1]
-            return found
 
-        return self._ask(ask).decode(errors="replace")
+        found: bytes = self._many(add)[-1]
+        return found.decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
         """Have cases of a run that are done be run again; how many they were.
@@ -266,23 +263,18 @@ class ClusterServer:
         """
         prefix = run_prefix(self.address, name)
 
-        def ask() -> list[Any]:
-            pipeline = self._client.pipeline()
-            for key in ("run", "hosts", "open"):
-                pipeline.hgetall(prefix + key)
-            pipeline.zrange(prefix + "seen", 0, -1, withscores=True)
-            pipeline.zcard(prefix + "failed")
-            pipeline.time()
-            return list(pipeline.execute())
-
-        run, hosts, is_open, seen, n_failed, (seconds, micros) = self._ask(ask)
-        if not run:
+        found = self._many(
+            lambda pipeline: (
+                *(pipeline.hgetall(prefix + key) for key in ("run", "hosts", "open")),
+                pipeline.zrange(prefix + "seen", 0, -1, withscores=True),
+                pipeline.zcard(prefix + "failed"),
+                pipeline.time(),
+            )
+        )
+        if not found[0]:
             return None
         try:
-            now_ms = seconds * 1000 + micros // 1000
-            return _run_state(
-                name, run, hosts, is_open, seen=dict(seen), n_failed=n_failed, now_ms=now_ms
-            )
+            return _run_state(name, found)
         except NOT_THAT_LEDGER as error:
             raise self.strange(error) from None
 
@@ -358,15 +350,13 @@ class ClusterServer:
         rows = [one for one in names_of_rows if one.startswith(f"run:{run}:".encode())]
         if rows:
 
-            def remove() -> None:
-                pipeline = self._client.pipeline()
+            def remove(pipeline: redis.client.Pipeline) -> None:
                 pipeline.hdel(f"{of_ledger}rows", *rows)
                 # Else the ledger would take them for lost.
                 pipeline.hincrby(f"{of_ledger}ledger", "kept", -len(rows))
                 pipeline.delete(*(f"{of_ledger}row:".encode() + row for row in rows))
-                pipeline.execute()
 
-            self._ask(remove)
+            self._many(remove)
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -385,10 +375,10 @@ class ClusterServer:
             raise ConfigError(msg) from error
 
     def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
-        """Ask for several things at once."""
+        """Ask for several things at once; nobody else is served in between."""
 
         def ask() -> list[Any]:
-            pipeline = self._client.pipeline(transaction=False)
+            pipeline = self._client.pipeline()
             add(pipeline)
             return list(pipeline.execute())
 
@@ -509,21 +499,14 @@ class _Counts(msgspec.Struct):
     n_open: _Count
 
 
-def _run_state(
-    name: str,
-    run: Mapping[bytes, bytes],
-    hosts: Mapping[bytes, bytes],
-    is_open: Mapping[bytes, bytes],
-    *,
-    seen: Mapping[bytes, float],
-    n_failed: int,
-    now_ms: float,
-) -> RunState:
-    """What the keys of a run say.
+def _run_state(name: str, found: Sequence[Any]) -> RunState:
+    """What the keys of a run say, in the order in which `ClusterServer.run` asks for them.
 
     Raises:
         Those of NOT_THAT_LEDGER: Somebody else wrote there.
     """
+    run, hosts, is_open, heard, n_failed, (seconds, micros) = found
+    seen, now_ms = dict(heard), seconds * 1000 + micros // 1000
     told_of = {name: run[name.encode()].decode() for name in _Counts.__struct_fields__}
     counts = msgspec.convert(told_of, _Counts, strict=False)
     ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[_Count, _Count]])
