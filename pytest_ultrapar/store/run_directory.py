@@ -343,7 +343,7 @@ def resolve_run(name: str) -> Path:
     raise ConfigError(msg)
 
 
-_NAME_ONE = f"name the directory of a run, its id in {DEFAULT_PARENT}, or {LATEST}"
+_NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LATEST}"
 
 
 def new_directory(out: Path | None, kind: str, now: datetime) -> Path:

@@ -147,7 +147,6 @@ def test_plan_says_what_is_left_and_what_is_missing(project):
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 3 per day * 2 days"])
-    result.stdout.fnmatch_lines(["WARNING: the lower bound * what counts per day*"])
     result.stdout.fnmatch_lines(
         ["WARNING: m needs about 4 requests, but limits per day leave only 3*"]
     )
@@ -161,7 +160,7 @@ def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 4 per day * within a day"])
     result.stdout.fnmatch_lines(["*turns of an episode are assumed to be 1 (suite *)"])
-    result.stdout.no_fnmatch_line("*what counts per day*")
+    result.stdout.no_fnmatch_line("WARNING*")
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_plan_plays_the_limit_on_tokens(plan):
         [
             "p/key0 * 30000 tokens per minute * 60.0 s",
             "ultra <- * 58.1 s *",
-            "WARNING: the lower bound leaves out tpm of p/key0: it counts no tokens and no days",
+            "WARNING: the lower bound does not count tokens (tpm of p/key0); *",
         ]
     )
 

@@ -216,7 +216,7 @@ def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
         (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one"),
         (
             ("nowhere",),
-            "no run found at nowhere or .ultrapar/nowhere; name the directory of a run, its id in"
+            "no run found at nowhere or .ultrapar/nowhere; name a run directory, the id of a run in"
             " .ultrapar, or latest",
         ),
     ],

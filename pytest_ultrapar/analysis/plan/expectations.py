@@ -238,7 +238,7 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
 
 
 def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """What a plan leaves out about limits on tokens and per day.
+    """What a plan leaves out about limits on tokens.
 
     Args:
         pool: For its limits.
@@ -247,19 +247,22 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
     """
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
-    left_out = [
-        (f"{kind.word} of {name}", kind)
+    metered = [
+        f"{kind.word} of {name}"
         for name, limit in pool.limits.items()
         if name in names
         for kind, _ in limit.rows
-        if kind.counts == "tokens" or kind.is_daily
+        if kind.counts == "tokens" and not kind.is_daily
     ]
-    if not left_out:
+    if not metered:
         return
-    more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
-    yield f"the lower bound leaves out {left_out[0][0]}{more}: it counts no tokens and no days"
+    more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
+    yield (
+        f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
+        "modes do, with each request at the mean of its episode"
+    )
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
-    if unknown and any(kind.counts == "tokens" for _, kind in left_out):
+    if unknown:
         n_cases = len(without_roles(expected))
         cases = "case" if n_cases == 1 else "cases"
         yield (
