@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 
 
@@ -15,3 +17,31 @@ def chromium():
         )
         yield browser
         browser.close()
+
+
+@contextmanager
+def watched(chromium, path, ready):
+    """A page, when it shows `ready`; nothing may be sent, and nothing said on the console."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    said, sent = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: sent.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector(ready)
+    yield page
+    assert said == []
+    assert sent == [path.as_uri()]
+    context.close()
+
+
+def serious_faults(page):
+    """What axe finds that bars somebody from the page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    return [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in Axe().run(page).response["violations"]
+        if one["impact"] in {"serious", "critical"}
+    ]

@@ -6,13 +6,13 @@ import re
 
 import msgspec
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from tests.browser.conftest import serious_faults, watched
 from tests.browser.test_report_page import HOSTILE
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
@@ -59,20 +59,8 @@ def pages(tmp_path_factory):
 
 @pytest.fixture(params=[2, 3])
 def opened(chromium, pages, request):
-    """The page, watched: nothing may be sent, and nothing said on the console."""
-    path = pages[request.param]
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    said, sent = [], []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: sent.append(request.url))
-    page.goto(path.as_uri())
-    page.wait_for_selector("#list .case")
-    yield page
-    assert said == []
-    assert sent == [path.as_uri()]
-    context.close()
+    with watched(chromium, pages[request.param], "#list .case") as page:
+        yield page
 
 
 def test_filters_find_what_flipped(opened):
@@ -173,14 +161,8 @@ def test_axe_finds_no_serious_fault(chromium, pages, scheme, n_runs):
     page.wait_for_selector("#list .case")
     page.locator(".case").first.click()
     expect(page.locator(".both .message").first).to_be_visible()
-    found = Axe().run(page).response["violations"]
-    serious = [
-        (one["id"], one["nodes"][0]["html"][:200])
-        for one in found
-        if one["impact"] in {"serious", "critical"}
-    ]
+    assert serious_faults(page) == []
     context.close()
-    assert serious == []
 
 
 @pytest.mark.parametrize("width", [360, 768, 3840])

@@ -6,13 +6,13 @@ import re
 import time
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.pages import transcripts
 from pytest_ultrapar.report.pages.page import PAGE, write_page
+from tests.browser.conftest import serious_faults, watched
 from tests.unit.finished_run import (
     attempt,
     case,
@@ -70,19 +70,8 @@ def hostile(tmp_path_factory):
 
 @pytest.fixture
 def opened(chromium, hostile):
-    """The page, watched: nothing may be sent, and nothing said on the console."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    said, sent = [], []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: sent.append(request.url))
-    page.goto(hostile.as_uri())
-    page.wait_for_selector(".plot svg")
-    yield page
-    assert said == []
-    assert sent == [hostile.as_uri()]
-    context.close()
+    with watched(chromium, hostile, ".plot svg") as page:
+        yield page
 
 
 def n_cases(page):
@@ -308,14 +297,8 @@ def test_axe_finds_no_serious_fault(chromium, hostile, scheme):
     page.wait_for_selector(".plot svg")
     page.locator(".case").first.click()
     page.wait_for_selector(".detail .message")
-    found = Axe().run(page).response["violations"]
-    serious = [
-        (one["id"], one["nodes"][0]["html"][:200])
-        for one in found
-        if one["impact"] in {"serious", "critical"}
-    ]
+    assert serious_faults(page) == []
     context.close()
-    assert serious == []
 
 
 @pytest.mark.parametrize("width", [360, 768, 3840])

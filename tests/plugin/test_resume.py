@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
@@ -112,18 +110,6 @@ def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
     assert again.ret == 0
     assert "6 finished episodes resumed\n" in _clean(again)
     assert len(project.server.prompts) == 12
-
-
-@pytest.mark.slow
-def test_resume_of_a_copied_run(project):
-    project.suite(SUITE)
-    assert project.run("-n0").ret == 0
-    shutil.copytree(project.directory.resolve(), project.pytester.path / "copy")
-    shutil.rmtree(project.pytester.path / ".ultrapar")
-    resumed = project.run("-n0", "--ultrapar-resume=copy")
-    _clean(resumed)
-    assert resumed.ret == 0
-    assert len(project.server.prompts) == 6
 
 
 @pytest.mark.slow

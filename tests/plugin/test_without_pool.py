@@ -47,13 +47,6 @@ def test_nothing_is_said_where_no_evaluation_is_selected(both):
     assert "ultrapar:" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("selection", [["test_evals.py"], ["-k", "asks"]])
-def test_evaluations_alone_are_refused(both, selection):
-    result = both.run("-n0", *selection, pool=False)
-    assert result.ret == 4
-    assert "test_asks[say a] runs on a pool of models and needs" in result.stderr.str()
-
-
 def test_error_of_collection_is_not_hidden_behind_the_evaluations(both, workers):
     both.pytester.path.joinpath("test_unit.py").write_text("import no_such_module\n")
     result = both.run(workers, pool=False)
