@@ -104,7 +104,7 @@ class LimitState(Wake):
         seats: Requests in flight.
         paced: A pacer for each row of a window, all of which must allow a send, and what requests
             wait for where it does not.
-        rates: Those of them that count requests.
+        rates: Those of them that count requests; `tokens`: those that count tokens.
         meters: What a lease reserves units on: pacers that count tokens, and days, of which this
             host may spend its share.
         days: All days, with their kind; nothing where they are not counted, as in a forecast.
@@ -163,9 +163,12 @@ class LimitState(Wake):
                 pacers.append(pacer)
         self.paced = tuple(paced)
         self.rates = tuple(one for one, _ in paced if isinstance(one, Pacer))
-        tokens = [Meter("tokens", one) for one, _ in paced if isinstance(one, TokenPacer)]
+        self.tokens = tuple(one for one, _ in paced if isinstance(one, TokenPacer))
         spendable = zip(days, self._spendable_days, strict=True)
-        self.meters = (*tokens, *(Meter(kind.counts, day) for (kind, _), day in spendable))
+        self.meters = (
+            *(Meter("tokens", one) for one in self.tokens),
+            *(Meter(kind.counts, day) for (kind, _), day in spendable),
+        )
         self.headrooms = tuple(headrooms.values())
         self.reckon()
         if uncounted := set(shared) - set(self.shares.rows):
