@@ -127,7 +127,7 @@ def test_engine_that_waits_for_its_broker_can_be_stopped():
     assert asked.wait(60)
     engine.stop()
     assert cancelled.wait(60)
-    engine.note_skipped("case", "group")  # keeps nobody waiting
+    engine.note_skipped("case")  # keeps nobody waiting
     assert lost == []
 
 

@@ -150,7 +150,7 @@ LIGHT = {
     "a suite": (f"{OURS}; {OURS}.Llm, {OURS}.prefetch", {"pyarrow", *HTTP, *ARITHMETIC}),
     "a pool": (
         f"{OURS}.pool.config as c, {OURS}.pool.secret as s;"
-        "s.check_secrets(c.load_pool('pool.toml', environ={}, overrides=c.Overrides()), {})",
+        "s.read_secrets(c.load_pool('pool.toml', environ={}, overrides=c.Overrides()), {})",
         {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "xdist", "difflib"},
     ),
     "the tables of a benchmark": (
