@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.overhead.command import Checkout, Cost
 from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Shard
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from tests.key_value_server import KeyValueServer

@@ -1,4 +1,4 @@
-"""The ledger of shares as a pure model: what `ledger.lua` does as one script of Redis or Valkey.
+"""The ledger of shares as a pure model: what `division.lua` does as one script of Redis or Valkey.
 
 Tests hold the two against each other (`python -m tests.ledger_world --server valkey`).
 """
@@ -22,7 +22,7 @@ from pytest_ultrapar.cluster.ledger import (
     RowUse,
 )
 
-# `ledger.lua` says what they are, and why so much.
+# `division.lua` says what they are, and why so much.
 SKIP_MS = 500
 GRACE_MS = 2_000
 LEAST_PACED = 10

@@ -67,7 +67,7 @@ class Scripted:
     def __init__(self, client: redis.Redis, name: str = "test") -> None:
         self.client = client
         self.name = name
-        text = script_text("ledger.lua")
+        text = script_text("division.lua")
         for asked, instead in TEMPLATES:
             assert text.count(asked) == 1, asked
             text = text.replace(asked, instead)

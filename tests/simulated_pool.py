@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.model import (
     Instance,
     Key,
@@ -20,6 +19,7 @@ from pytest_ultrapar.pool.model import (
     Provider,
     Simulation,
 )
+from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.faults.script import FaultScript

@@ -79,10 +79,9 @@ class BrokerHost:
         """
         self._budgets = None
         if settings.spending_path is not None:
-            from pytest_ultrapar.broker.budget import (  # noqa: PLC0415 - few runs have a budget
-                Budgets,
-                SpendingFile,
-            )
+            # Few runs have a budget.
+            from pytest_ultrapar.broker.budget import Budgets  # noqa: PLC0415
+            from pytest_ultrapar.broker.spending_file import SpendingFile  # noqa: PLC0415
 
             self._budgets = Budgets(settings.pool, SpendingFile(Path(settings.spending_path)))
         self.broker = LaneBroker(

@@ -1,6 +1,6 @@
 """What hosts and the ledger of shares say to each other: how many units of a limit each may use.
 
-`ledger.lua` is the ledger, as one script of Redis or Valkey (`script.py` calls it). It holds all
+`division.lua` is the ledger, as one script of Redis or Valkey (`script.py` calls it). It holds all
 rows and hosts of one installation.
 
 Invariant, for each row at every moment: the sum of what hosts last said they hold, or were

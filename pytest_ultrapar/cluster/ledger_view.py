@@ -1,6 +1,6 @@
 """What the ledger of shares holds, read without changing it: for people who look at a cluster.
 
-`ledger.lua` writes all of it. Anybody with access to the server may have written it instead, so
+`division.lua` writes all of it. Anybody with access to the server may have written it instead, so
 whatever is not as the script leaves it is refused with a sentence.
 """
 

@@ -9,8 +9,8 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.environment import parse_shard
 from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.setting_values import parse_shard
 from pytest_ultrapar.pool.shard import is_in
 from pytest_ultrapar.store.cases_file import read_plan
 from pytest_ultrapar.store.recovered import read_history

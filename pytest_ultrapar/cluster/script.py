@@ -17,7 +17,7 @@ _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
 
 def script_text(name: str) -> str:
-    """One of the scripts that are here: `ledger.lua` or `claims.lua`."""
+    """One of the scripts that are here: `division.lua` or `claims.lua`."""
     return resources.files("pytest_ultrapar.cluster").joinpath(name).read_text(encoding="utf-8")
 
 

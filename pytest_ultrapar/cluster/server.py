@@ -120,7 +120,7 @@ class ClusterServer:
         )
         self._n_connected = self._n_seen = 0
         self._claims = self._client.register_script(script_text("claims.lua"))
-        self._ledger = self._client.register_script(script_text("ledger.lua"))
+        self._ledger = self._client.register_script(script_text("division.lua"))
         self.facts: ServerFacts | None = None
 
     def look(self) -> ServerFacts:

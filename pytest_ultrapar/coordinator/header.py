@@ -11,10 +11,10 @@ from pytest_ultrapar.analysis.plan.load import KeyLoad, key_load
 from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
-from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
+from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, run_config

@@ -23,8 +23,8 @@ from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
-from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import addresses, answered_by
+from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment

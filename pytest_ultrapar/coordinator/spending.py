@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.budget import (
-    SpendingFile,
-    look_at_spending,
-    read_spending,
-    spent_by_limit,
-)
+from pytest_ultrapar.broker.budget import spent_by_limit
 from pytest_ultrapar.broker.protocol import BUDGET
+from pytest_ultrapar.broker.spending_file import SpendingFile, look_at_spending, read_spending
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded

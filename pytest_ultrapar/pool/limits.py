@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.pool.bounds import WORKERS
-from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import Location, check_name, check_zone
 from pytest_ultrapar.pool.file import ByMode, LimitTable, ProviderTable
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
@@ -20,6 +19,7 @@ from pytest_ultrapar.pool.model import (
     Model,
     Provider,
 )
+from pytest_ultrapar.pool.setting_values import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

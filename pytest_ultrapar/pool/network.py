@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_ultrapar.pool.environment import Sources
     from pytest_ultrapar.pool.file import ProviderTable
     from pytest_ultrapar.pool.model import Model, Pool
+    from pytest_ultrapar.pool.setting_values import Sources
 
 
 _EXAMPLE = 'such as "https://api.example.com/v1"'

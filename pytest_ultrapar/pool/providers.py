@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.environment import check_ports, parse_ports
 from pytest_ultrapar.pool.fields import (
     Location,
     check_api_name,
@@ -43,9 +42,10 @@ from pytest_ultrapar.pool.network import (
     with_port,
 )
 from pytest_ultrapar.pool.secret import refuse_of_others
+from pytest_ultrapar.pool.setting_values import check_ports, parse_ports
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.environment import Sources
+    from pytest_ultrapar.pool.setting_values import Sources
 
 
 _OURS = ("model", "messages", "stream")

@@ -9,10 +9,10 @@ from pytest_ultrapar.pool.fields import check_name, did_you_mean, shown, shown_t
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_ultrapar.pool.environment import Sources
     from pytest_ultrapar.pool.fields import Location
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
     from pytest_ultrapar.pool.model import EffectiveValue
+    from pytest_ultrapar.pool.setting_values import Sources
 
 _NOTED = "role {} model"
 

@@ -2,7 +2,7 @@
 
 `Options` is the table and the type at once: a row is an attribute with its type, option, variable,
 range, default and help. `Options.seed` is the row, `options.seed` the value in force. pytest's
-parser (`session/options.py`), the reading with its precedence and checks (`pool/environment.py`)
+parser (`session/options.py`), the reading with its precedence and checks (`pool/setting_values.py`)
 and the test of the documentation go through `SETTINGS`, so a new setting is one row here and
 whoever reads `options.<name>`.
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.pool.environment import Overrides, parse_repeats, parse_shard, settle
 from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.setting_values import Overrides, parse_repeats, parse_shard, settle
 from pytest_ultrapar.pool.settings import (
     ONE_AT_A_TIME,
     PHASE,

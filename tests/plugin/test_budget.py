@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.broker.budget import read_spending
+from pytest_ultrapar.broker.spending_file import read_spending
 from pytest_ultrapar.pool.money import UNITS, ModelPrice
 from pytest_ultrapar.testing import read_server_log
 from tests.faults.byte_faults import leave, refuse

@@ -16,15 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.budget import (
+from pytest_ultrapar.broker.budget import Budgets, spent_by_limit
+from pytest_ultrapar.broker.protocol import BUDGET, Feedback, Most
+from pytest_ultrapar.broker.spending_file import (
     ALL_LANES,
-    Budgets,
     SpendingFile,
     look_at_spending,
     read_spending,
-    spent_by_limit,
 )
-from pytest_ultrapar.broker.protocol import BUDGET, Feedback, Most
 from pytest_ultrapar.broker.wire import Paid, Pay
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError

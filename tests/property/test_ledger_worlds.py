@@ -86,7 +86,7 @@ def test_the_script_answers_as_the_model_on_redis():
 @pytest.mark.parametrize("kind", ["valkey", pytest.param("redis", marks=pytest.mark.slow)])
 def test_the_script_as_it_is_shipped_asks_the_server_for_time_and_name(kind):
     with server(kind) as client:
-        script = client.register_script(script_text("ledger.lua"))
+        script = client.register_script(script_text("division.lua"))
         call = Renewal(
             host="a",
             incarnation="a",

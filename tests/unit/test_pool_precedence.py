@@ -2,8 +2,8 @@
 
 import pytest
 
-from pytest_ultrapar.pool.environment import Origin, resolve
 from pytest_ultrapar.pool.model import EffectiveValue, Instance
+from pytest_ultrapar.pool.setting_values import Origin, resolve
 from pytest_ultrapar.pool.settings import Options
 from tests.unit.pool_texts import real, simulated
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.environment import parse_repeats
 from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.setting_values import parse_repeats
 from pytest_ultrapar.pool.settings import Repeats
 
 PLACE = Location("command line", "--ultrapar-repeats")

@@ -25,9 +25,9 @@ from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.errors import BadRequestError, InfraError, ResultsError
-from pytest_ultrapar.pool.environment import parse_which
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
+from pytest_ultrapar.pool.setting_values import parse_which
 from pytest_ultrapar.system.clock import MonotonicClock
 from tests.pools import lane, pool
 from tests.unit.test_llm_leases import Answers, fine

@@ -9,8 +9,8 @@ import pytest
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.bounds import Bounds
-from pytest_ultrapar.pool.environment import effective, settle
 from pytest_ultrapar.pool.file import WholePoolTable
+from pytest_ultrapar.pool.setting_values import effective, settle
 from pytest_ultrapar.pool.settings import (
     SETTINGS,
     Options,
@@ -144,7 +144,7 @@ def test_value_in_force_is_recorded_with_its_origin():
 def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value, wrong):
     row = Setting("--ultrapar-more X", "More", variable="MORE", **facts)
     row.__set_name__(Options, "more")
-    for module in ("pool.settings", "pool.environment"):
+    for module in ("pool.settings", "pool.setting_values"):
         monkeypatch.setattr(f"pytest_ultrapar.{module}.SETTINGS", (*SETTINGS, row))
     monkeypatch.setattr(Options, "more", row, raising=False)
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides, parse_shard
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.money import budget_units
+from pytest_ultrapar.pool.setting_values import Overrides, parse_shard
 from pytest_ultrapar.pool.settings import Shard
 from pytest_ultrapar.pool.shard import divided, settled_shard, share_of, whole_units
 

@@ -23,9 +23,9 @@ from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, ru
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.network import check_routes
+from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.report.browse.screen import write_line
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.report.wait_notice import WaitingLine

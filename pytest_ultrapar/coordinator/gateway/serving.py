@@ -27,12 +27,12 @@ from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.network import check_routes, is_local
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
 from pytest_ultrapar.pool.secret import read_secrets
+from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.brief import brief_lines

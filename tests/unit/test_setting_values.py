@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.environment import read_environment
+from pytest_ultrapar.pool.setting_values import read_environment
 from pytest_ultrapar.pool.settings import Repeats
 
 PORTS = 'must be a list of ports such as "8001,8002"'
