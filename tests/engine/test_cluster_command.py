@@ -68,12 +68,6 @@ HOSTILE = {
 }
 
 
-@pytest.fixture(scope="module")
-def kv():
-    with KeyValueServer.start() as server:
-        yield server
-
-
 @pytest.fixture
 def server(kv, monkeypatch):
     kv.client().flushall()

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from tests.plugin.conftest import cases
+
 FAULTS = {
     "sync function": (
         """
@@ -39,8 +41,7 @@ def one(many): return many
 async def made(llm, one) -> str: ...
 """,
         "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised "
-        "fixture "
-        "'many'",
+        "fixture 'many'",
     ),
     "asynchronous fixture": (
         """
@@ -136,57 +137,39 @@ def test_it(first, made): pass
 """,
         "a test may use only one prefetched fixture, this has 2: first, made",
     ),
+}
+MARKS = {
     "mark": (
-        """
-@pytest.mark.ultrapar(models=["m", "gpt"])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'models=["m", "gpt"]',
         "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
     ),
     "mark with a name that is none": (
-        """
-@pytest.mark.ultrapar(summary=("model", "pormpt"))
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'summary=("model", "pormpt")',
         "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",
     ),
     "mark with a model that is no text": (
-        """
-@pytest.mark.ultrapar(models=["m", 7])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'models=["m", 7]',
         "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (got [",
     ),
     "mark with a cluster that is no parameter": (
-        """
-@pytest.mark.ultrapar(cluster=["model"])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'cluster=["model"]',
         "test_it: mark ultrapar(cluster=...) names 'model'; its parameters are prompt",
     ),
     "mark with an expectation that is no dict": (
-        """
-@pytest.mark.ultrapar(expect=6.5)
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        "expect=6.5",
         "mark ultrapar(expect=...) must be a dict with some of turns, tokens_in, tokens_out (got ",
     ),
     "mark with a slip": (
-        """
-@pytest.mark.ultrapar(model="m")
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'model="m"',
         "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}
 ALL |= OTHER_FAULTS
+ALL |= {
+    name: (f"@pytest.mark.ultrapar({words})" + cases(["x"]), said)
+    for name, (words, said) in MARKS.items()
+}
 
 
 def refused(project, *options):

@@ -471,11 +471,7 @@ def pytest_sessionfinish():
 @pytest.mark.slow
 def test_asserts_of_suites_are_rewritten_and_those_of_this_package_are_not(project):
     project.pytester.makeconftest(LOADERS)
-    project.suite("""
-@pytest.mark.parametrize("prompt", ["say a"])
-def test_one(answer):
-    assert len(answer) == 3
-""")
+    project.suite(cases(["say a"], "assert len(answer) == 3"))
     done = project.run_apart("-s", "-n0")
     done.stdout.fnmatch_lines(["E * assert 1 == 3"])
     done.stdout.fnmatch_lines(
