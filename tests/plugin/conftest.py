@@ -123,6 +123,17 @@ class Project:
         with warm_children(), patch("importlib.metadata.distributions", installed):
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
+    def refusal(self, result: pytest.RunResult) -> str:
+        """What a run said that had to be refused before it sent anything."""
+        said = said_by(result, 4)
+        assert self.server.prompts == []
+        return said
+
+    def finish(self, n_cases: int) -> None:
+        """Resume the last run, whose cases then have to be so many, all of them solved."""
+        assert self.run("-n0", "--ultrapar-resume=latest").ret == 0
+        assert [row["outcome"] for row in self.rows()] == ["solved"] * n_cases
+
     @property
     def directory(self) -> Path:
         return self.pytester.path / ".ultrapar" / "latest"
@@ -144,6 +155,16 @@ class Project:
     def outcomes(self) -> dict[str, str]:
         """Outcome by the test's name with its parameters."""
         return {row["nodeid"].split("::")[-1]: row["outcome"] for row in self.rows()}
+
+
+def said_by(result: pytest.RunResult, *codes: int) -> str:
+    """All that a run said that had to end with one of these exit codes, and without a traceback."""
+    said = result.stdout.str() + result.stderr.str()
+    assert result.ret in codes, said
+    assert "Traceback" not in said, said
+    assert "INTERNALERROR" not in said, said
+    assert CANARY not in said
+    return said
 
 
 @pytest.fixture

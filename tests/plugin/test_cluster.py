@@ -27,7 +27,7 @@ from tests.gateway_process import gateway
 from tests.journals import scan_journal
 from tests.key_value_server import KeyValueServer, free_port
 from tests.plugin.cluster_stage import each_once, ended, rows_of
-from tests.plugin.conftest import CANARY, cases
+from tests.plugin.conftest import CANARY, cases, said_by
 from tests.running import Running, wait_until
 from tests.simulated_pool import pool_text, serving
 
@@ -126,12 +126,7 @@ def test_a_failure_that_stops_one_host_leaves_its_cases_to_others(project, hosts
 
 def refusal(project, *args):
     """What a run says that is refused before anything is sent."""
-    result = project.run("-n0", "--ultrapar-cluster-run=alone", *args)
-    output = result.stdout.str() + result.stderr.str()
-    assert result.ret == 4, output
-    assert "Traceback" not in output
-    assert not project.server.prompts
-    return output
+    return project.refusal(project.run("-n0", "--ultrapar-cluster-run=alone", *args))
 
 
 @pytest.mark.parametrize(
@@ -737,8 +732,7 @@ def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch)
         result = project.run_apart("-n0", "--ultrapar-cluster-run=night")
         assert main(["cluster", "status"]) == 0
         assert main(["cluster", "forget", "night"]) == 0
-    output = result.stdout.str() + result.stderr.str()
-    assert result.ret == 0, output
+    said_by(result, 0)
     assert len(project.rows()) == N
 
 
