@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != _ORDINARY or collection_path.suffix != ".py":
         return None
     return bool(_UNUSUAL.search(collection_path.read_text(encoding="utf-8"))) or None
+
+
+@pytest.fixture(scope="module")
+def kv() -> Iterator[Any]:
+    """A server of the cluster, which the tests of a module share."""
+    from tests.key_value_server import KeyValueServer
+
+    with KeyValueServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def outside_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run that a test starts takes itself for that of a worker, which this process may be."""
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -24,12 +24,6 @@ from tests.key_value_server import KeyValueServer
 N = 20
 
 
-@pytest.fixture(scope="module")
-def kv():
-    with KeyValueServer.start() as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
 def nothing_of_other_tests(kv):
     kv.client().flushall()

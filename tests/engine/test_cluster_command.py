@@ -68,12 +68,6 @@ HOSTILE = {
 }
 
 
-@pytest.fixture(scope="module")
-def kv():
-    with KeyValueServer.start() as server:
-        yield server
-
-
 @pytest.fixture
 def server(kv, monkeypatch):
     kv.client().flushall()
@@ -114,6 +108,11 @@ class Sharing:
             )
         )  # fmt: skip
         return self.answer
+
+
+def silent_for_a_minute(kv, *numbers):
+    for number in numbers:
+        kv.client().zincrby(f"{PREFIX}run:night:seen", -60_000, number)
 
 
 def shown(capsys, *words):
@@ -199,11 +198,8 @@ def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
 
 def test_host_that_is_silent_stands_first_and_is_called_so(server, kv, capsys):
     two_hosts(server)
-    client = kv.client()
-    (number,) = (
-        key for key, text in client.hgetall(f"{PREFIX}run:night:hosts").items() if b'"one"' in text
-    )
-    client.zincrby(f"{PREFIX}run:night:seen", -60_000, number)
+    hosts = kv.client().hgetall(f"{PREFIX}run:night:hosts")
+    silent_for_a_minute(kv, *(number for number, text in hosts.items() if b'"one"' in text))
     text = status(capsys)
     assert re.search(r"^  one .* silent for 6\d\.\d s, taken for dead$", text, re.MULTILINE)
     assert text.index("\n  one ") < text.index("\n  two ")
@@ -271,11 +267,6 @@ def test_a_server_without_auth_repeats_no_password(capsys, monkeypatch):
     assert code == 4
     assert "refused a call: unknown command 'AUTH'\n" in text.lower().replace("auth", "AUTH")
     assert CANARY not in text
-
-
-def silent_for_a_minute(kv, *numbers):
-    for number in numbers:
-        kv.client().zincrby(f"{PREFIX}run:night:seen", -60_000, number)
 
 
 @pytest.mark.parametrize(
@@ -351,8 +342,7 @@ def test_what_is_not_understood_is_said_with_the_usage(capsys, words, said):
 def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
     two_hosts(server)
     client = kv.client()
-    for number, _ in client.zrange(f"{PREFIX}run:night:seen", 0, -1, withscores=True):
-        client.zincrby(f"{PREFIX}run:night:seen", -60_000, number)
+    silent_for_a_minute(kv, *client.zrange(f"{PREFIX}run:night:seen", 0, -1))
     said = "run night is forgotten; the directories of its hosts remain\n"
     assert shown(capsys, "forget", "night") == (0, said)
     assert client.keys(f"{PREFIX}run:night:*") == []

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.coordinator.gateway import serving
 from pytest_ultrapar.testing import read_server_log
 from tests.family import family_of, named
+from tests.gateway_process import gateway
 
 TOKEN = "canary-7c1f2e90"
 POOL = """
@@ -44,39 +43,10 @@ persona = "echo"
 """
 
 
-@contextmanager
-def gateway(folder, *options, pool=POOL, name="pool.toml", **variables):
-    """A gateway of the pool in a folder, at its address, until it was told to end."""
-    folder.joinpath(name).write_text(pool, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", name]
-    command += ["--port", "0", "--token-env", "GATEWAY_TOKEN", *options]
-    environment = {**os.environ, "GATEWAY_TOKEN": TOKEN, **variables}
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            assert process.stdout is not None
-            said = b""
-            for line in process.stdout:
-                said += line
-                if line.startswith(b"OPENAI_BASE_URL="):
-                    yield line.decode().strip().partition("=")[2], said_after(process)
-                    break
-            else:
-                pytest.fail(said.decode())
-        finally:
-            process.kill()
-
-
-def said_after(process):
-    def end() -> str:
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
-        assert process.returncode == 0, said.decode()
-        return said.decode()
-
-    end.process = process
-    return end
+def serve(folder, *options, pool=POOL):
+    """A gateway of a pool in a folder."""
+    folder.joinpath("pool.toml").write_text(pool, encoding="utf-8")
+    return gateway(folder / "pool.toml", *options, GATEWAY_TOKEN=TOKEN)
 
 
 def said_after_ctrl_c(process) -> str:
@@ -85,7 +55,7 @@ def said_after_ctrl_c(process) -> str:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             said, _ = process.communicate(timeout=1.3)
-            return said.decode()
+            return said
     pytest.fail("it does not end")
 
 
@@ -135,9 +105,9 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
             asked = [ask(client, n, model="other" if n % 2 else "m") for n in range(30)]
             return await asyncio.gather(*asked, ask(client, 30, stream=True))
 
-    with gateway(tmp_path) as (url, end):
-        *answers, streamed = asyncio.run(harness(url))
-        said = end()
+    with serve(tmp_path) as served:
+        *answers, streamed = asyncio.run(harness(served.url))
+        said = served.end()
     assert [one.json()["choices"][0]["message"]["content"] for one in answers] == [
         f"echo: word {n}" for n in range(30)
     ]
@@ -173,9 +143,9 @@ def test_gateway_that_is_killed_has_written_down_all_that_it_answered(tmp_path, 
             await asyncio.sleep(0.01)
 
     directory = tmp_path / ".ultrapar" / "latest"
-    with gateway(tmp_path) as (url, _):
+    with serve(tmp_path) as served:
         journal = partial(_joined, directory / "journal")
-        asyncio.run(asyncio.wait_for(harness(url, journal), 60))
+        asyncio.run(asyncio.wait_for(harness(served.url, journal), 60))
     assert compact([str(directory)]) == 0
     assert "10 of 10 cases graded" in capsys.readouterr().out
 
@@ -189,9 +159,9 @@ def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
 
     # Seats alone: a simulator that was late would count two seconds' requests as one's.
     seats = POOL.replace("workers = 5, qps = 20", "workers = 1")
-    with gateway(tmp_path, "--max-wait", "0.3", pool=seats) as (url, end):
-        answers = asyncio.run(harness(url))
-        end()
+    with serve(tmp_path, "--max-wait", "0.3", pool=seats) as served:
+        answers = asyncio.run(harness(served.url))
+        served.end()
     assert {one.status_code for one in answers} == {200}
     directory = tmp_path / ".ultrapar" / "latest"
     requests = read_server_log(directory / "simulator.jsonl").requests
@@ -245,10 +215,10 @@ def test_gateway_listens_on_the_other_loopback_too(tmp_path):
         async with session(url) as client:
             return await ask(client, 1)
 
-    with gateway(tmp_path, "--host", "::1") as (url, end):
-        assert url.startswith("http://[::1]:")
-        assert asyncio.run(harness(url)).status_code == 200
-        end()
+    with serve(tmp_path, "--host", "::1") as served:
+        assert served.url.startswith("http://[::1]:")
+        assert asyncio.run(harness(served.url)).status_code == 200
+        served.end()
 
 
 @pytest.mark.slow
@@ -256,12 +226,12 @@ def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    with gateway(tmp_path, "--out", "run") as (_, end):
+    with serve(tmp_path, "--out", "run") as served:
         assert main(["gateway", "--pool", "pool.toml", "--port", "0", "--out", "run"]) == 4
         said = capsys.readouterr().err
         assert "run is in use by the run with process id " in said
         assert "wait for its end or use another --out\n" in said
-        end()
+        served.end()
 
 
 @pytest.mark.slow  # a Ctrl-C is a second one after a second
@@ -271,9 +241,9 @@ def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path,
             await asyncio.gather(*(ask(client, n) for n in range(5)))
 
     directory = tmp_path / ".ultrapar" / "latest"
-    with gateway(tmp_path) as (url, end):
-        process = end.process
-        asyncio.run(harness(url))
+    with serve(tmp_path) as served:
+        process = served.process
+        asyncio.run(harness(served.url))
         (maker,) = named(family_of(process.pid), "analysis.compactor")
         maker.send_signal(signal.SIGSTOP)
         try:
@@ -298,9 +268,9 @@ def test_models_take_turns_as_they_are_asked_for(tmp_path):
                 await asyncio.sleep(0.005)
             await asyncio.gather(*asked)
 
-    with gateway(tmp_path) as (url, end):
-        asyncio.run(harness(url))
-        end()
+    with serve(tmp_path) as served:
+        asyncio.run(harness(served.url))
+        served.end()
     log = read_server_log(tmp_path / ".ultrapar" / "latest" / "simulator.jsonl")
     models = [row.model for row in log.requests]
     assert len(models) == 24

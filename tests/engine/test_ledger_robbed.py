@@ -9,17 +9,10 @@ from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.errors import ConfigError
-from tests.key_value_server import KeyValueServer
 
 PREFIX = "{ultrapar:default}:"
 SEATS = RowSpec(name="key:abc:workers", kind="seats", amount=12, longest_ms=2000, group="key:abc")
 DAY = RowSpec(name="key:abc:rpd", kind="counted", amount=500, window_ms=86_400_000, group="key:abc")
-
-
-@pytest.fixture(scope="module")
-def kv():
-    with KeyValueServer.start() as server:
-        yield server
 
 
 @pytest.fixture

@@ -46,25 +46,23 @@ def test_stream_that_fails_after_it_began_costs_what_was_reserved(tmp_path, code
     assert last(tmp_path, "settle") == last(tmp_path, "reserve") > 0
 
 
-@pytest.mark.parametrize("said", [{"prompt_tokens": 5}, {"completion_tokens": 6}, {}])
-def test_answer_that_says_half_of_its_tokens_costs_what_was_reserved(tmp_path, said):
-    server = Server((json_response({"choices": [SAID], "usage": said}),))
+def ask(tmp_path: Path, usage: dict[str, int]) -> None:
+    """One request, whose answer says that it used so many tokens."""
 
     async def scene(told):
         await told.ask(max_tokens=50)
 
-    played(tmp_path, server, scene)
+    played(tmp_path, Server((json_response({"choices": [SAID], "usage": usage}),)), scene)
+
+
+@pytest.mark.parametrize("said", [{"prompt_tokens": 5}, {"completion_tokens": 6}, {}])
+def test_answer_that_says_half_of_its_tokens_costs_what_was_reserved(tmp_path, said):
+    ask(tmp_path, said)
     assert last(tmp_path, "settle") == last(tmp_path, "reserve") > 0
 
 
 def test_answer_that_says_both_costs_what_it_says(tmp_path):
-    said = {"prompt_tokens": 5, "completion_tokens": 6}
-    server = Server((json_response({"choices": [SAID], "usage": said}),))
-
-    async def scene(told):
-        await told.ask(max_tokens=50)
-
-    played(tmp_path, server, scene)
+    ask(tmp_path, {"prompt_tokens": 5, "completion_tokens": 6})
     assert last(tmp_path, "settle") == (5 * 3 + 6 * 11) * 10**6
 
 

@@ -60,6 +60,13 @@ def simulating(*arguments):
         process.stdout.close()
 
 
+def status_of(base_url, token, model):
+    """With which status a request is answered."""
+    headers = {"authorization": f"Bearer {token}"}
+    url = f"{base_url}/chat/completions"
+    return httpx.post(url, headers=headers, json=question(model=model), timeout=60.0).status_code
+
+
 @pytest.mark.cpu_s(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
@@ -74,13 +81,7 @@ def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
             ("sim-lab-key0", "i0", 401),
             ("s3cret", "i1", 500),
         ):
-            response = httpx.post(
-                base_url + "/chat/completions",
-                headers={"authorization": f"Bearer {token}"},
-                json=question(model=model),
-                timeout=60.0,
-            )
-            assert response.status_code == status
+            assert status_of(base_url, token, model) == status
         process.send_signal(number)
         rest = process.stdout.read()
         assert process.wait() == 0
@@ -157,10 +158,4 @@ def test_simulate_fails_as_its_faults_file_says(tmp_path, pool):
             ("sim-lab-key1", "i0", 503),
             ("sim-lab-key1", "i1", 404),
         ):
-            response = httpx.post(
-                base_url + "/chat/completions",
-                headers={"authorization": f"Bearer {token}"},
-                json=question(model=model),
-                timeout=60.0,
-            )
-            assert response.status_code == status
+            assert status_of(base_url, token, model) == status

@@ -101,9 +101,7 @@ def play(
         judged: Whether requests that the server saw must be those that are recorded; not where
             connections end before a request is read.
     """
-    project.write_pool(keys=keys)
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace("timeout_s = 5", f"timeout_s = {timeout_s}"))
+    project.write_pool(keys=keys, timeout_s=timeout_s)
     project.suite(suite.format(prompts=list(prompts)))
     return run(
         project,

@@ -6,7 +6,6 @@ import zlib
 
 import pytest
 
-from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import Asked, Fault, after, refuse, telling
 from tests.faults.played import KEY_NAMES, SEATS, SUITE, play, run
 
@@ -179,10 +178,6 @@ def test_odd_headers_about_limits_harm_nobody(project):
     assert len(project.server.log) == len(prompts)
 
 
-def reasons(project) -> dict[str, str]:
-    return {lane.lane: lane.reason for lane in read_manifest(project.directory).lanes}
-
-
 @pytest.mark.parametrize(
     ("fault", "failure", "reason"),
     [
@@ -212,8 +207,8 @@ def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, fail
     assert {(a["key"], a["outcome"], a["maybe_billed"]) for a in failed} == {
         ("key1", failure, False)
     }
-    assert reason in reasons(project)["p/m/key1"]
-    assert {reasons(project)[f"p/m/key{n}"] for n in (0, 2)} == {""}
+    assert reason in project.reasons()["p/m/key1"]
+    assert {project.reasons()[f"p/m/key{n}"] for n in (0, 2)} == {""}
     assert reason in played.output
 
 
@@ -225,11 +220,7 @@ def test_instance_that_vanishes_is_out_once_and_the_other_takes_over(project):
         return gone if asked.model == "second" and len(project.server.log) > 20 else None
 
     project.server.weather = weather
-    pool = project.pytester.path / "pool.toml"
-    project.write_pool(keys=3)
-    pool.write_text(
-        pool.read_text().replace('instances = ["m"]', 'instances = ["first", "second"]')
-    )
+    project.write_pool(keys=3, instances='["first", "second"]')
     project.suite(SUITE.format(prompts=many()))
     played = run(project, many())
     assert played.result.ret == 0
@@ -237,6 +228,6 @@ def test_instance_that_vanishes_is_out_once_and_the_other_takes_over(project):
     failed = [a for attempts in played.attempts.values() for a in attempts if a["status"] != 200]
     assert 1 <= len(failed) <= 3 * SEATS
     assert {(a["instance"], a["outcome"]) for a in failed} == {("second", "not_found")}
-    found = reasons(project)
+    found = project.reasons()
     assert all("was not found (404)" in found[f"p/second/key{n}"] for n in range(3))
     assert {found[f"p/first/key{n}"] for n in range(3)} == {""}

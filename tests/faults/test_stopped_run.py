@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 
-import psutil
 import pytest
 
 from tests.family import workers_of
@@ -14,6 +13,7 @@ from tests.faults.byte_faults import after
 from tests.faults.played import SEATS, SUITE
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_interrupt import start
+from tests.running import Running
 
 __all__ = ["start"]
 
@@ -22,23 +22,21 @@ pytestmark = pytest.mark.slow
 N_CASES = 120
 
 
-def suite(project, timeout_s: float = 5) -> None:
+def begin(project, start, workers: str = "-n2", timeout_s: float = 5) -> Running:
+    """A run of cases that take a tenth of a second, of which some have been asked."""
     project.server.faults["work"] = after(0.1)
     project.write_pool(keys=3, timeout_s=timeout_s)
     project.suite(SUITE.format(prompts=[f"work {number}" for number in range(N_CASES)]))
-
-
-def first_worker(running) -> psutil.Process:
+    running = start(workers)
+    assert project.server.log.wait_for(30)
     running.note_family()
-    return workers_of(running.family[0].pid)[0]
+    return running
 
 
 def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(project, start):
     # Longer than its leases last: the other may have its seats before it goes on.
-    suite(project, timeout_s=1)
-    running = start("-n2")
-    assert project.server.log.wait_for(30)
-    victim = first_worker(running)
+    running = begin(project, start, timeout_s=1)
+    victim = workers_of(running.process.pid)[0]
     victim.send_signal(signal.SIGSTOP)
     timer = threading.Timer(4.0, victim.send_signal, [signal.SIGCONT])
     timer.start()
@@ -55,10 +53,8 @@ def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(pr
 
 
 def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, start):
-    suite(project)
-    running = start("-n2")
-    assert project.server.log.wait_for(30)
-    victim = first_worker(running)
+    running = begin(project, start)
+    victim = workers_of(running.process.pid)[0]
     victim.send_signal(signal.SIGSTOP)
     # The other finishes what it can.
     deadline_s = time.monotonic() + 120
@@ -74,34 +70,22 @@ def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, st
 
 
 def test_controller_that_is_told_to_end_leaves_nobody_behind(project, start, workers):
-    suite(project)
-    running = start(workers)
-    assert project.server.log.wait_for(30)
-    running.note_family()
-    running.family[0].send_signal(signal.SIGTERM)
+    running = begin(project, start, workers)
+    running.process.send_signal(signal.SIGTERM)
     code, output = running.wait()
     assert code != 0
     assert running.left_behind() == []
-    again = project.run("-n0", "--ultrapar-resume=latest")
-    assert again.ret == 0
-    assert len(project.rows()) == N_CASES
-    assert set(project.outcomes().values()) == {"solved"}
+    project.finish(N_CASES)
     # At most what was in flight was paid for twice.
     assert len(project.server.log) <= N_CASES + 3 * SEATS
     assert CANARY not in output
 
 
 def test_second_interrupt_ends_at_once_and_resume_completes(project, start):
-    suite(project)
-    running = start("-n2")
-    assert project.server.log.wait_for(30)
-    running.note_family()
+    running = begin(project, start)
     running.interrupt("group")
     running.interrupt("group")
     code, output = running.wait()
     assert code != 0, output
     assert running.left_behind() == []
-    again = project.run("-n0", "--ultrapar-resume=latest")
-    assert again.ret == 0
-    assert len(project.rows()) == N_CASES
-    assert set(project.outcomes().values()) == {"solved"}
+    project.finish(N_CASES)

@@ -69,18 +69,11 @@ def of_old(authority: trustme.CA) -> ssl.SSLContext:
     return tls
 
 
-def instances(project, *urls: str) -> None:
-    project.write_pool()
-    listed = ", ".join(f'{{ name = "i{n}", base_url = "{url}" }}' for n, url in enumerate(urls))
-    pool = project.pytester.path / "pool.toml"
-    text = pool.read_text().replace('instances = ["m"]', f"instances = [{listed}]")
-    pool.write_text(text.replace("timeout_s = 5", "timeout_s = 1"))
-
-
 def go(
     project, prompts: list[str], *urls: str, options: tuple[str, ...] = (), **settings: object
 ) -> Played:
-    instances(project, *urls)
+    listed = ", ".join(f'{{ name = "i{n}", base_url = "{url}" }}' for n, url in enumerate(urls))
+    project.write_pool(instances=f"[{listed}]", timeout_s=1)
     project.suite(SUITE.format(prompts=prompts))
     return run(project, prompts, *options, judged=False, **settings)
 

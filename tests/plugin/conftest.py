@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.analysis.benchmark_json import machine_info
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.light import LIGHT
+from tests.plugin.cluster_stage import hosts, lab  # noqa: F401 - fixtures
 from tests.scripted_server import ScriptedServer
 from tests.warm import installed, warm_children
 
@@ -74,16 +77,22 @@ class Project:
         seats: int = 4,
         timeout_s: float = 5,
         model: str = "",
+        api: str = "openai",
+        instances: str = "",
     ) -> None:
-        """Write the pool; `provider`, `key` and `model` are more of their tables' fields."""
+        """Write the pool; `provider`, `key` and `model` are more of their tables' fields.
+
+        A model has one instance of its name, or all of the list `instances`.
+        """
         url = base_url or self.server.base_url
         names = ", ".join(f'{{ name = "key{n}", env = "TEST_KEY_{n}" }}' for n in range(keys))
         listed = "".join(
-            f'\n[[provider.model]]\nname = "{name}"\ninstances = ["{name}"]\n{model}\n'
+            f'\n[[provider.model]]\nname = "{name}"\n'
+            f"instances = {instances or json.dumps([name])}\n{model}\n"
             for name in models
         )
         self.pytester.path.joinpath("pool.toml").write_text(
-            f'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\nbase_url = "{url}"\n'
+            f'schema = 1\n[[provider]]\nname = "p"\napi = "{api}"\nbase_url = "{url}"\n'
             f"keys = [{names}]\nper_key = {{ workers = {seats} {key} }}\n"
             f"timeout_s = {timeout_s}\n"
             f"{provider}\n{listed}"
@@ -114,6 +123,17 @@ class Project:
         with warm_children(), patch("importlib.metadata.distributions", installed):
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
+    def refusal(self, result: pytest.RunResult) -> str:
+        """What a run said that had to be refused before it sent anything."""
+        said = said_by(result, 4)
+        assert self.server.prompts == []
+        return said
+
+    def finish(self, n_cases: int) -> None:
+        """Resume the last run, whose cases then have to be so many, all of them solved."""
+        assert self.run("-n0", "--ultrapar-resume=latest").ret == 0
+        assert [row["outcome"] for row in self.rows()] == ["solved"] * n_cases
+
     @property
     def directory(self) -> Path:
         return self.pytester.path / ".ultrapar" / "latest"
@@ -128,17 +148,32 @@ class Project:
     def rows(self, table: str = "results") -> list[dict[str, Any]]:
         return pq.read_table(self.directory / f"{table}.parquet").to_pylist()
 
+    def reasons(self) -> dict[str, str]:
+        """Why each lane is out; the empty string for one that is not."""
+        return {lane.lane: lane.reason for lane in read_manifest(self.directory).lanes}
+
     def outcomes(self) -> dict[str, str]:
         """Outcome by the test's name with its parameters."""
         return {row["nodeid"].split("::")[-1]: row["outcome"] for row in self.rows()}
 
 
+def said_by(result: pytest.RunResult, *codes: int) -> str:
+    """All that a run said that had to end with one of these exit codes, and without a traceback."""
+    said = result.stdout.str() + result.stderr.str()
+    assert result.ret in codes, said
+    assert "Traceback" not in said, said
+    assert "INTERNALERROR" not in said, said
+    assert CANARY not in said
+    return said
+
+
 @pytest.fixture
 def project(
-    pytester: pytest.Pytester, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    outside_xdist: None,
 ) -> Project:
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
     for n in range(3):
         monkeypatch.setenv(f"TEST_KEY_{n}", f"{CANARY}-{n}")
     # Bytecode is taken for that of a suite of the same length that was written in the same second.

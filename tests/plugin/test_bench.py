@@ -28,9 +28,7 @@ MODES = ("serial", "rotate", "ultra")
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
+def folder(tmp_path, outside_xdist):
     tmp_path.joinpath("pool.toml").write_text(pool_text("", 0.05, model=INSTANCES))
     tmp_path.joinpath("test_numbers.py").write_text(NUMBERS)
     return tmp_path

@@ -38,14 +38,8 @@ def ultrapar(words):
     )
 
 
-def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatch):
-    for variable in (
-        "PYTEST_XDIST_WORKER",
-        "PYTEST_XDIST_WORKER_COUNT",
-        "PYTEST_XDIST_TESTRUNUID",
-        "PYTEST_ADDOPTS",
-    ):
-        monkeypatch.delenv(variable, raising=False)
+def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatch, outside_xdist):
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pool = (ROOT / "pools" / "ci.toml").read_text()
     assert "median_s = 1.0" in pool
     (tmp_path / "ci.toml").write_text(pool.replace("median_s = 1.0", "median_s = 0.06"))

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
+from tests.plugin.cluster_stage import each_once, ended
 from tests.plugin.conftest import cases
-from tests.plugin.test_cluster import each_once, hosts, kv  # noqa: F401 - fixtures
 from tests.simulated_pool import pool_text, serving
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ KNOWN_S = 1.6
 machine takes."""
 
 
-def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa: F811
+def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
     """Also by a host that joins when all others know."""
     project.suite(cases(200))
     path = project.pytester.path
@@ -53,9 +53,8 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa:
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
         run.append(hosts("late", "-n0", option))
-        outputs = [host.end() for host in run]
+        outputs = ended(*run)
     log = read_server_log(log_path)
-    assert [host.code for host in run] == [0] * 4, outputs
     each_once(400, *run)
     for key, status in (("key0", 401), ("key1", 429)):
         refused = [row for row in log.requests if row.key == key and row.status == status]
@@ -71,7 +70,7 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):  # noqa:
     assert {row["key"] for row in run[-1].rows()} <= {"key2"}
 
 
-def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts):  # noqa: F811
+def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts):
     """Each has a model of its own, by which the provider's log tells them apart."""
     project.suite(cases(80))
     path = project.pytester.path

@@ -7,16 +7,11 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY, cases
 from tests.scripted_server import refusing
 
 REMOVED = "removed for the rest of the run"
 SUITE = cases(40)
-
-
-def reasons(project) -> dict[str, str]:
-    return {lane.lane: lane.reason for lane in read_manifest(project.directory).lanes}
 
 
 def outcomes(project) -> Counter[tuple[str, str | None]]:
@@ -34,7 +29,7 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     assert outcomes(project) == {("solved", None): 40, ("infra", "no_lane"): 40}
     key1 = f"key p/key1 was refused (401, or a 400 that rejects the key): {REMOVED}"
     model_n = f"instance p/n was not found (404): {REMOVED}"
-    found = reasons(project)
+    found = project.reasons()
     assert {lane: found[lane] for lane in ("p/m/key0", "p/m/key1", "p/m/key2")} == {
         "p/m/key0": "",
         "p/m/key1": key1,
@@ -57,7 +52,7 @@ def test_wrong_keys_end_the_run(project):
     result = project.run("-n0")
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
-    assert reasons(project) == {
+    assert project.reasons() == {
         f"p/m/key{n}": f"key p/key{n} may not use the model m (403): {REMOVED}" for n in range(3)
     }
     assert len(project.server.prompts) <= 3 * 4
@@ -74,7 +69,7 @@ def test_refused_connections_end_the_run(project):
     result = project.run("-n0")
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
-    assert reasons(project)["p/m/key0"].startswith(
+    assert project.reasons()["p/m/key0"].startswith(
         "lane p/m/key0 could not be connected to 5 times in a row over "
     )
     # Four seats, each tried five times or a little more.

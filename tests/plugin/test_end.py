@@ -8,6 +8,8 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+from tests.plugin.conftest import cases
+
 pytestmark = pytest.mark.slow
 
 COMPACT = "pytest_ultrapar.analysis.compact"
@@ -45,7 +47,7 @@ def test_pytests_last_look_for_garbage_spares_the_items(project):
         "    look(iterations)\n"
         "unraisableexception.gc_collect_harder = seen\n"
     )
-    project.suite("@pytest.mark.parametrize('prompt', ['a'])\ndef test_a(answer): pass\n")
+    project.suite(cases(["a"]))
     result = project.run_apart("-s")
     assert result.ret == 0
     assert result.outlines[-1] == "frozen"
@@ -75,7 +77,7 @@ def test_pytests_last_looks_for_garbage_spare_the_reports_and_find_what_was_neve
         "    one = Unclosed()\n"
         "    yield\n"
     )
-    project.suite("@pytest.mark.parametrize('prompt', ['a', 'b'])\ndef test_a(answer): pass\n")
+    project.suite(cases(["a", "b"]))
     assert project.run_apart(*workers).ret == 0
     seen = (project.pytester.path / "seen.txt").read_text().split()
     assert set(seen) == {"0"}

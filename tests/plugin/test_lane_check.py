@@ -15,7 +15,7 @@ from pytest_ultrapar.coordinator.claims.key_lock import Holder
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import refuse
-from tests.plugin.conftest import CANARY, cases
+from tests.plugin.conftest import CANARY, cases, said_by
 from tests.running import Running
 from tests.scripted_server import refusing
 
@@ -37,7 +37,7 @@ def test_dead_key_ends_the_run_before_any_case(project):
     project.server.weather = refusing(401, dead, message=f"wrong key {dead}")
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check")
-    assert result.ret == 4
+    said_by(result, 4)
     said = result.stderr.str()
     assert (
         "ERROR: --ultrapar-check: 1 of 3 lanes that the selected cases need failed, "
@@ -46,8 +46,6 @@ def test_dead_key_ends_the_run_before_any_case(project):
         "rejects the key): HTTP 401: "
     ) in said
     assert "--ultrapar-check=warn goes on without" in said
-    assert CANARY not in said + result.stdout.str()
-    assert "Traceback" not in said + result.stdout.str()
     assert sorted(project.server.prompts) == [QUESTION] * 3
     assert runs(project) == []
 
@@ -57,7 +55,7 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
     project.server.weather = refusing(403, f"{CANARY}-1")
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check=warn")
-    assert result.ret == 0
+    said_by(result, 0)
     result.stdout.fnmatch_lines(
         [
             "ultrapar: check: 1 of 2 lanes ok: 1 forbidden",
@@ -75,7 +73,6 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
     assert set(project.outcomes().values()) == {"solved"}
     # By the check; the run itself does not try again.
     assert project.server.tokens.count(f"{CANARY}-1") == 1
-    assert CANARY not in result.stdout.str() + result.stderr.str()
     effective = {one.name: one for one in read_manifest(project.directory).effective}
     assert effective["check"].value == "warn"
     assert effective["check"].origin == "command line --ultrapar-check"

@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 
-ASKING = """
-@pytest.mark.parametrize("prompt", [f"say yes {n}" for n in range(12)])
-def test_ask(answer):
-    assert answer.startswith("yes")
-"""
+ASKING = cases([f"say yes {n}" for n in range(12)], 'assert answer.startswith("yes")')
 
 BUSY = """
 import time

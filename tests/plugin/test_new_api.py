@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ultrapar.apis.registry import MODULES
 from pytest_ultrapar.cli import main
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 from tests.raw_server import Peer, RawServer, Request, response
 
 MODULE = Path(__file__).with_name("toy_api.py")
@@ -25,9 +25,7 @@ class Toys:
         body = request.body.decode()
         key, other = request.headers["x-toy-key"], request.headers.get("authorization")
         self.seen.append((request.path, key, body, other))
-        if request.method == "GET":
-            await peer.send(response(b"m another"))
-        elif len(self.seen) == 2:
+        if len(self.seen) == 2:
             await peer.send(response(b"No more toys.", status=b"418 No"))
         elif "stream=yes" in body:
             await peer.send(response(b"A bear.", b"content-type: text/event-stream"))
@@ -52,25 +50,15 @@ def toy_project(project, toys, monkeypatch):
         "from pytest_ultrapar.apis.registry import MODULES\nMODULES['toy'] = 'toy_api'\n"
     )
     monkeypatch.syspath_prepend(project.pytester.path)
-    project.write_pool(base_url=toys.url)
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace('"openai"', '"toy"'))
+    project.write_pool(api="toy", base_url=toys.url)
     return project
 
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_pool_of_a_new_api_runs(toy_project, toys, streams):
-    pool = toy_project.pytester.path / "pool.toml"
-    pool.write_text(
-        pool.read_text().replace(
-            "timeout_s", "stream = true\ntimeout_s" if streams else "timeout_s"
-        )
-    )
-    toy_project.suite("""
-@pytest.mark.parametrize("prompt", ["a", "b", "c"])
-def test_answer(answer):
-    assert answer == "A bear."
-""")
+    provider = "stream = true" if streams else ""
+    toy_project.write_pool(api="toy", base_url=toys.url, provider=provider)
+    toy_project.suite(cases(["a", "b", "c"], 'assert answer == "A bear."'))
     result = toy_project.run("-n0")
     assert result.ret == 0
     given = "stream=yes\n" if streams else ""
@@ -90,9 +78,7 @@ def test_answer(answer):
 
 
 def test_pool_of_a_new_api_is_checked_by_its_own_rules(toy_project, toys):
-    toy_project.write_pool(base_url=toys.url.removesuffix("/toys"))
-    pool = toy_project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace('"openai"', '"toy"'))
+    toy_project.write_pool(api="toy", base_url=toys.url.removesuffix("/toys"))
     toy_project.suite("def test_answer(answer): pass")
     result = toy_project.run("-n0")
     assert result.ret == 4

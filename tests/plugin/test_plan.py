@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import said_by
 from tests.plugin.test_bad_input import refusal
 from tests.simulated_pool import pool_text
 
@@ -27,9 +27,7 @@ def planned(project):
         before = sorted(project.pytester.path.glob(".ultrapar/*"))
         n_prompts = len(project.server.prompts)
         result = project.run_here("--ultrapar-plan", *args)
-        said = result.stdout.str() + result.stderr.str()
-        assert result.ret == expected, said
-        assert CANARY not in said
+        said_by(result, expected)
         assert len(project.server.prompts) == n_prompts
         assert sorted(project.pytester.path.glob(".ultrapar/*")) == before
         return "\n".join(result.outlines)

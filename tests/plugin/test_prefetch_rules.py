@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from tests.plugin.conftest import cases
+
 FAULTS = {
     "sync function": (
         """
@@ -39,8 +41,7 @@ def one(many): return many
 async def made(llm, one) -> str: ...
 """,
         "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised "
-        "fixture "
-        "'many'",
+        "fixture 'many'",
     ),
     "asynchronous fixture": (
         """
@@ -136,68 +137,45 @@ def test_it(first, made): pass
 """,
         "a test may use only one prefetched fixture, this has 2: first, made",
     ),
+}
+MARKS = {
     "mark": (
-        """
-@pytest.mark.ultrapar(models=["m", "gpt"])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'models=["m", "gpt"]',
         "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
     ),
     "mark with a name that is none": (
-        """
-@pytest.mark.ultrapar(summary=("model", "pormpt"))
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'summary=("model", "pormpt")',
         "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",
     ),
     "mark with a model that is no text": (
-        """
-@pytest.mark.ultrapar(models=["m", 7])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'models=["m", 7]',
         "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (got [",
     ),
     "mark with a cluster that is no parameter": (
-        """
-@pytest.mark.ultrapar(cluster=["model"])
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'cluster=["model"]',
         "test_it: mark ultrapar(cluster=...) names 'model'; its parameters are prompt",
     ),
     "mark with an expectation that is no dict": (
-        """
-@pytest.mark.ultrapar(expect=6.5)
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        "expect=6.5",
         "mark ultrapar(expect=...) must be a dict with some of turns, tokens_in, tokens_out (got ",
     ),
     "mark with a slip": (
-        """
-@pytest.mark.ultrapar(model="m")
-@pytest.mark.parametrize("prompt", ["x"])
-def test_it(answer): pass
-""",
+        'model="m"',
         "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}
 ALL |= OTHER_FAULTS
+ALL |= {
+    name: (f"@pytest.mark.ultrapar({words})" + cases(["x"]), said)
+    for name, (words, said) in MARKS.items()
+}
 
 
 def refused(project, *options):
     result = project.run_here(*options)
-    said = "\n".join(line for line in result.errlines if line)
-    everything = result.stdout.str() + said
-    assert result.ret == 4, everything
-    assert "Traceback" not in everything
-    assert "INTERNALERROR" not in everything
-    assert project.server.prompts == []
-    return said
+    project.refusal(result)
+    return "\n".join(line for line in result.errlines if line)
 
 
 FIRST = ("sync function", "function fixture", "no annotation", "method", "mark")
@@ -223,12 +201,8 @@ def test_faults_are_named_under_xdist_too(project):
     for number, name in enumerate(FIRST):
         project.suite(ALL[name][0], name=f"test_{number}.py")
     result = project.run("-n2")
-    said = result.stderr.str()
-    assert result.ret == 4
-    assert all(ALL[name][1] in said for name in FIRST)
-    assert "Traceback" not in said + result.stdout.str()
-    assert "INTERNALERROR" not in said + result.stdout.str()
-    assert project.server.prompts == []
+    project.refusal(result)
+    assert all(ALL[name][1] in result.stderr.str() for name in FIRST)
 
 
 def test_episode_cannot_be_asked_for_by_name(project):

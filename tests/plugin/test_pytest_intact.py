@@ -128,26 +128,12 @@ def events(project) -> dict[str, list[str]]:
     return {path.name: path.read_text().splitlines() for path in sorted(folder.iterdir())}
 
 
-@pytest.fixture(params=["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
-def mixed(project, request):
-    """A run of the mixed suite: the project, the result, whether it had workers."""
+@pytest.mark.slow
+def test_mixed_suite_runs_as_pytest_runs_it(project, workers):
     project.pytester.makeconftest(CONFTEST)
     project.suite(MIXED)
-    result = project.run(
-        request.param,
-        "--junitxml=junit.xml",
-        "--durations=3",
-        "--ultrapar-max-attempts=1",
-        "-rA",
-        "-W",
-        "error",
-    )
-    return project, result, request.param == "-n2"
-
-
-@pytest.mark.slow
-def test_mixed_suite_runs_as_pytest_runs_it(mixed):
-    project, result, has_workers = mixed
+    options = ("--junitxml=junit.xml", "--durations=3", "-rA", "-W", "error")
+    result = project.run(workers, "--ultrapar-max-attempts=1", *options)
     output, errors = result.stdout.str(), result.stderr.str()
     assert result.ret == 1
     # Cases are shown by what they measure, plain tests by pytest's words.
@@ -171,15 +157,10 @@ def test_mixed_suite_runs_as_pytest_runs_it(mixed):
     }
 
     # What an episode prints and logs stands with its own item, and nowhere else.
-    for name in ("f1", "f2"):
-        other = {"f1": "f2", "f2": "f1"}[name]
+    for name, other in (("f1", "f2"), ("f2", "f1")):
         shown = section(output, f"test_fails[m-say {name}-r0]")
-        for said in (
-            f"<printed by say {name}>",
-            f"<complained by say {name}>",
-            f"<logged by say {name}>",
-        ):
-            assert shown.count(said) == 1
+        for how in ("printed", "complained", "logged"):
+            assert shown.count(f"<{how} by say {name}>") == 1
         assert f"<test prints {name}>" in shown
         assert f"say {other}>" not in shown
     assert "<" not in section(output, "test_plain_fails")
@@ -193,24 +174,18 @@ def test_mixed_suite_runs_as_pytest_runs_it(mixed):
     assert "Warning" not in output + errors
 
     # Fixtures: once per process and parameter, before the first episode, torn down at the end.
-    n_processes = 0
     for lines in events(project).values():
         assert lines[:2] == ["base up", "shared up"]
         assert lines[-2:] == ["shared down", "base down"]
         assert all(line.endswith(" base shared") for line in lines if line.startswith("episode"))
         counts = Counter(line for line in lines if not line.startswith("episode"))
         assert counts["base up"] == counts["shared up"] == 1
-        if not has_workers:
-            assert {line: n for line, n in counts.items() if line.startswith("place")} == {
-                "place A up": 1,
-                "place A down": 1,
-                "place B up": 1,
-                "place B down": 1,
-            }
+        if workers == "-n0":
+            places = {line: n for line, n in counts.items() if line.startswith("place")}
+            assert places == {f"place {name} {way}": 1 for name in "AB" for way in ("up", "down")}
         for name in "AB":
             assert counts[f"place {name} up"] == counts[f"place {name} down"]
-        n_processes += 1
-    assert n_processes == 2 if has_workers else n_processes == 1
+    assert len(events(project)) == (1 if workers == "-n0" else 2)
 
     check_junit(project.pytester.path / "junit.xml")
     slowest = output.partition("slowest 3 durations")[2]
@@ -471,11 +446,7 @@ def pytest_sessionfinish():
 @pytest.mark.slow
 def test_asserts_of_suites_are_rewritten_and_those_of_this_package_are_not(project):
     project.pytester.makeconftest(LOADERS)
-    project.suite("""
-@pytest.mark.parametrize("prompt", ["say a"])
-def test_one(answer):
-    assert len(answer) == 3
-""")
+    project.suite(cases(["say a"], "assert len(answer) == 3"))
     done = project.run_apart("-s", "-n0")
     done.stdout.fnmatch_lines(["E * assert 1 == 3"])
     done.stdout.fnmatch_lines(

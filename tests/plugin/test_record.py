@@ -276,12 +276,8 @@ def test_embedded(embedded): pass
 
 @pytest.mark.slow
 def test_what_is_asked_is_kept_as_any_lane_of_the_model_would_be_asked(project):
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(
-        pool.read_text()
-        .replace('api = "openai"', 'api = "azure-openai"\napi_version = "2024-10-21"')
-        .replace('instances = ["m"]', 'instances = ["m-east"]')
-    )
+    version = 'api_version = "2024-10-21"'
+    project.write_pool(api="azure-openai", provider=version, instances='["m-east"]')
     project.suite(ON_AZURE)
     project.run("-n0")
     ((one,),) = exchanges(project.directory)

@@ -6,16 +6,9 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.store.journal import segments
-from tests.plugin.conftest import cases
+from tests.plugin.conftest import cases, said_by
 
 SUITE = cases(6)
-
-
-def _clean(result) -> str:
-    output: str = result.stdout.str() + result.stderr.str()
-    assert "INTERNALERROR" not in output, output
-    assert "Traceback" not in output, output
-    return output
 
 
 @pytest.mark.slow
@@ -26,8 +19,7 @@ def test_run_is_resumed_after_its_folder_was_moved_away(project):
     (project.pytester.path / ".ultrapar").rename(kept)
     n_sent = len(project.server.prompts)
     resumed = project.run("-n0", "--ultrapar-resume=kept/latest")
-    _clean(resumed)
-    assert resumed.ret == 0
+    said_by(resumed, 0)
     assert project.directory.resolve() == (kept / "latest").resolve()
     assert len(project.server.prompts) == n_sent
 
@@ -46,8 +38,7 @@ def test_run_is_resumed_from_another_directory(project, monkeypatch, tmp_path):
         f"--ultrapar-pool={root / 'pool.toml'}",
         f"--ultrapar-resume={project.directory}",
     )  # fmt: skip
-    _clean(resumed)
-    assert resumed.ret == 0
+    said_by(resumed, 0)
     assert (here / ".ultrapar" / "latest").resolve() == project.directory.resolve()
 
 
@@ -61,8 +52,7 @@ def test_resume_that_finds_other_names_of_the_same_tests_says_how_they_come_abou
         f"--ultrapar-pool={project.pytester.path / 'pool.toml'}",
         f"--ultrapar-resume={project.directory}",
     )  # fmt: skip
-    output = _clean(refused)
-    assert refused.ret == 4, output
+    output = said_by(refused, 4)
     assert "from the same directory or with the same --rootdir" in output
 
 
@@ -72,12 +62,10 @@ def test_run_elsewhere_needs_no_folder_of_runs(project):
     blocked = project.pytester.path / ".ultrapar"
     blocked.write_text("no folder")
     done = project.run("-n0", "--ultrapar-out=out")
-    output = _clean(done)
-    assert done.ret == 0, output
+    output = said_by(done, 0)
     assert "cannot point .ultrapar/latest at" in output
     resumed = project.run("-n0", "--ultrapar-resume=out")
-    output = _clean(resumed)
-    assert resumed.ret == 0, output
+    output = said_by(resumed, 0)
     assert "cannot point .ultrapar/latest at" in output
 
 
@@ -85,8 +73,7 @@ def test_default_place_that_cannot_be_written_is_named(project):
     project.suite(SUITE)
     (project.pytester.path / ".ultrapar").write_text("no folder")
     refused = project.run("-n0")
-    output = _clean(refused)
-    assert refused.ret == 4, output
+    output = said_by(refused, 4)
     assert ".ultrapar: " in output
     assert "--ultrapar-out" in output
     assert len(project.server.prompts) == 0
@@ -101,14 +88,12 @@ def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
     assert len(project.server.prompts) == 6
     first.unlink()
     healed = project.run("-n0", "--ultrapar-resume=latest")
-    output = _clean(healed)
-    assert healed.ret == 0, output
+    output = said_by(healed, 0)
     assert len(project.server.prompts) == 12
     assert "0 finished episodes resumed; 6 can no longer be read and run again" in output
     assert [row["n_attempts"] for row in project.rows()] == [1] * 6
     again = project.run("-n0", "--ultrapar-resume=latest")
-    assert again.ret == 0
-    assert "6 finished episodes resumed\n" in _clean(again)
+    assert "6 finished episodes resumed\n" in said_by(again, 0)
     assert len(project.server.prompts) == 12
 
 

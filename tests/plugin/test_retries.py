@@ -18,11 +18,6 @@ def kinds(project) -> Counter[tuple[str, str | None]]:
     return Counter((row["outcome"], row["kind"]) for row in project.rows())
 
 
-def two_instances(project) -> None:
-    pool = project.pytester.path / "pool.toml"
-    pool.write_text(pool.read_text().replace('instances = ["m"]', 'instances = ["m", "m2"]'))
-
-
 def test_one_attempt_means_that_nothing_is_ever_sent_again(project):
     prompts = [
         "once 429 a",
@@ -44,7 +39,7 @@ def test_one_attempt_means_that_nothing_is_ever_sent_again(project):
 
 
 def test_failed_requests_move_to_the_other_instance_of_the_model(project):
-    two_instances(project)
+    project.write_pool(instances='["m", "m2"]')
     project.server.weather = refusing(500, "m2")
     project.suite(cases(30))
     result = project.run("-n0")

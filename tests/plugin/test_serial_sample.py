@@ -159,12 +159,7 @@ def test_it(answer, request, grade):
 )
 def test_serial_sample_that_makes_no_sense_is_refused_before_any_request(project, options, message):
     project.suite(CASES)
-    result = project.run_here("-n0", *options)
-    said = result.stdout.str() + result.stderr.str()
-    assert result.ret == 4, said
-    assert message in said
-    assert "Traceback" not in said
-    assert project.server.prompts == []
+    assert message in project.refusal(project.run_here("-n0", *options))
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plugin.conftest import cases
+from tests.plugin.conftest import cases, said_by
 
 pytestmark = pytest.mark.slow
 
@@ -36,13 +36,6 @@ HOOKS = [
 ]
 
 
-def _clean(result) -> str:
-    output: str = result.stdout.str() + result.stderr.str()
-    assert "INTERNALERROR" not in output, output
-    assert "Traceback" not in output, output
-    return output
-
-
 @pytest.mark.parametrize(("hook", "gateway"), HOOKS, ids=["made", "configured"])
 @pytest.mark.parametrize("whom", ['{"gw0"}', '{"gw2", "gw3"}'])
 def test_worker_killed_while_it_starts_is_started_again(project, hook, gateway, whom):
@@ -51,8 +44,7 @@ def test_worker_killed_while_it_starts_is_started_again(project, hook, gateway, 
     dies = "" if "gw0" in whom else DIES_ONCE
     project.pytester.path.joinpath("conftest.py").write_text(dies + killed)
     result = project.run("-n2")
-    output = _clean(result)
-    assert result.ret == 0, output
+    said_by(result, 0)
     assert list(project.outcomes().values()) == ["solved"] * 30
 
 
@@ -63,8 +55,7 @@ def test_workers_that_all_die_while_they_start_end_the_run_with_a_sentence(proje
     killed = KILLED_WHILE_STARTING.format(hook=hook, gateway=gateway, whom=everybody)
     project.pytester.path.joinpath("conftest.py").write_text(killed)
     result = project.run("-n2")
-    output = _clean(result)
-    assert result.ret == 4, output
+    output = said_by(result, 4)
     assert "5 worker processes in a row ended while they started" in output
     assert project.server.prompts == []
 
@@ -102,8 +93,7 @@ def test_replacement_that_is_up_before_the_last_worker_has_collected_loses_nothi
     project.suite(SUITE)
     project.pytester.path.joinpath("conftest.py").write_text(KILLED_BETWEEN_COLLECTIONS)
     result = project.run("-n2")
-    output = _clean(result)
-    assert result.ret == 0, output
+    said_by(result, 0)
     assert list(project.outcomes().values()) == ["solved"] * 30
     assert len(project.server.prompts) == 30
 
@@ -141,7 +131,6 @@ def test_replacement_that_collects_something_else_does_not_keep_a_run_waiting(
     first = str(FIRST[:n_workers])
     project.suite(COLLECTS_SOMETHING_ELSE.replace("{FIRST}", first).replace("OTHERS", others))
     result = project.run(f"-n{n_workers}")
-    output = _clean(result)
-    assert result.ret == 2, output
+    output = said_by(result, 2)
     assert output.count("collected other tests than that one") == 1
     assert set(project.outcomes().values()) <= {"solved", "not_run"}

@@ -5,17 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from tests.unit.finished_run import (
-    NOW,
-    episode,
-    grade,
-    make_run,
-    write_journal,
-)
+from tests.unit.finished_run import NOW, episode, grade, make_run, write_journal
 
 MODELS = ("alpha", "beta")
 SEATS = 4
@@ -78,25 +73,18 @@ def write_run(
                 continue
             start_s = index // SEATS * factor * 1.2
             seconds = factor * (1 + (number * 7 % 11) / 50)
-            ending = "infra" if outcome == "infra" else "returned"
-            given = {"workflow": 0.9 if outcome == "solved" else 0.2} if scores else {}
-            records += [
-                _renamed(cases[-1], episode(index, start_s, start_s + seconds, ending)),
-                _renamed(
-                    cases[-1],
-                    grade(
-                        index,
-                        outcome,
-                        test="skipped" if outcome == "infra" else "passed",
-                        kind="timeout" if outcome == "infra" else None,
-                        scores={} if outcome == "infra" else given,
-                    ),
-                ),
-            ]
+            if outcome == "infra":
+                played = episode(index, start_s, start_s + seconds, "infra")
+                graded = grade(index, "infra", test="skipped", kind="timeout", scores={})
+            else:
+                given = {"workflow": 0.9 if outcome == "solved" else 0.2} if scores else {}
+                played = episode(index, start_s, start_s + seconds)
+                graded = grade(index, outcome, scores=given)
+            records += [replace(one, case_id=cases[-1].case_id) for one in (played, graded)]
     run = make_run(path, cases, models=tuple(outcomes), seed=seed, **manifest)
     if ended:
         found = read_manifest(run.path)
-        write_manifest(run.path, msgspec.structs.replace(found, ended_at=NOW))
+        write_manifest(run.path, replace(found, ended_at=NOW))
     write_journal(run, "gw0", *records)
     compact(run.path)
     return run.path
@@ -105,7 +93,3 @@ def write_run(
 def same_cases(n: int = 40, *, solved: float = 0.9) -> dict[str, list[str]]:
     """Outcomes of both models."""
     return {model: outcomes_of(n, solved=solved) for model in MODELS}
-
-
-def _renamed(case: Case, record: msgspec.Struct) -> msgspec.Struct:
-    return msgspec.structs.replace(record, case_id=case.case_id)

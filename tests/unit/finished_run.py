@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 
 import msgspec
+import pyarrow.parquet as pq
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
@@ -110,6 +111,12 @@ def make_run(path, cases, **fields):
     write_manifest(run.path, Manifest(**values))
     run.close()
     return run
+
+
+def rows_by_case(run):
+    """The rows of a run's results, by the ids of their cases."""
+    table = pq.read_table(run.path / "results.parquet")
+    return {row["case_id"]: row for row in table.to_pylist()}
 
 
 def without_digests(run_dir):

@@ -150,9 +150,7 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
 
 
 @pytest.mark.slow
-def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, monkeypatch):
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
+def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, outside_xdist):
     pool, real = blocks(section(README, "A first suite"), "toml")
     (suite,) = blocks(section(README, "A first suite"), "python")
     (policy,) = blocks(HOOKS, "python")

@@ -187,27 +187,27 @@ def test_five_failures_in_a_row_open_the_breaker(outcome):
     assert one.n_opened == 1
 
 
-def test_probe_that_is_refused_for_its_rate_closes_the_breaker_and_pauses_for_the_rate():
-    one = health()
+def probed(**facts):
+    """A lane that was opened by failures, and when its probe began."""
+    one = health(**facts)
     for n in range(5):
         opened = one.decide("overload", None, n, n)
-    pause = None
     assert one.wake(opened.until_s) is None
     one.probe(opened.until_s, opened.until_s + 500.0)
-    pause = one.decide("rate", 2.0, opened.until_s, opened.until_s + 1.0)
+    return one, opened.until_s
+
+
+def test_probe_that_is_refused_for_its_rate_closes_the_breaker_and_pauses_for_the_rate():
+    one, start_s = probed()
+    pause = one.decide("rate", 2.0, start_s, start_s + 1.0)
     assert pause.cause == "rate"
-    assert 3.0 <= pause.until_s - opened.until_s <= 3.2
+    assert 3.0 <= pause.until_s - start_s <= 3.2
     assert one.wake(pause.until_s) is None
     assert not one.on_trial
 
 
 def test_probe_that_succeeds_does_not_end_a_pause_that_a_refusal_asked_for():
-    one = health(answered=True)
-    for n in range(5):
-        opened = one.decide("overload", None, n, n)
-    start_s = opened.until_s
-    assert one.wake(start_s) is None
-    one.probe(start_s, start_s + 500.0)
+    one, start_s = probed(answered=True)
     # An older request comes back, refused for 60 s.
     assert one.decide("rate", 60.0, 3.0, start_s + 1.0).until_s == start_s + 500.0
     pause = one.decide("ok", None, start_s, start_s + 2.0)
@@ -217,12 +217,7 @@ def test_probe_that_succeeds_does_not_end_a_pause_that_a_refusal_asked_for():
 
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
 def test_probe_that_is_refused_ends_when_an_earlier_refusal_asked_for_and_no_later(retry_after_s):
-    one = health(answered=True)
-    for n in range(5):
-        opened = one.decide("overload", None, n, n)
-    start_s = opened.until_s
-    assert one.wake(start_s) is None
-    one.probe(start_s, start_s + 500.0)
+    one, start_s = probed(answered=True)
     # An older request comes back, refused for 5 s, before the probe does.
     assert one.decide("rate", 5.0, 3.0, start_s + 1.0).until_s == start_s + 500.0
     pause = one.decide("rate", retry_after_s, start_s, start_s + 2.0)

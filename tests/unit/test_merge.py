@@ -61,6 +61,12 @@ def merged(out, *runs):
     return merge([str(run) for run in runs], out, NOW)
 
 
+def said_of(capsys, out, *runs, code=0):
+    """What `ultrapar merge` says of these runs, and ends with this exit code."""
+    assert cli.main(["merge", *map(str, runs), "--out", str(out)]) == code
+    return capsys.readouterr().out
+
+
 def refusal(capsys, out, *runs):
     """What is said of a merge that is refused; it leaves nothing behind."""
     code = cli.main(["merge", *map(str, runs), "--out", str(out)])
@@ -97,8 +103,7 @@ def test_two_shards_are_one_run(tmp_path, capsys):
         lanes=[status],
     )
     out = tmp_path / "whole"
-    assert cli.main(["merge", str(second), str(first), "--out", str(out)]) == 0
-
+    told = said_of(capsys, out, second, first)
     assert [(row["case_id"], row["host"]) for row in rows(out)] == [
         ("case0", "alpha"),
         ("case1", "alpha"),
@@ -113,21 +118,21 @@ def test_two_shards_are_one_run(tmp_path, capsys):
     assert manifest.lanes[0].waited_s == {"x": 2.0}
     assert [one.shard for one in manifest.merged.parts] == ["1/2", "2/2"]
     assert [one.index for one in read_cases(out)] == [0, 1, 2, 3, 4]
-    assert "5 cases: 5 solved" in capsys.readouterr().out
+    assert "5 cases: 5 solved" in told
     compact(first)
-    for command in (["show"], ["report"], ["gate"], ["compare"]):
-        more = {"gate": ["--rule", "solved_rate>=0.9"], "compare": [str(first)]}
-        assert cli.main([*command, str(out), *more.get(command[0], [])]) == 0, command
+    more = {"show": [], "report": [], "gate": ["--rule", "solved_rate>=0.9"], "compare": [first]}
+    for command, words in more.items():
+        assert cli.main([command, *map(str, (out, *words))]) == 0, command
 
 
 def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
     whole = Generated(9, "ab")
     runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/4", generated=whole) for k in (1, 2)]
     more = part(tmp_path / "4", [4], shard="4/4", generated=whole)
-    assert cli.main(["merge", *map(str, (*runs, more)), "--out", str(tmp_path / "w")]) == 1
-    assert "what is missing has 4 cases at most" in capsys.readouterr().out
-    assert cli.main(["merge", *map(str, runs), "--out", str(tmp_path / "x")]) == 1
-    assert "what is missing has 5 cases at most" in capsys.readouterr().out
+    said = said_of(capsys, tmp_path / "w", *runs, more, code=1)
+    assert "what is missing has 4 cases at most" in said
+    said = said_of(capsys, tmp_path / "x", *runs, code=1)
+    assert "what is missing has 5 cases at most" in said
     other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
     said = refusal(capsys, tmp_path / "y", *runs, other)
     assert "the set of cases of all shards is 9 cases (ab) in" in said
@@ -141,9 +146,9 @@ def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
         run = make_run(tmp_path / host, [case(n) for n in range(4)], host=host, **fields)
         done = [(episode(n, n + 1.0, n + 2.0), grade(n)) for n in own]
         write_journal(run, "gw0", *(record for pair in done for record in pair))
-        runs.append(str(run.path))
-    assert cli.main(["merge", *runs, "--out", str(tmp_path / "w")]) == 1
-    assert "shard 2/2 is missing: its cases never ran" in capsys.readouterr().out
+        runs.append(run.path)
+    said = said_of(capsys, tmp_path / "w", *runs, code=1)
+    assert "shard 2/2 is missing: its cases never ran" in said
     assert [one.n_results for one in read_manifest(tmp_path / "w").merged.parts] == [3, 1]
     report = (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
     assert re.search(r"\| 1/2 +\| b +\| +4 \| +1 \|", report)
@@ -154,9 +159,8 @@ def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, c
     for n, host in enumerate("ab"):
         run = make_run(tmp_path / host, [case(i) for i in range(3)], cluster_run="r", host=host)
         write_journal(run, "gw0", episode(n, 1.0, 2.0), grade(n))
-        runs.append(str(run.path))
-    assert cli.main(["merge", *runs, "--out", str(tmp_path / "w")]) == 1
-    said = capsys.readouterr().out
+        runs.append(run.path)
+    said = said_of(capsys, tmp_path / "w", *runs, code=1)
     assert "1 case of run r without a result" in said
     assert f"ultrapar cluster reopen r {tmp_path / 'w'}" in said
     assert "  s/phase53/test_x.py::test[2]" in said
@@ -175,9 +179,8 @@ def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
     """As where `hosts/*` has what the last host made of the others."""
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
     merged(tmp_path / "two", *runs[:2])
-    named = (tmp_path / "two", *runs)
-    assert cli.main(["merge", *map(str, named), "--out", str(tmp_path / "w")]) == 0
-    assert f"{tmp_path / 'two'} is left out" in capsys.readouterr().out
+    said = said_of(capsys, tmp_path / "w", tmp_path / "two", *runs)
+    assert f"{tmp_path / 'two'} is left out" in said
     assert len(rows(tmp_path / "w")) == 3
 
 
@@ -186,7 +189,7 @@ def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp
     b = part(tmp_path / "b", [1, 2, 3], "unsolved", at_s=30.0)
     c = part(tmp_path / "c", [2], "solved", at_s=20.0)
     out = tmp_path / "whole"
-    assert cli.main(["merge", *map(str, (a, b, c)), "--out", str(out)]) == 1
+    told = said_of(capsys, out, a, b, c, code=1)
     assert {row["case_id"]: row["outcome"] for row in rows(out)} == {
         "case0": "infra",
         "case1": "unsolved",
@@ -199,7 +202,7 @@ def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp
     assert whole.n_repeated == 2
     assert [one.n_results for one in whole.parts] == [1, 2, 1]
     said = "2 cases had a result in more than one part"
-    assert said in capsys.readouterr().out
+    assert said in told
     assert said in (out / "report.md").read_text(encoding="utf-8")
 
 

@@ -28,13 +28,9 @@ from tests.unit.finished_run import (
     episode,
     grade,
     make_run,
+    rows_by_case,
     write_journal,
 )
-
-
-def rows_by_case(run):
-    table = pq.read_table(run.path / "results.parquet")
-    return {row["case_id"]: row for row in table.to_pylist()}
 
 
 def test_compact_results_have_one_row_per_graded_case_in_planned_order(run):

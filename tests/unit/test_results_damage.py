@@ -7,7 +7,6 @@ import re
 import shutil
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
@@ -23,14 +22,9 @@ from pytest_ultrapar.store.regraded import take_episodes
 from pytest_ultrapar.store.run_directory import RunDirectory
 from pytest_ultrapar.store.table_rows import read_rows as read_table
 from pytest_ultrapar.store.tables import EPISODE_COLUMNS
-from tests.unit.finished_run import NOW, episode, grade, run_of_seven, write_journal
+from tests.unit.finished_run import NOW, episode, grade, rows_by_case, run_of_seven, write_journal
 
 OF_THE_EPISODE = [column.name for column in EPISODE_COLUMNS]
-
-
-def rows_by_case(run):
-    table = pq.read_table(run.path / "results.parquet")
-    return {row["case_id"]: row for row in table.to_pylist()}
 
 
 def test_compact_reports_damage_and_goes_on(run):

@@ -103,9 +103,7 @@ class Project:
 
 
 @pytest.fixture
-def project(pytester, monkeypatch):
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
+def project(pytester, monkeypatch, outside_xdist):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return Project(pytester)
 

@@ -5,40 +5,19 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results.bench_case import BenchCase
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import Case
-from tests.unit.finished_run import (
-    NOW,
-    episode,
-    grade,
-    make_run,
-    write_journal,
-)
+from tests.unit.finished_run import NOW, episode, grade, make_run, write_journal
 
+_NAMES = ("reachable", "workflow", "workflow_sound", "phase2", "turns")
 SCORES = {
-    "solved": {
-        "reachable": 1.0,
-        "workflow": 0.9,
-        "workflow_sound": 0.9,
-        "phase2": 0.9,
-        "turns": 5.0,
-    },
-    "partial": {
-        "reachable": 1.0,
-        "workflow": 0.9,
-        "workflow_sound": 0.6,
-        "phase2": 0.5,
-        "turns": 8.0,
-    },
-    "unsolved": {
-        "reachable": 1.0,
-        "workflow": 0.2,
-        "workflow_sound": 0.1,
-        "phase2": 0.2,
-        "turns": 10.0,
-    },
+    "solved": dict(zip(_NAMES, (1.0, 0.9, 0.9, 0.9, 5.0), strict=True)),
+    "partial": dict(zip(_NAMES, (1.0, 0.9, 0.6, 0.5, 8.0), strict=True)),
+    "unsolved": dict(zip(_NAMES, (1.0, 0.2, 0.1, 0.2, 10.0), strict=True)),
 }
 _numbers = itertools.count()
 
@@ -102,21 +81,18 @@ def write_run(path, cases, **manifest):
     for index, case in enumerate(cases):
         if case.result.outcome == "never ran":
             continue
-        ending = "infra" if case.result.outcome == "infra" else "returned"
-        test = "skipped" if ending == "infra" else "passed"
-        records += [
-            _renamed(case, episode(index, 1.0, 1.0 + case.result.duration_s, ending)),
-            _renamed(
-                case,
-                grade(
-                    index,
-                    case.result.outcome,
-                    test=test,
-                    kind=case.result.kind,
-                    scores=dict(case.result.scores),
-                ),
-            ),
-        ]
+        is_infra = case.result.outcome == "infra"
+        played = episode(
+            index, 1.0, 1.0 + case.result.duration_s, "infra" if is_infra else "returned"
+        )
+        graded = grade(
+            index,
+            case.result.outcome,
+            test="skipped" if is_infra else "passed",
+            kind=case.result.kind,
+            scores=dict(case.result.scores),
+        )
+        records += [replace(one, case_id=case.case_id) for one in (played, graded)]
     write_journal(run, "gw0", *records)
     compact(run.path)
     return run
@@ -134,12 +110,3 @@ def _planned(index, case):
         params |= {"flaw": case.flaw, "flaw_group": "structure", "severity": case.severity}
     nodeid = f"bench_suites/{case.suite}/test_it.py::test_it[{index}]"
     return Case(index, case.case_id, nodeid, case.suite, result.model, case.repeat, params, index)
-
-
-def _renamed(case, record):
-    return type(record)(
-        **{
-            name: case.case_id if name == "case_id" else getattr(record, name)
-            for name in record.__struct_fields__
-        }
-    )

@@ -1,0 +1,125 @@
+"""What runs of several hosts need: the hosts, and a provider that judges them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.testing import read_server_log
+from tests.running import Running, wait_until
+from tests.simulated_pool import pool_text, serving
+
+
+class Host:
+    """One host of a run: a process of pytest with a directory of its own."""
+
+    def __init__(self, project, name, *args, url, run="night"):
+        self.name = name
+        self.directory = project.pytester.path / name
+        own = (f"--ultrapar-cluster-run={run}", f"--ultrapar-cluster-host={name}")
+        self.run = Running(
+            project.pytester.path, *args, *own, f"--ultrapar-out={self.directory}",
+            name=f"{name}.log", ULTRAPAR_CLUSTER=url,
+        )  # fmt: skip
+        self.process = self.run.process
+
+    def end(self, code=0):
+        """All that it said, once it has ended with this exit code; None for any."""
+        self.code = self.process.wait(120)
+        assert code in {self.code, None}, self.output
+        return self.output
+
+    @property
+    def output(self):
+        text = self.run.output
+        assert "INTERNALERROR" not in text, text
+        assert "Traceback" not in text, text
+        return text
+
+    def rows(self):
+        return pq.read_table(self.directory / "results.parquet").to_pylist()
+
+
+@pytest.fixture
+def hosts(project, kv):
+    """Starts hosts, which end with the test, on a server that knows nothing."""
+    kv.client().flushall()
+    started = []
+
+    def start(name, *args, url=kv.url, **options):
+        host = Host(project, name, *args, url=url, **options)
+        started.append(host)
+        return host
+
+    yield start
+    for host in started:
+        host.process.kill()
+        host.process.wait()
+
+
+def rows_of(*hosts):
+    return [row for host in hosts for row in host.rows()]
+
+
+def ended(*hosts):
+    """What each said, once all have ended, and well."""
+    outputs = [host.end(None) for host in hosts]
+    assert {host.code for host in hosts} == {0}, outputs
+    return outputs
+
+
+class Lab:
+    """A provider that all hosts ask, which holds the limits and keeps its own log."""
+
+    def __init__(self, project, limits, latency_s, models):
+        self._log_path = project.pytester.path / "server.jsonl"
+        text = pool_text(
+            limits, latency_s, name="lab", keys=2, provider="timeout_s = 3", models=models
+        )
+        project.pytester.path.joinpath("pool.toml").write_text(text)
+        self._process = serving(text, self._log_path)
+        self.option = f"--ultrapar-simulator={self._process.base_url('lab').split('/lab')[0]}"
+
+    @property
+    def log(self):
+        return read_server_log(self._log_path)
+
+    def wait_for(self, n):
+        """Until so many requests have come."""
+        wait_until(lambda: len(self.log.requests) >= n)
+
+    def judge(self, *, seats, per_s):
+        """No request was ever too much, for any key."""
+        log = self.log
+        assert log.count(429) == 0
+        for key in ("key0", "key1"):
+            assert log.max_in_flight(key=key) <= seats
+            # One more comes where one send of a busy machine is late; providers allow for it.
+            assert log.max_in_window(1.0, key=key) <= per_s + 1
+
+    def stop(self):
+        self._process.stop()
+
+
+@pytest.fixture
+def lab(project):
+    """Starts a provider, which ends with the test."""
+    started = []
+
+    def start(limits="workers = 5, qps = 10", latency_s=0.3, models=("m",)):
+        started.append(Lab(project, limits, latency_s, models))
+        return started[0]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def each_once(n, *hosts, at_most=1):
+    """Every case has a result; how often each, at most."""
+    found = Counter(row["nodeid"] for row in rows_of(*hosts))
+    assert len(found) == n
+    assert max(found.values()) <= at_most
+    return found
