@@ -49,7 +49,7 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     result.stdout.fnmatch_lines(
         [
             "ultrapar: 8 cases one at a time first, as a serial sample; the other 32 are measured*",
-            "*cases in 2 groups: baseline (8), measured (32)",
+            "*cases in 2 groups: --ultrapar-baseline (8), after --ultrapar-baseline (32)",
         ]
     )
     simulated.report.fnmatch_lines(
@@ -135,7 +135,7 @@ def test_it(answer, request, grade):
         [
             f"serial sample: {len(kept)} case* one after another in *",
             f"ultra: {20 - len(kept)} cases of this session in *",
-            "*(by that sample): speed-up *",
+            "speed-up *x over one after another (*, by that sample)",
         ]
     )
     assert {row["outcome"] for row in project.rows()} == {"solved"}
