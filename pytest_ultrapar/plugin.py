@@ -67,9 +67,9 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
         msg = "--ultrapar-plan needs --ultrapar-pool FILE (or ini ultrapar_pool)"
         raise pytest.UsageError(msg)
     if _has_workers(config):
-        from pytest_ultrapar.session import required_names, xdist_options  # noqa: PLC0415 - needed with workers only
+        from pytest_ultrapar.session import required_internals, xdist_options  # noqa: PLC0415 - needed with workers only
 
-        required_names.look_up(workers=True)
+        required_internals.look_up(workers=True)
         with usage_errors():
             xdist_options.refuse(config)
         config.stash[_planned_workers_key] = xdist_options.n_workers(config)
@@ -121,9 +121,9 @@ def _coordinate(config: pytest.Config) -> None:
 
     # Before the imports below: they make enough containers for many collections.
     garbage.collect_seldom(config)
-    from pytest_ultrapar.session import required_names  # noqa: PLC0415
+    from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 
-    required_names.look_up(workers=_has_workers(config))
+    required_internals.look_up(workers=_has_workers(config))
     from pytest_ultrapar.session import run_config, selection  # noqa: PLC0415
     from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after, read_error
+from pytest_ultrapar.apis.classify import classify_status, read_error
 from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
@@ -24,12 +24,14 @@ from pytest_ultrapar.apis.reading import (
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.retry_after import parse_retry_after
 from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.apis.outcome import Allowance
 
 NAME = "gemini"

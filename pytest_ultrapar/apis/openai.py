@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after
+from pytest_ultrapar.apis.classify import classify_status
+from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.rate_headers import parse_allowance
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
@@ -25,6 +26,7 @@ from pytest_ultrapar.apis.reading import (
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.retry_after import parse_retry_after
 from pytest_ultrapar.apis.sanitise import part_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from pytest_ultrapar.apis.classify import classify_status
 from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.failure import Failure, classify_status
+from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects, part_of, sanitised
 
 if TYPE_CHECKING:

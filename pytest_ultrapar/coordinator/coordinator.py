@@ -16,9 +16,9 @@ from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import garbage, reports
-from pytest_ultrapar.session.consumers import use_words_of_pytest
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
+from pytest_ultrapar.session.other_plugins import use_words_of_pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence

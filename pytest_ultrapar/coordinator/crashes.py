@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, Grade
-from pytest_ultrapar.session.consumers import CaseProperties
+from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex, find_finished, find_started_not_ended
 from pytest_ultrapar.system.clock import utc_now_us

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from pytest_ultrapar.apis.refusal import refusal, refusal_event
+from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
 from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
 from pytest_ultrapar.engine.loop import engine_context

@@ -7,7 +7,6 @@ name the whole ones.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -291,32 +290,6 @@ def standing(grade: Grade, part: int) -> Standing:
     """How a graded case stands: a measurement beats all, `infra` nothing; then the first."""
     rank = MEASURED if grade.outcome in GRADED else INFRA if grade.outcome == "infra" else FINAL
     return Standing(rank, grade.at_us, part)
-
-
-# -- one clock -------------------------------------------------------------------------------------
-
-SAME_CLOCK_S = 5.0
-"""Monotonic clocks of one machine that lie closer together are one: between two boots there are
-more seconds, and a wall clock that was set since is mostly set by less."""
-
-
-def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
-    """The monotonic clock of each journal segment of a host: what the wall clock is ahead of it.
-
-    Args:
-        anchors_s: Of each segment, the wall clock less the monotonic one, in seconds.
-
-    Returns:
-        Segments of one clock share the least of theirs, so that what was in one order on a host
-        stays so to the last digit.
-    """
-    found: dict[str, float] = {}
-    clock_s = before_s = -math.inf
-    for name, anchor_s in sorted(anchors_s.items(), key=lambda one: one[1]):
-        if anchor_s - before_s > SAME_CLOCK_S:
-            clock_s = anchor_s
-        found[name], before_s = clock_s, anchor_s
-    return found
 
 
 # -- the whole -------------------------------------------------------------------------------------

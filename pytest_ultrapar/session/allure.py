@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.session.consumers import is_shown_as_expected
+from pytest_ultrapar.session.other_plugins import is_shown_as_expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable

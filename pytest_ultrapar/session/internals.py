@@ -1,7 +1,7 @@
 """Every use of the internals of pytest; those of xdist are used by controller and workers.
 
-`required_names` lists their names and is asked before this module is imported. Names are those of
-pytest 9.2.
+`required_internals` lists their names and is asked before this module is imported. Names are those
+of pytest 9.2.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, prefetch
 from pytest_ultrapar.session.collection import parameter
-from pytest_ultrapar.session.consumers import (
+from pytest_ultrapar.session.masking import redact
+from pytest_ultrapar.session.other_plugins import (
     CaseProperties,
     is_shown_as_expected,
     set_properties,
     show_as_expected,
 )
-from pytest_ultrapar.session.masking import redact
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:

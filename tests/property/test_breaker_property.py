@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.failure import LONGEST_S, parse_retry_after, parse_should_retry
 from pytest_ultrapar.apis.failure_classes import FAILURES, NOBODY_LISTENS
+from pytest_ultrapar.apis.retry_after import LONGEST_S, parse_retry_after, parse_should_retry
 from pytest_ultrapar.broker.health import JITTER, Breaker
 from pytest_ultrapar.broker.retry_budget import FIXED, SHARE, ParkedRetry, RetryBudget
 from tests.examples import examples

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_ultrapar.apis.failure import classify_status, read_error
+from pytest_ultrapar.apis.classify import classify_status, read_error
 from pytest_ultrapar.apis.registry import api_named
 
 PROMPT = (

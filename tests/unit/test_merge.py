@@ -20,7 +20,7 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.merge import merging
-from pytest_ultrapar.merge.joining import clocks_of
+from pytest_ultrapar.merge.clocks import clocks_of
 from pytest_ultrapar.merge.merging import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
 from pytest_ultrapar.session.runtime import read_tables, write_tables

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.failure import LONGEST_S, Failure, classify_status, parse_retry_after
+from pytest_ultrapar.apis.classify import classify_status
+from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
+from pytest_ultrapar.apis.retry_after import LONGEST_S, parse_retry_after
 from pytest_ultrapar.engine.retry import RetryPolicy
 
 

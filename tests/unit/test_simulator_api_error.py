@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from pytest_ultrapar.apis.failure import classify_status, parse_retry_after
+from pytest_ultrapar.apis.classify import classify_status
+from pytest_ultrapar.apis.retry_after import parse_retry_after
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import Exceeded
 from pytest_ultrapar.simulator.wire.chat import RESOURCE

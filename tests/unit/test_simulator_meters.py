@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.failure import read_excess
+from pytest_ultrapar.apis.classify import read_excess
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import (

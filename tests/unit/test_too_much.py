@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.failure import classify_status, read_excess
+from pytest_ultrapar.apis.classify import classify_status, read_excess
 
 
 def error(message: str = "", **fields: object) -> bytes:

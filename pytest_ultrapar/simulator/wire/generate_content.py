@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.refusal import gemini_error
+from pytest_ultrapar.apis.gateway_errors import gemini_error
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import refuse, refuse_field
 from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request, arguments_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.refusal import anthropic_error
+from pytest_ultrapar.apis.gateway_errors import anthropic_error
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import refuse
 from pytest_ultrapar.simulator.exchange import OfferedFunction, Request, arguments_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.refusal import openai_error
+from pytest_ultrapar.apis.gateway_errors import openai_error
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.api_error import millis
 

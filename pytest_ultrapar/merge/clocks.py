@@ -1,23 +1,49 @@
-"""One clock for all hosts of a run, that of the server that they shared limits by; pure.
+"""The clocks of the parts of a run, put on one; pure.
 
-The error is what the calls leave open. A server whose clock was set, or another one in its place,
-shows as a jump, and that is in the error, too.
+Each segment of a host has its monotonic clock. Hosts that shared limits have the clock of the
+server by which they did. Its error is what the calls leave open: a server whose clock was set, or
+another one in its place, shows as a jump, and that is in the error, too.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.store.clock_stamps import Stamp
 
 TICK_S = 0.001
 """The server tells whole milliseconds."""
 _STRETCH_S = 10.0
+
+
+SAME_CLOCK_S = 5.0
+"""Monotonic clocks of one machine that lie closer together are one: between two boots there are
+more seconds, and a wall clock that was set since is mostly set by less."""
+
+
+def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
+    """The monotonic clock of each journal segment of a host: what the wall clock is ahead of it.
+
+    Args:
+        anchors_s: Of each segment, the wall clock less the monotonic one, in seconds.
+
+    Returns:
+        Segments of one clock share the least of theirs, so that what was in one order on a host
+        stays so to the last digit.
+    """
+    found: dict[str, float] = {}
+    clock_s = before_s = -math.inf
+    for name, anchor_s in sorted(anchors_s.items(), key=lambda one: one[1]):
+        if anchor_s - before_s > SAME_CLOCK_S:
+            clock_s = anchor_s
+        found[name], before_s = clock_s, anchor_s
+    return found
 
 
 class _Point(NamedTuple):

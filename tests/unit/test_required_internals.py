@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import pytest_ultrapar
-from pytest_ultrapar.session import required_names
+from pytest_ultrapar.session import required_internals
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
@@ -32,10 +33,10 @@ def at_run_time(node: ast.AST):
 def test_every_name_that_is_imported_is_looked_up():
     listed = {
         f"{module}.{name.partition('.')[0]}"
-        for modules in (required_names._PYTEST, required_names._XDIST)
+        for modules in (required_internals._PYTEST, required_internals._XDIST)
         for module, names in modules.items()
         for name in names
-    } | {*required_names._PYTEST, *required_names._XDIST}
+    } | {*required_internals._PYTEST, *required_internals._XDIST}
     imported = {
         f"{node.module}.{alias.name}"
         for path in PACKAGE.rglob("*.py")
@@ -47,18 +48,18 @@ def test_every_name_that_is_imported_is_looked_up():
     assert len(imported) > 5
 
 
-@pytest.mark.parametrize("project", required_names.KNOWN_TO_WORK)
+@pytest.mark.parametrize("project", required_internals.KNOWN_TO_WORK)
 def test_only_releases_that_are_tested_can_be_installed(project):
     first, *_, last = [
-        *required_names.KNOWN_TO_WORK[project],
-        required_names.KNOWN_TO_WORK[project][-1],
+        *required_internals.KNOWN_TO_WORK[project],
+        required_internals.KNOWN_TO_WORK[project][-1],
     ]
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     required = next(one for one in map(Requirement, known["dependencies"]) if one.name == project)
     major, minor = last.split(".")
     assert str(required.specifier) == f"<{major}.{int(minor) + 1},>={first}"
     installed = Version(version(project))
-    assert f"{installed.major}.{installed.minor}" in required_names.KNOWN_TO_WORK[project]
+    assert f"{installed.major}.{installed.minor}" in required_internals.KNOWN_TO_WORK[project]
 
 
 @pytest.mark.parametrize(
@@ -75,11 +76,13 @@ def test_only_releases_that_are_tested_can_be_installed(project):
     ],
 )
 def test_a_name_that_is_missing_is_one_sentence(monkeypatch, module, name, missing):
+    # It imports what is deleted next.
+    import_module("xdist.dsession")
     monkeypatch.delattr(f"{module}.{name}")
     with pytest.raises(pytest.UsageError) as refused:
-        required_names.look_up(workers=True)
+        required_internals.look_up(workers=True)
     project = "pytest-xdist" if missing.startswith("xdist") else "pytest"
-    known = " and ".join(required_names.KNOWN_TO_WORK[project])
+    known = " and ".join(required_internals.KNOWN_TO_WORK[project])
     assert str(refused.value) == (
         f"{project} {version(project)} has no {missing}, which a run of pytest-ultrapar on a pool "
         f"relies on; known to work: {project} {known}"
@@ -91,5 +94,5 @@ def test_an_attribute_of_an_instance_counts_as_there_where_a_method_sets_it():
         def __init__(self):
             self._set = 1
 
-    assert required_names._has(Known, "_set")
-    assert not required_names._has(Known, "_gone")
+    assert required_internals._has(Known, "_set")
+    assert not required_internals._has(Known, "_gone")
