@@ -109,4 +109,7 @@ class Running:
 
     def left_behind(self) -> list[psutil.Process]:
         """Processes of the run that do not end after it; a slow machine takes its time for that."""
-        return psutil.wait_procs(self.family, timeout=60)[1]
+        left = psutil.wait_procs(self.family, timeout=60)[1]
+        # Who is not asked seems to run on for ever.
+        self.process.poll()
+        return left

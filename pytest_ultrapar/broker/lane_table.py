@@ -274,6 +274,8 @@ class LaneTable:
         if self.budgets is None or lane.tariff is None:
             return True
         units = lane.tariff.most(most)
+        if not units:
+            return True
         if any(units > purse.left for purse in lane.purses):
             return False
         for purse in lane.purses:

@@ -5,6 +5,7 @@ A new word is a message there, a line of `LaneBroker.handle`, and a method here.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Refusal
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import (
         Action,
@@ -39,7 +38,7 @@ class BrokerPort(ABC):
 
         It fails with `NoLaneError` when every lane of the model is removed, and with
         `ConnectionError` when the broker is gone. A task that is cancelled between the grant and
-        its own next step loses the result of the future: `lease_use.acquire_lease` gives such a
+        its own next step loses the result of the future: `acquire_lease` gives such a
         lease back.
         """
 
@@ -133,3 +132,44 @@ class BrokerPort(ABC):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(ConnectionError(reason))
+
+
+# -- waiting for a lease without ever losing one, and using it in time -----------------------------
+
+
+async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
+    """Wait for a lease; a caller cancelled at any moment leaves no request and no lease behind.
+
+    A task that is cancelled after its future got the lease and before it ran again never sees the
+    lease. It is given back here as `unsent`, else its seats would stay taken to the end of the run.
+
+    Raises:
+        InfraError: When every lane of the model is removed, or no retry is left.
+        ConnectionError: When the broker is gone.
+    """
+    future = port.acquire(request)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if future.done() and not future.cancelled() and future.exception() is None:
+            port.release(future.result(), "unsent")
+        raise
+
+
+def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
+    """Whether a request may be sent on a lease now; to be asked right before it is.
+
+    A lease that is too old is given back as `unsent`. The broker hears of a send that is later than
+    was promised.
+    """
+    if now_s > lease.send_by_s:
+        port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
+        return False
+    say_late(port, lease, now_s)
+    return True
+
+
+def say_late(port: BrokerPort, lease: Lease, now_s: float) -> None:
+    """Let the broker hear of a send that goes now, if that is later than was promised."""
+    if now_s > lease.late_after_s:
+        port.sent_late(lease, now_s - lease.granted_s)

@@ -49,8 +49,8 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
     numbered = NumberedCases(cases, identity.models, assignment.groups)
     if numbered.numbers != identity.numbers:
         msg = (
-            f"{directory} does not hold the cases of run {state.name}, or {_ASSIGNMENT} there not "
-            "its groups: name the directory that ultrapar merge made of its hosts"
+            f"{directory} does not hold the cases of run {state.name}, or its {_ASSIGNMENT} does "
+            "not hold the run's groups: name the directory that ultrapar merge made of its hosts"
         )
         raise ConfigError(msg)
     history = read_history(directory / JOURNAL_NAME)

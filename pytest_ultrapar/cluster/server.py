@@ -374,11 +374,13 @@ class ClusterServer:
             )
             raise ConfigError(msg) from error
 
-    def _many(self, add: Callable[[redis.client.Pipeline], object]) -> list[Any]:
-        """Ask for several things at once; nobody else is served in between."""
+    def _many(
+        self, add: Callable[[redis.client.Pipeline], object], *, at_once: bool = True
+    ) -> list[Any]:
+        """Ask for several things together; `at_once`: nobody else is served in between."""
 
         def ask() -> list[Any]:
-            pipeline = self._client.pipeline()
+            pipeline = self._client.pipeline(transaction=at_once)
             add(pipeline)
             return list(pipeline.execute())
 
@@ -395,7 +397,8 @@ class ClusterServer:
 
         found: list[Any] = []
         for first in range(0, len(names), _AT_ONCE):
-            found += self._many(partial(add_some, names[first : first + _AT_ONCE]))
+            some = names[first : first + _AT_ONCE]
+            found += self._many(partial(add_some, some), at_once=False)
         return found
 
     def strange(self, error: object) -> ConfigError:

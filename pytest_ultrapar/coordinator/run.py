@@ -147,7 +147,6 @@ class Run:
         options, source = self.options, self.source
         with ExitStack() as held_run:
             if isinstance(source, Regrade | Replay):
-                # To the end: a worker that takes the place of another one reads it, too.
                 earlier = resolve_run(source.run)
                 held_run.enter_context(held(earlier, source.option))
             if options.resume is not None:
@@ -165,6 +164,7 @@ class Run:
                 elif isinstance(source, Regrade):
                     self.regraded = read_manifest(earlier)
                     found, damaged = take_episodes(earlier, directory.path)
+                    held_run.close()
                     self.recovered = frozenset(found)
                     self._note_unreadable(earlier, damaged)
             except BaseException:
@@ -172,6 +172,7 @@ class Run:
                     directory.discard()
                 directory.close()
                 raise
+            # A replay holds it to the end: a worker that takes another one's place reads it, too.
             self._held_run = held_run.pop_all()
         return directory
 

@@ -85,8 +85,8 @@ class Services:
             for name, given in ((option, running_at), ("--ultrapar-faults", faults)):
                 if given is not None:
                     msg = (
-                        f"{name} is given, but {self._pool.path} has no provider with api = "
-                        '"simulated" that is asked'
+                        f"{name} is given, but no selected model of {self._pool.path} is of a "
+                        'provider with api = "simulated"'
                     )
                     raise ConfigError(msg)
             return

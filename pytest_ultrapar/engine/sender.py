@@ -21,8 +21,7 @@ from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.lease_use import acquire_lease, may_send, say_late
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.port import BrokerPort, acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest, Most
 from pytest_ultrapar.engine.answers import (
     Answer,

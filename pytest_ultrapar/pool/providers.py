@@ -67,7 +67,8 @@ def build_parameters(
     for place, own in ((provider_place, provider.parameters), (location, table.parameters)):
         for name, word in (own or {}).items():
             where = place.at("parameters").at(name)
-            if name in _OURS or word in _SENT_BY_US:
+            is_renamed = name in _SENT_BY_US and isinstance(word, str)
+            if name in _OURS or is_renamed or word in _SENT_BY_US:
                 where.refuse(f"is about {one_of(_SENT_BY_US)}, which the client sends")
             given[name] = check_name(where, word) if isinstance(word, str) else word
     return {

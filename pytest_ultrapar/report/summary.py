@@ -525,7 +525,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         in_roles = sum(use.n_attempts for use in summary.roles.values())
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
-            yield f"{counted(n_more, 'request')} more, in episodes that do not count, or not yet"
+            yield f"{counted(n_more, 'request')} more, in episodes that do not count (yet)"
         if summary.n_maybe_billed:
             yield (
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "

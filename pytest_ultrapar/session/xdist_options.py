@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 SEATS_PER_WORKER = 100
 """One process drives some 600 requests/s on one core: at 0.2 s an answer, above 100 seats."""
 _MANY_SEATS = 1000
+_OWN_ID = re.compile(r"//id=(.*?)(?=//|$)")
 
 
 def refuse(config: pytest.Config) -> None:
@@ -36,6 +38,11 @@ def refuse(config: pytest.Config) -> None:
                 f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "
                 "this host; allowed is popen"
             )
+            raise ConfigError(msg)
+        named = _OWN_ID.search(str(spec))
+        if named and not re.fullmatch(r"\w+", named[1]):
+            # It is part of the names of the worker's files.
+            msg = f"--tx {spec} must name its worker by letters, digits and underscores (id=NAME)"
             raise ConfigError(msg)
 
 

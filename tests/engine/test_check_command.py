@@ -413,4 +413,4 @@ def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
     write_pool(tmp_path, ONE, "http://127.0.0.1:1/v1")
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4
-    assert 'pool.toml has no provider with api = "simulated"' in lines[0]
+    assert "no selected model of pool.toml is of a provider with api = " in lines[0]

@@ -64,7 +64,7 @@ OPTIONS = {
     ),
     "simulator": (
         ["--ultrapar-simulator=http://127.0.0.1:1"],
-        '--ultrapar-simulator is given, but pool.toml has no provider with api = "simulated"',
+        "--ultrapar-simulator is given, but no selected model of pool.toml is of a provider with",
     ),
     "dist": (
         ["-n2", "--dist=loadscope"],
@@ -72,6 +72,7 @@ OPTIONS = {
         "use --dist load (the default with -n; no counts as load)",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
+    "id": (["--dist=load", "--tx=popen//id=gpu-1"], "--tx popen//id=gpu-1 must name its worker by"),
     "setup only": (["--setup-only"], "--setup-only cannot be used together with --ultrapar-pool"),
     "looponfail": (["-f"], "-f (--looponfail) cannot be used together with --ultrapar-pool"),
 }
@@ -82,7 +83,7 @@ def test_bad_option_is_refused(project, name):
     options, message = OPTIONS[name]
     project.suite(PLAIN_SUITE)
     # With -n, xdist itself overrides --tx.
-    said = refusal(project, *options, *([] if name in {"dist", "tx"} else ["-n0"]))
+    said = refusal(project, *options, *([] if name in {"dist", "tx", "id"} else ["-n0"]))
     assert message in said
     assert "\n" not in said
 

@@ -84,7 +84,7 @@ def test_faults_are_refused_for_a_pool_without_a_simulated_provider(project):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-faults", "faults.toml")
     assert result.ret == 4
-    assert '--ultrapar-faults is given, but pool.toml has no provider with api = "simulated"' in (
+    assert "--ultrapar-faults is given, but no selected model of pool.toml is of a provider" in (
         result.stderr.str()
     )
     assert project.server.prompts == []

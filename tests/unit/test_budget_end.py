@@ -10,6 +10,7 @@ import pytest
 
 from pytest_ultrapar.broker.budget import Budgets
 from pytest_ultrapar.broker.protocol import BUDGET, Feedback
+from pytest_ultrapar.broker.spending_file import SpendingFile
 from pytest_ultrapar.pool.model import Limit, Pool
 from pytest_ultrapar.pool.money import ModelPrice
 from tests.broker_play import Play
@@ -218,3 +219,16 @@ def test_paid_answers_are_not_lost_at_the_end(plan):
         lost += len(run.lost)
         n_done += run.n_done
     assert lost <= 0.02 * n_done
+
+
+def test_request_that_costs_nothing_leaves_nothing_in_the_file(tmp_path):
+    prices = tuple(ModelPrice("p", model, 0.0, 0.0) for model in "scj")
+    free = replace(tokens_pool(1000), prices=prices)
+    file = SpendingFile(tmp_path / "spending.log")
+    play = Play(free, budgets=Budgets(free, file))
+    before = (tmp_path / "spending.log").read_bytes()
+    request = play.ask(model="s", opens=True, case_id="a")
+    assert play.paid(request, 10, 10)
+    play.answer(request, "ok", Feedback(tokens=20, tokens_out=10))
+    file.close()
+    assert (tmp_path / "spending.log").read_bytes() == before

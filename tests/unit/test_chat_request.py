@@ -186,6 +186,7 @@ def test_two_parameters_are_never_sent_under_one_name(load):
             '{ a = "stream" }',
             '.a is about "model" or "messages" or "stream" or "stream_options", which the client',
         ),
+        ('{ stream_options = "b" }', ".stream_options is about "),
         ("3", " must be a table (got 3)"),
     ],
 )

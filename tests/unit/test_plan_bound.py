@@ -16,6 +16,7 @@ from pytest_ultrapar.analysis.plan.lower_bound import (
     RequestClass,
     alike,
     lower_bound,
+    on_paths,
     request_classes,
 )
 from pytest_ultrapar.pool.model import Limit
@@ -197,8 +198,7 @@ def test_classes_lose_half_a_percent_where_seats_bind():
 def classes(lanes, limits):
     """How many classes the lanes make, and of each class of resources their number."""
     parts = resources(limits)
-    on = np.array([[part.limit in own.limits for part in parts] for own in lanes], int)
-    of_lane, of_part = alike(lanes, parts, on)
+    of_lane, of_part = alike(lanes, parts, *on_paths(lanes, parts))
     return len({*of_lane}), sorted(np.bincount(of_part))
 
 

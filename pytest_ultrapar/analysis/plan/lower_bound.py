@@ -7,6 +7,7 @@ first pool that needs one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -120,7 +121,19 @@ def given(part: Resource, requests: Sequence[RequestClass], models: set[str]) ->
     return part.burst - part.per_s * shortest_s
 
 
-def alike(lanes: Sequence[Lane], parts: Sequence[Resource], on: Numbers) -> tuple[Numbers, Numbers]:
+def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers, Numbers]:
+    """All pairs of a lane and a resource on its path: positions of the lanes, and of resources."""
+    of_limit = defaultdict[str, list[int]](list)
+    for at, part in enumerate(parts):
+        of_limit[part.limit].append(at)
+    pairs = [(n, at) for n, lane in enumerate(lanes) for one in lane.limits for at in of_limit[one]]
+    lane_of, part_of = np.array(pairs, np.int64).reshape(-1, 2).T
+    return lane_of, part_of
+
+
+def alike(
+    lanes: Sequence[Lane], parts: Sequence[Resource], lane_of: Numbers, part_of: Numbers
+) -> tuple[Numbers, Numbers]:
     """The class of each lane and of each resource: those that are interchangeable share one.
 
     Colour refinement: start with what each is, and tell apart whatever meets different classes,
@@ -130,7 +143,8 @@ def alike(lanes: Sequence[Lane], parts: Sequence[Resource], on: Numbers) -> tupl
     Args:
         lanes: All of them.
         parts: All resources.
-        on: By lane and resource, 1 where the resource is on the lane's path, else 0.
+        lane_of: Of each pair of `on_paths` the lane.
+        part_of: And the resource.
 
     Source: Grohe et al., "Dimension reduction via colour refinement" (2014), for linear programs.
     """
@@ -138,20 +152,19 @@ def alike(lanes: Sequence[Lane], parts: Sequence[Resource], on: Numbers) -> tupl
     of_part = _numbered(np.array([[part.is_rate, part.per_s, part.burst] for part in parts]))
     while True:
         n_classes = of_lane.max() + of_part.max()
-        of_lane = _refined(of_lane, on, of_part)
-        of_part = _refined(of_part, on.T, of_lane)
+        of_lane = _refined(of_lane, lane_of, of_part[part_of])
+        of_part = _refined(of_part, part_of, of_lane[lane_of])
         if of_lane.max() + of_part.max() == n_classes:
             return of_lane, of_part
 
 
-def _refined(own: Numbers, meets: Numbers, others: Numbers) -> Numbers:
-    """Classes told apart by how many they meet of each other class."""
-    return _numbered(np.column_stack([own, meets @ _one_hot(others)]))
-
-
-def _one_hot(classes: Numbers) -> Numbers:
-    found: Numbers = np.eye(classes.max() + 1, dtype=np.int64)[classes]
-    return found
+def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
+    """Classes told apart by which others they meet, and how often; of each pair who meets whom."""
+    # The sum of random numbers of 64 bits stands for the set: 10,000 sets differ in it, too.
+    codes = np.random.default_rng(0).integers(2**63, size=meets.max(initial=0) + 1)
+    sums = np.zeros(len(own), np.int64)
+    np.add.at(sums, at, codes[meets])
+    return _numbered(np.column_stack([own, sums]))
 
 
 def _numbered(rows: NDArray[np.generic]) -> Numbers:
@@ -179,12 +192,16 @@ class _Program:
     def __init__(
         self, lanes: Sequence[Lane], parts: Sequence[Resource], requests: Sequence[RequestClass]
     ) -> None:
-        on = np.array([[part.limit in lane.limits for part in parts] for lane in lanes], np.int64)
-        of_lane, self._of_part = alike(lanes, parts, on)
-        # A class counts twice where a lane's key and its pool offer the same and are alike.
-        paths = on @ _one_hot(self._of_part)
+        lane_of, part_of = on_paths(lanes, parts)
+        of_lane, self._of_part = alike(lanes, parts, lane_of, part_of)
         first = np.sort(np.unique(of_lane, return_index=True)[1])
-        users = [{lane.model for lane in lanes if part.limit in lane.limits} for part in parts]
+        # A class counts twice where a lane's key and its pool offer the same and are alike.
+        paths = np.zeros((len(first), self._of_part.max() + 1), np.int64)
+        for row, at in enumerate(first):
+            np.add.at(paths[row], self._of_part[part_of[lane_of == at]], 1)
+        users: list[set[str]] = [set() for _ in parts]
+        for n, at in zip(lane_of, part_of, strict=True):
+            users[at].add(lanes[n].model)
         given_away = [
             given(part, requests, models) for part, models in zip(parts, users, strict=True)
         ]
@@ -195,7 +212,7 @@ class _Program:
         self._models = []
         for model in dict.fromkeys(one.model for one in requests):
             own = sorted((one.service_s, one.n) for one in requests if one.model == model)
-            ways = paths[[at for at in first if lanes[at].model == model]]
+            ways = paths[[lanes[at].model == model for at in first]]
             self._models.append(_Model(ways, *map(np.array, zip(*own, strict=True))))
 
     def solve(self) -> tuple[float, list[float]]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.lease_use import acquire_lease, may_send
 from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.port import acquire_lease, may_send
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
