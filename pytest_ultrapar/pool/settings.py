@@ -147,7 +147,7 @@ class WhichLog(_Written):
         """
         if self.number is not None and self.number > n_workers:
             msg = (
-                f"the number in {origin} must be between 1 and {n_workers}, as many as workers run "
+                f"{origin} must be between 1 and {n_workers}, the number of worker processes "
                 f"(got {self.number})"
             )
             raise ConfigError(msg)

@@ -116,7 +116,7 @@ def test_summary_says_what_came_out_with_its_counts():
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
     assert "\nspeed-up 30.0x over one after another (5 min 00 s, estimated, usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
-    assert "\n11 requests more, in episodes that do not count, or not yet\n" in text
+    assert "\n11 requests more, in episodes that do not count (yet)\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
 
 
