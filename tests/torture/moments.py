@@ -66,7 +66,10 @@ class Watch:
             "last collected": lambda: seen["collected"] >= n_processes,
             "some asked": lambda: seen["ask"] >= max(share * self._n_left * plan.turns, 1),
             "some graded": lambda: seen["graded"] >= max(share * self._n_left, 1),
-            "all graded": lambda: seen["graded"] >= self._n_left,
+            # Where earlier sessions graded all, this one has still to begin.
+            "all graded": lambda: (
+                seen["collected"] >= n_processes and seen["graded"] >= self._n_left
+            ),
             "temporary file": lambda: self._n_written(f".*{TEMPORARY_SUFFIX}") > 0,
             "first table": lambda: self._n_written(_FIRST_TABLE) > 0,
             "last table": lambda: self._n_written(_LAST_TABLE) > 0,
