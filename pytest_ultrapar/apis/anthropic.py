@@ -347,11 +347,12 @@ class MessageStream(EventStream["_Event"]):
         if not (self._said_stop or self._message.stop_reason):
             return self._cut_off()
         grown = [one for _, one in sorted(self._growing.items())]
-        blocks = [one.block() for one in grown]
+        turn = [one.whole() for one in grown]
+        blocks = [one.block(whole) for one, whole in zip(grown, turn, strict=True)]
         reply = _reply(self._message, blocks, self._usage, lane, latency_s)
         if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
             return reply
-        return _with_turn(reply, [one.whole() for one in grown])
+        return _with_turn(reply, turn)
 
     def _take(self, event: _Event, now_s: float) -> None:
         match event.kind:
@@ -411,8 +412,8 @@ class _Growing:
     said: dict[str, Any]
     pieces: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def block(self) -> _Block:
-        whole, arguments = self.whole(), "".join(self.pieces.get("partial_json", ()))
+    def block(self, whole: Mapping[str, Any]) -> _Block:
+        arguments = "".join(self.pieces.get("partial_json", ()))
         return msgspec.structs.replace(
             self.begin,
             text=whole.get("text"),

@@ -168,6 +168,7 @@ def reply_of(
     if choices[0].finish_reason == "content_filter":
         return filtered()
     usage = completion.counted or _NO_USAGE
+    details, of_prompt = usage.details, usage.prompt_details
     found: list[Reply] = []
     for choice in choices:
         message = choice.said or WireMessage()
@@ -182,8 +183,8 @@ def reply_of(
                 lane=lane,
                 latency_s=latency_s,
                 refusal=message.refusal or None,
-                reasoning_tokens=count(usage.details.reasoning_tokens),
-                cached_tokens=count(usage.prompt_details.cached_tokens),
+                reasoning_tokens=count(details.reasoning_tokens),
+                cached_tokens=count(of_prompt.cached_tokens),
                 id=part_of(completion.id, str),
                 model=part_of(completion.model, str),
                 stop_reason=choice.finish_reason,

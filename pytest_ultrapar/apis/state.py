@@ -40,7 +40,7 @@ _FILES = "/files/"
 _KEPT = ("response", "conversation", "file", "vector_store", "container")
 """How the kinds of objects that are kept begin."""
 _NEEDING = tuple(f'"{name}"'.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
-_MAKING = (*_NEEDING, b'"object"')
+_MAKING = tuple(f'"{kind}'.encode() for kind in _KEPT)
 
 
 def state_named(body: bytes) -> frozenset[str]:
@@ -58,7 +58,7 @@ def state_made(answer: bytes) -> frozenset[str]:
     Args:
         answer: The body of an answer, whole or all that came of a stream, of any content.
     """
-    if not _has(answer, _MAKING):
+    if not _may_make(answer):
         return frozenset()
     if answer.lstrip()[:1] in {b"{", b"["}:
         return _made(answer)
@@ -74,8 +74,13 @@ def _has(content: bytes, words: tuple[bytes, ...]) -> bool:
     return any(word in content for word in words)
 
 
+def _may_make(answer: bytes) -> bool:
+    """Whether an answer may hold a name; chat completions, too, say what object they are."""
+    return _has(answer, _NEEDING) or (b'"object"' in answer and _has(answer, _MAKING))
+
+
 def _made(answer: bytes) -> frozenset[str]:
-    if not _has(answer, _MAKING) or has_too_many_objects(answer):
+    if not _may_make(answer) or has_too_many_objects(answer):
         return frozenset()
     found = part_of(answer, object)
     names = set(_names(found))

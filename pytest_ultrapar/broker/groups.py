@@ -175,8 +175,8 @@ class GroupBook:
         if admits is group.admits:
             return
         group.set_gate(now_s, admits=admits)
-        for line in group.lines if admits else ():
-            self._look_at(line.model.lanes)
+        for model in dict.fromkeys(line.model for line in group.lines) if admits else ():
+            self._look_at(model.lanes)
 
     def went_quiet(self, group: GroupState, now_s: float) -> None:
         """Release the lock when nobody of the group waits and it is not under way (any more)."""

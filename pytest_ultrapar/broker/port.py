@@ -110,11 +110,12 @@ class BrokerPort(ABC):
     def _carry_out(self, action: Action) -> None:
         """Let a request know what became of it; a lease that it no longer wants goes back."""
         future = self._leases.pop(action.request_id, None)
-        is_wanted = future is not None and not future.cancelled()
+        if future is not None and future.cancelled():
+            future = None
         if isinstance(action, Refusal):
-            if future is not None and is_wanted:
+            if future is not None:
                 future.set_exception(NoLaneError(action.reason, action.kind))
-        elif future is not None and is_wanted:
+        elif future is not None:
             future.set_result(action.lease)
         else:
             # Withdrawn while the grant was under way.

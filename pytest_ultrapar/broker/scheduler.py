@@ -145,10 +145,11 @@ class Scheduler:
     def refuse(self, line: Line, reason: str) -> None:
         """Refuse all requests of a line."""
         for waiting in line.requests():
-            self._refuse(line, waiting, reason)
+            self._refuse(waiting, reason)
 
-    def _refuse(self, line: Line, waiting: Waiting, reason: str, kind: str = NO_LANE) -> None:
-        line.leave(waiting)
+    def _refuse(self, waiting: Waiting, reason: str, kind: str = NO_LANE) -> None:
+        if waiting.line is not None:
+            waiting.line.leave(waiting)
         if waiting.probes is not None:
             # It will never come back, and the budget would wait for it for ever.
             waiting.probes.probe_over()
@@ -208,7 +209,7 @@ class Scheduler:
                 while len(line) and (
                     why := self.futile(line.model.name, lane_set, line.first.request, now_s)
                 ):
-                    self._refuse(line, line.first, *why)
+                    self._refuse(line.first, *why)
                 if self._table.budgets is not None and line.prefers is not None:
                     self._leave_poor_lane(line)
 
@@ -246,10 +247,7 @@ class Scheduler:
             if most is not None and not table.pay(self._n_leases + 1, held, most):
                 # There was enough, so it is that the reservation cannot be remembered: whoever else
                 # waits for money is refused, too, as soon as nothing is in flight.
-                if waiting.probes is not None:
-                    waiting.probes.probe_over()
-                trouble = table.budgets.trouble
-                self.actions.append(Refusal(worker.name, request.request_id, trouble))
+                self._refuse(waiting, table.budgets.trouble)
                 return
         seat_wait_s = rate_wait_s = 0.0
         if now_s > waiting.since_s:

@@ -198,8 +198,7 @@ class Line:
         """Take a request out, wherever it stands."""
         del self._queue[waiting.order]
         waiting.line = None
-        if waiting.head_of_line is not None:
-            waiting.head_of_line.free()
+        waiting.free_limits()
         del waiting.worker.waiting[waiting.request.request_id]
         if self.worker is None:
             self.model.n_follow_ups -= 1

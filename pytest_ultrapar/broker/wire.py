@@ -155,10 +155,7 @@ Answer = Assigned | StatusNow | Signs | Paid
 ServerMessage = Welcome | Grant | Refusal | Answer
 
 MAY_SAY = {
-    "worker": (
-        *(Acquire, Withdraw, Release, EpisodeOver, AskStatus, Alive),
-        *(SentLate, Pay),
-    ),
+    "worker": (Acquire, Withdraw, Release, EpisodeOver, AskStatus, Alive, SentLate, Pay),
     "controller": (EpisodeOver, Assign, AskStatus, AskSigns, HoldClaims),
 }
 """What a client may say after its `Hello`, by its role."""

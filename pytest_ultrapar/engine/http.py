@@ -142,8 +142,8 @@ class HttpClient:
         """Send `body` and read the whole answer, or say what went wrong.
 
         Args:
-            endpoint: Where to, and by which method.
-            body: JSON, or nothing for a GET; asks for a stream if the endpoint is one of streams.
+            endpoint: Where to.
+            body: JSON; asks for a stream if the endpoint is one of streams.
             timeout_s: Total deadline, whatever the socket does.
             pieces: Gets a stream as it comes, but no part that makes it a failure of the server's.
             may_send: Asked when there is a connection, right before the request is written.
