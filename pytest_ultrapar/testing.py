@@ -22,7 +22,7 @@ from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
-from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file
+from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -146,11 +146,8 @@ def read_server_log(path: Path) -> ServerLog:
         ResultsError: The file cannot be read or is no such log; it is none before the server has
             written its first line, either.
     """
-    try:
+    with cannot(f"read the server's log {path}"):
         content = read_file(path)
-    except OSError as error:
-        msg = f"cannot read the server's log {path}: {error.strerror}"
-        raise ResultsError(msg) from None
     first, _, rest = content.partition(b"\n")
     try:
         header = msgspec.json.decode(first, type=LogHeader)

@@ -179,8 +179,8 @@ def _entries(
 
 def _repetitions(measures: Measures) -> dict[str, Any]:
     """`repetitions`, by figure; nothing where cells have none."""
-    rows = [*measures.repeated()]
-    n = n_repetitions(rows)
+    n = n_repetitions(measures.repeated())
+    rows = [*measures.repeated()] if n > 1 else []
     found = [cell_figure("", figure, rows) for figure in figures_of_cells(n)]
     shown = ("value", "interval", "n", "n_left_out")
     figures = {one.figure: {name: getattr(one, name) for name in shown} for one in found}

@@ -288,6 +288,7 @@ class Measures:
 
     def repeated(self) -> Iterator[Repeated]:
         """Each as figures of cells take it."""
-        for number, at in self.rows[["number", "kind"]].tolist():
+        numbers, kinds = (self.rows[name].tolist() for name in ("number", "kind"))
+        for number, at in zip(numbers, kinds, strict=True):
             kind = self.kinds[at]
             yield Repeated(str(number), kind.outcome, kind.cell, kind.cluster)

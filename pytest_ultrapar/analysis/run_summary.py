@@ -199,10 +199,10 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
 
     What all models' cells show has no interval: cells of different models may share tasks.
     """
-    rows = [*measures.repeated()]
-    figures = figures_of_cells(n_repetitions(rows))
+    figures = figures_of_cells(n_repetitions(measures.repeated()))
     if not figures:
         return ()
+    rows = [*measures.repeated()]
     by_model = {
         model: [*own.repeated()]
         for model, own in sorted(measures.grouped(lambda kind: kind.model).items())

@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
     """Cases per second of the fast run over those of the slow one; None where there are none."""
-    whole = _rows(parts, 4).sum(axis=0)
+    whole = _rows(parts, len(Part._fields)).sum(axis=0)
     if not (whole > 0).all():
         return None
     n_slow, slow_s, n_fast, fast_s = map(float, whole)
@@ -120,7 +120,7 @@ def speedup_interval(
     """
     import numpy as np  # noqa: PLC0415
 
-    columns = [_rows(parts, 4) for parts in strata]
+    columns = [_rows(parts, len(Part._fields)) for parts in strata]
     least = min((int(rows.any(axis=1).sum()) for rows in columns), default=0)
     if least < LEAST_CASES:
         return None

@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
-from pytest_ultrapar.report.text import counted, duration
+from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
@@ -57,10 +57,9 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
             open_days=True,
         )
     )
-    names = ", ".join(_shown(row) for row in closed[:_SHOWN])
-    more = f" and {len(closed) - _SHOWN} more" if len(closed) > _SHOWN else ""
+    names = listed([_shown(row) for row in closed], _SHOWN)
     yield (
-        f"{counted(len(closed), 'limit')} opened: {names}{more}; what the server forgot and "
+        f"{counted(len(closed), 'limit')} opened: {names}; what the server forgot and "
         "no host told may be spent a second time"
     )
 

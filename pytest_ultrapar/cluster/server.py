@@ -517,11 +517,11 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
     if not all(math.isfinite(at_ms) for at_ms in seen.values()):
         msg = "a time that is none"
         raise ValueError(msg)
-    found = []
+    there = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
         joined_s = max(0.0, now_ms - told.joined_ms) / 1000
-        found.append(
+        there.append(
             HostState(
                 told.name,
                 max(0.0, now_ms - seen.get(number, now_ms)) / 1000,
@@ -542,7 +542,7 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
         n_failed,
         counts.n_open,
         sum(unclaimed),
-        tuple(sorted(found, key=lambda host: host.name)),
+        tuple(sorted(there, key=lambda host: host.name)),
         tuple(
             field.removeprefix(_FINISHER).decode(errors="replace")
             for field in sorted(run)

@@ -42,7 +42,7 @@ from pytest_ultrapar.system.child import Child, output_of
 from pytest_ultrapar.system.parent import answer_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
@@ -149,7 +149,7 @@ def judge(
     check_filters(rules, run.cases)
     check_repetitions(rules, run.cases, baseline.cases if baseline is not None else ())
     check_scores(rules, run.summary.statistics.scores, run=f"run {run.run_id}")
-    measured = _named(run, baseline)
+    measured = {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
     judged = []
     for rule in rules:
         try:
@@ -170,15 +170,10 @@ def judge(
         base=baseline.run_id if baseline is not None else None,
         simulated=run.manifest.simulated or (baseline is not None and baseline.manifest.simulated),
         judged=tuple(judged),
-        notes=_notes(run, pairing, judged),
+        notes=_notes(run, measured, pairing, judged),
         undecided=undecided,
         named=run.bench.name if run.bench is not None else "",
     )
-
-
-def _named(run: MeasuredRun, baseline: MeasuredRun | None) -> dict[str, MeasuredRun]:
-    """The runs by their names in sentences."""
-    return {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
 
 
 def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> None:
@@ -305,14 +300,19 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     return Judged(rule=rule, verdict=verdicts[found.verdict], n=found.n, note=found.text)
 
 
-def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
+def _notes(
+    run: MeasuredRun,
+    measured: Mapping[str, MeasuredRun],
+    pairing: Pairing | None,
+    judged: Sequence[Judged],
+) -> tuple[str, ...]:
     notes = [f"mode {run.manifest.mode} of the bench is judged"] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):
         notes.append(CELL_FIGURES)
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += speedup_notes(_named(run, pairing.base if pairing is not None else None))
+        notes += speedup_notes(measured)
     if any(each.rule.metric == "service" and each.rule.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:

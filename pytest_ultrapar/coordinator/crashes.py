@@ -1,7 +1,7 @@
 """What becomes of the cases of a worker that died, and of a case that kills every worker.
 
-Here is decided which cases run again, and whether alone. Who gets them, says `dispatch`;
-`controller` carries it out.
+Here is decided which cases run again, and whether alone; a case that is given up is recorded here.
+Who gets the others, `dispatch` says; `controller` carries it out.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pytest_ultrapar.pool.fields import (
     shown_text,
 )
 from pytest_ultrapar.pool.model import Key
-from pytest_ultrapar.pool.network import address_of, host_of, is_loopback, server_of
+from pytest_ultrapar.pool.network import address_of, host_of, is_local, server_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,7 +140,7 @@ def _key(location: Location, table: KeyTable, api: str, base_url: str) -> Key:
             ' one such as "key0"'
         )
     check_name(location.at("name"), table.name)
-    if table.env is None and api != SIMULATED and not is_loopback(base_url):
+    if table.env is None and api != SIMULATED and not is_local(host_of(base_url)):
         location.at("env").refuse(
             f'is missing: api = "{api}" needs the environment variable that holds the key'
         )

@@ -78,12 +78,6 @@ def check_base_url(location: Location, url: str) -> str:
     return url.rstrip("/")
 
 
-def is_loopback(url: str) -> bool:
-    """Whether a checked URL points at this machine; False for an empty one."""
-    host = urlsplit(url).hostname
-    return host is not None and is_local(host)
-
-
 def host_of(url: str) -> str:
     """The host of a checked URL, as messages name it."""
     return urlsplit(url).hostname or ""

@@ -16,6 +16,7 @@ from pytest_ultrapar.report.text import (
     counted,
     duration,
     listed,
+    or_dash,
     percent,
     rate,
     shortened,
@@ -354,7 +355,7 @@ def summary_sections(
     speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),
-        ("Lanes", (*lane_lines(lanes),)),
+        ("Lanes", tuple(lane_lines(lanes))),
         ("Cases by kind", (*_kinds(summary, lanes),)),
         ("Trouble", (*_troubles(summary, goes_on=goes_on),)),
     ):
@@ -408,7 +409,7 @@ def _repetitions(summary: RunSummary) -> Section:
             one.figure,
             one.model or "all",
             f"{one.n} of {one.n + one.n_left_out}" if one.n_left_out else str(one.n),
-            percent(one.value) if one.value is not None else "-",
+            or_dash(one.value, percent),
             _bounds(one.interval) if one.interval else "-",
         )
         for one in summary.repetitions
@@ -503,10 +504,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             f" {duration(sample.duration_s)}, {rate(sample.n / sample.duration_s)};"
             " not in the times below"
         )
-    if said := pace(summary):
-        yield said
-    if said := speedup_line(summary):
-        yield said
+    yield from filter(None, [pace(summary), speedup_line(summary)])
     if summary.replayed is not None:
         yield replay_line(summary)
     if summary.n_requests:
@@ -577,10 +575,10 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
         yield f"cost of {counted(cost.n_unknown, 'request')} more is not known: {why}"
 
 
-def trouble_lines(summary: RunSummary, *, goes_on: bool = False) -> Iterator[str]:
+def trouble_lines(summary: RunSummary) -> Iterator[str]:
     """Why cases were not solved or have no grade; lines safe for a terminal."""
     yield from _kinds_line(summary)
-    yield from _troubles(summary, goes_on=goes_on)
+    yield from _troubles(summary, goes_on=False)
 
 
 def _kinds_line(summary: RunSummary) -> Iterator[str]:

@@ -170,7 +170,7 @@ class Telemetry:
     @cached_property
     def _sent_from_us(self) -> float:
         """From when on this session sent the episodes that it grades, us since the epoch."""
-        from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - as above
+        from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - when the first case ends
 
         try:
             manifest = read_manifest(self._directory)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.network import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +38,8 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
     Raises:
         ConfigError: The URL is no loopback address, or nothing listens there.
     """
+    from pytest_ultrapar.pool.network import is_local  # noqa: PLC0415 - not for `--help`
+
     try:
         parts = urlsplit(url)
         port = parts.port or 80

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-MOST_MIB = 80
+MOST_MIB = 64
 TOO_LARGE = "malformed: the answer is larger than 16777216 bytes"
 DEEP = "malformed: the answer is no chat completion: it is nested too deeply"
 EXPECTED = {

@@ -161,15 +161,13 @@ class Resource(msgspec.Struct, frozen=True):
         limit: Name of the limit.
         kind: Which of its numbers, by its word.
         per_s: Seats, or requests per second, > 0.
-        number: As the limit declares it, per window.
-        burst: Requests that a rate may let go on top: any window holds its number at most, rounded
-            up, and so may the first moment.
+        burst: Requests that a rate may let go on top: any window holds the limit's number at most,
+            rounded up, and so may the first moment.
     """
 
     limit: str
     kind: str
     per_s: float
-    number: float
     burst: float = 0.0
 
     @property
@@ -188,11 +186,11 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
     for limit in limits:
         for kind, amount in limit.rows:
             if not kind.is_rate:
-                found.append(Resource(limit.name, kind.word, amount, amount))
+                found.append(Resource(limit.name, kind.word, amount))
             elif kind.is_spaced:
                 # A rate below 1 lets one request go at once, too, and 2.5 per window lets 3.
                 per_s, burst = amount / kind.window_s, math.ceil(amount)
-                found.append(Resource(limit.name, kind.word, per_s, amount, burst))
+                found.append(Resource(limit.name, kind.word, per_s, burst))
     return tuple(found)
 
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.browse.screen import table_width, write
 from pytest_ultrapar.report.text import (
@@ -71,8 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: There is no such folder, or it is a run.
     """
-    import msgspec  # noqa: PLC0415 - structs of whole runs, as the next; not for `--help`
-
+    # Structs of whole runs; not for `--help`.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
 
     found = find_runs(arguments.folder, datetime.now(UTC))

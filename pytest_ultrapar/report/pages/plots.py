@@ -87,7 +87,8 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         "Lanes over time",
         "How many requests each lane had in flight. Red marks are refusals; the line below is grey "
         "while a lane paused, and red while its breaker was open.",
-        "attempts: t_send_s, t_end_s, outcome; pauses: t_s, t_end_s, cause; manifest.json: lanes",
+        "attempts: t_send_s, t_end_s, outcome; pauses: t_s, t_end_s, cause; "
+        "manifest.json: pool_limits, pool_lanes",
         spec,
         header,
         rows,

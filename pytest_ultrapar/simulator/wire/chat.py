@@ -59,7 +59,6 @@ class _WireRequest(msgspec.Struct):
     stream_options: _StreamOptions | None = None
     seed: int | None = None
     random_seed: int | None = None
-    tools: list[_OfferedTool] | None = None
     tool_choice: str | _Choice | None = None
     response_format: _ResponseFormat | None = None
     n: openai.Count | None = None
@@ -68,7 +67,14 @@ class _WireRequest(msgspec.Struct):
     logprobs: bool | None = None
 
 
+class _Offering(msgspec.Struct):
+    """Read where a function is forced: most requests leave the choice free."""
+
+    tools: list[_OfferedTool] | None = None
+
+
 _decoder = msgspec.json.Decoder(_WireRequest)
+_offering = msgspec.json.Decoder(_Offering)
 _ANY_TOOL = {"required", "any"}  # OpenAI's word and Mistral's
 
 
@@ -96,7 +102,7 @@ class Chat(openai.OpenAi):
             wire.random_seed if wire.seed is None else wire.seed,
             bool(wire.stream),
             wire.stream_options is not None and bool(wire.stream_options.include_usage),
-            _forced_tool(wire),
+            _forced_tool(wire.tool_choice, body),
             None if wire.response_format is None else _schema(wire.response_format),
             wire.n or 1,
             wire.max_tokens if bound is None else bound,
@@ -144,11 +150,12 @@ class Chat(openai.OpenAi):
 RESOURCE = Chat()
 
 
-def _forced_tool(wire: _WireRequest) -> OfferedFunction | None:
-    choice = wire.tool_choice
+def _forced_tool(choice: str | _Choice | None, body: bytes) -> OfferedFunction | None:
     if choice is None or (isinstance(choice, str) and choice not in _ANY_TOOL):
         return None
-    offered = [tool.function for tool in wire.tools or () if tool.function is not None]
+    offered = [
+        tool.function for tool in _offering.decode(body).tools or () if tool.function is not None
+    ]
     return chosen(offered, None if isinstance(choice, str) else choice.function.name)
 
 
