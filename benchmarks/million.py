@@ -91,7 +91,7 @@ def main() -> None:
     provider = SimulatorProcess.start(pool, log_path=Path(os.devnull))
     words = [
         *arguments.words, f"--ultrapar-pool={path}", "--ultrapar-cluster-run=million",
-        f"--ultrapar-simulator={provider.base_url('lab').split('/lab')[0]}",
+        f"--ultrapar-simulator=http://127.0.0.1:{provider.port}",
     ]  # fmt: skip
     try:
         with KeyValueServer.start(port=arguments.port) as server:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+BUSY = b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
+"""What vLLM says of its load."""
 _AT_ONCE = 65536
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-COMMAND = (*PYTEST, "--ultrapar-pool=pool.toml", "--ultrapar-report=off")
+OPTIONS = ("--ultrapar-pool=pool.toml", "--ultrapar-report=off")
+"""Most tests look at tables: a page each would be a tenth of a second each."""
+COMMAND = (*PYTEST, *OPTIONS)
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -46,11 +47,10 @@ def run_pytest(
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 120) -> None:
     """Wait for what another process brings about."""
-    pause = threading.Event()
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s
-        pause.wait(0.02)
+        time.sleep(0.02)
 
 
 class Running:

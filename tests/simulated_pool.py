@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.config import load_pool
@@ -28,7 +27,7 @@ from pytest_ultrapar.simulator.refuse_option import refusal_faults
 from tests.warm import warm_children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 PROVIDER = "lab"
@@ -132,17 +131,22 @@ def serving(
     pool = load_pool(path, environ={}, overrides=Overrides())
     script = faults_of(pool, log_path.parent, faults) if faults else None
     script = refusing(pool, refusals or {}, script)
-    with warm_children():
-        return SimulatorProcess.start(pool, log_path=log_path, faults=script, **options)
+    return _started(pool, log_path, faults=script, **options)
 
 
-@contextmanager
-def running(pool: Pool, directory: Path, **options: object) -> Iterator[SimulatorProcess]:
+def running(pool: Pool, directory: Path, **options: object) -> SimulatorProcess:
     """A server of the pool whose log is `directory / "server.log"`."""
+    return _started(pool, directory / "server.log", **options)
+
+
+def _started(pool: Pool, log_path: Path, **options: object) -> SimulatorProcess:
     with warm_children():
-        process = SimulatorProcess.start(pool, log_path=directory / "server.log", **options)
-    with process:
-        yield process
+        return SimulatorProcess.start(pool, log_path=log_path, **options)
+
+
+def asking(server: SimulatorProcess) -> str:
+    """The option with which a run asks this server."""
+    return f"--ultrapar-simulator=http://127.0.0.1:{server.port}"
 
 
 def refusing(

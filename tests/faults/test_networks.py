@@ -21,9 +21,7 @@ from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.played import SUITE, Played, run
 from tests.faults.test_tls import good, serving
 from tests.faults.test_tls import tls_server as serving_tls
-from tests.raw_server import Peer, RawServer, Request
-
-BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
+from tests.raw_server import BUSY, Peer, RawServer, Request
 
 PASSWORD = "pass/word-canary:7d1f"
 USER_INFO = f"someone:{PASSWORD}"
@@ -263,7 +261,7 @@ def test_file_that_is_not_there_ends_the_run_before_any_request(project, certs, 
 
 def test_metrics_are_asked_by_the_same_way(authority, certs, monkeypatch):
     async def running(peer: Peer, _: Request) -> None:
-        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n" + BUSY)
+        await peer.send(BUSY)
         peer.close()
 
     with RawServer(running, tls=good(authority)) as metrics, connect_proxy(USER_INFO) as proxy:

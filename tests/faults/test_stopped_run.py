@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.faults.byte_faults import after
 from tests.faults.played import SEATS, SUITE
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_interrupt import start
-from tests.running import Running
+from tests.running import Running, wait_until
 
 __all__ = ["start"]
 
@@ -57,11 +56,7 @@ def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, st
     victim = workers_of(running.process.pid)[0]
     victim.send_signal(signal.SIGSTOP)
     # The other finishes what it can.
-    deadline_s = time.monotonic() + 120
-    pause = threading.Event()
-    while len(project.server.log.counts()) < N_CASES - 3 * SEATS * 2:
-        assert time.monotonic() < deadline_s
-        pause.wait(0.05)
+    wait_until(lambda: len(project.server.log.counts()) >= N_CASES - 3 * SEATS * 2)
     running.interrupt()
     code, output = running.wait()
     assert code == 2, output

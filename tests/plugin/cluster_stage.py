@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 
 import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
 from tests.running import Running, wait_until
-from tests.simulated_pool import pool_text, serving
+from tests.simulated_pool import asking, pool_text, serving
 
 
 class Host:
@@ -46,17 +47,14 @@ class Host:
 def hosts(project, kv):
     """Starts hosts, which end with the test, on a server that knows nothing."""
     kv.client().flushall()
-    started = []
+    with ExitStack() as stack:
 
-    def start(name, *args, url=kv.url, **options):
-        host = Host(project, name, *args, url=url, **options)
-        started.append(host)
-        return host
+        def start(name, *args, url=kv.url, **options):
+            host = Host(project, name, *args, url=url, **options)
+            stack.enter_context(host.run)
+            return host
 
-    yield start
-    for host in started:
-        host.process.kill()
-        host.process.wait()
+        yield start
 
 
 def rows_of(*hosts):
@@ -80,7 +78,7 @@ class Lab:
         )
         project.pytester.path.joinpath("pool.toml").write_text(text)
         self._process = serving(text, self._log_path)
-        self.option = f"--ultrapar-simulator={self._process.base_url('lab').split('/lab')[0]}"
+        self.option = asking(self._process)
 
     @property
     def log(self):
@@ -106,15 +104,14 @@ class Lab:
 @pytest.fixture
 def lab(project):
     """Starts a provider, which ends with the test."""
-    started = []
+    with ExitStack() as stack:
 
-    def start(limits="workers = 5, qps = 10", latency_s=0.3, models=("m",)):
-        started.append(Lab(project, limits, latency_s, models))
-        return started[0]
+        def start(limits="workers = 5, qps = 10", latency_s=0.3, models=("m",)):
+            one = Lab(project, limits, latency_s, models)
+            stack.callback(one.stop)
+            return one
 
-    yield start
-    for one in started:
-        one.stop()
+        yield start
 
 
 def each_once(n, *hosts, at_most=1):

@@ -15,6 +15,7 @@ from pytest_ultrapar.analysis.benchmark_json import machine_info
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.light import LIGHT
 from tests.plugin.cluster_stage import hosts, lab  # noqa: F401 - fixtures
+from tests.running import OPTIONS
 from tests.scripted_server import ScriptedServer
 from tests.warm import installed, warm_children
 
@@ -39,10 +40,6 @@ def cases(prompts: int | Sequence[str], body: str = "pass") -> str:
 def test_it({arguments}):
     {body}
 """
-
-
-OPTIONS = ("--ultrapar-pool=pool.toml", "--ultrapar-report=off")
-"""Most tests look at tables: a page each would be a tenth of a second each."""
 
 
 @pytest.fixture(scope="session")

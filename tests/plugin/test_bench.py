@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pyarrow.parquet as pq
@@ -17,6 +16,7 @@ import pytest
 from pytest_ultrapar.testing import read_server_log
 from tests.light import LIGHT
 from tests.plugin.conftest import SUITE, cases
+from tests.running import wait_until
 from tests.simulated_pool import pool_text
 
 pytestmark = pytest.mark.slow
@@ -188,11 +188,10 @@ def test_runs_end_with_a_bench_that_is_killed(folder, workers):
     )
     try:
         log = folder / "out" / "serial" / "simulator.jsonl"
-        until_s = time.monotonic() + 120
         # The third request in serial mode: the first case was graded seconds ago.
-        while not (log.exists() and log.stat().st_size) or len(read_server_log(log).requests) < 3:
-            assert time.monotonic() < until_s
-            time.sleep(0.05)
+        wait_until(
+            lambda: log.exists() and log.stat().st_size and len(read_server_log(log).requests) >= 3
+        )
         family = psutil.Process(running.pid).children(recursive=True)
         assert len(family) >= 3
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -13,6 +12,7 @@ from pytest_ultrapar.cluster.server import ClusterServer
 from tests.key_value_server import KeyValueServer
 from tests.plugin.cluster_stage import rows_of
 from tests.plugin.conftest import cases
+from tests.running import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -66,10 +66,7 @@ def wait_for_hosts(kv, n):
     """Until so many are alive for the ledger."""
     server = ClusterServer(read_address(kv.url, {}))
     server.look()
-    deadline_s = time.monotonic() + 60
-    while server.ledger().n_hosts != n:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
+    wait_until(lambda: server.ledger().n_hosts == n, 60)
     server.close()
 
 

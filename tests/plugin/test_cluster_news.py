@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
 from tests.plugin.cluster_stage import each_once, ended
 from tests.plugin.conftest import cases
-from tests.simulated_pool import pool_text, serving
+from tests.running import wait_until
+from tests.simulated_pool import asking, pool_text, serving
 
 pytestmark = pytest.mark.slow
 
@@ -41,17 +40,14 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
     (path / "pool.toml").write_text(text)
     log_path = path / "server.jsonl"
     with serving(text, log_path, faults=FAULTS) as server:
-        option = f"--ultrapar-simulator={server.base_url('lab').split('/lab')[0]}"
+        option = asking(server)
         run = [hosts(f"host{n}", "-n0", option) for n in range(3)]
-        deadline_s = time.monotonic() + 60
         # What is in flight has no status yet.
-        while not {401, 429} <= {row.status for row in read_server_log(log_path).requests}:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
+        wait_until(
+            lambda: {401, 429} <= {row.status for row in read_server_log(log_path).requests}, 60
+        )
         heard_s = read_server_log(log_path).requests[-1].t_arrival_s + KNOWN_S
-        while read_server_log(log_path).requests[-1].t_arrival_s < heard_s:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
+        wait_until(lambda: read_server_log(log_path).requests[-1].t_arrival_s >= heard_s, 60)
         run.append(hosts("late", "-n0", option))
         outputs = ended(*run)
     log = read_server_log(log_path)
@@ -79,7 +75,7 @@ def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts
         (path / f"{name}.toml").write_text(text)
     log_path = path / "server.jsonl"
     with serving((path / "pool.toml").read_text(), log_path) as server:
-        option = f"--ultrapar-simulator={server.base_url('lab').split('/lab')[0]}"
+        option = asking(server)
         one = hosts("one", "-n0", option, "--ultrapar-model=m", run="first")
         other = "--ultrapar-pool=other.toml"
         two = hosts("two", "-n0", option, "--ultrapar-model=n", other, run="second")

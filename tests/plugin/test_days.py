@@ -15,7 +15,7 @@ from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 from tests.plugin.conftest import cases
 from tests.running import Running, wait_until
-from tests.simulated_pool import pool_text, serving
+from tests.simulated_pool import asking, pool_text, serving
 
 # Every process of the host reads its clocks here, that of a broker and a provider, too.
 SHIFTED = """
@@ -69,10 +69,6 @@ def days(project, monkeypatch) -> Days:
     return Days(project, monkeypatch)
 
 
-def url_of(server: SimulatorProcess) -> tuple[str, str]:
-    return "--ultrapar-simulator", f"http://127.0.0.1:{server.port}"
-
-
 @pytest.mark.slow
 def test_three_runs_share_a_day_and_the_next_one_finishes(days):
     limits = 'rpd = 200, day = "Asia/Tokyo"'
@@ -82,7 +78,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
     project = days.project
     with days.provider(limits) as server:
         project.suite(cases(60))
-        first = project.run_apart("-n0", *url_of(server))
+        first = project.run_apart("-n0", asking(server))
         first.stdout.fnmatch_lines(["*requests per day of sim/key0: 200 of 200 left*"])
         assert first.ret == 0
         assert days.served() == 60
@@ -90,7 +86,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
         project.suite(cases(61))
         # Two seconds to go when it is killed, whoever else wants this machine's processors.
         days.write_pool(f"{limits}, qps = 20")
-        with Running(project.pytester.path, *url_of(server)):
+        with Running(project.pytester.path, asking(server)):
             wait_until(lambda: days.served() >= 80)
         time.sleep(0.2)
         n_before = days.served()
@@ -98,7 +94,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
 
         days.write_pool(limits)
         project.suite(cases(200))
-        third = project.run_apart("-n2", *url_of(server))
+        third = project.run_apart("-n2", asking(server))
         assert third.ret == 1
         third.stdout.fnmatch_lines(
             ["*m needs at least 200 requests, but limits per day leave only*"]
@@ -111,7 +107,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
         assert outcomes["solved"] == days.served() - n_before
 
         days.move_to(noon_s + DAY_S + 600)
-        resumed = project.run_apart("-n0", *url_of(server), "--ultrapar-resume", "latest")
+        resumed = project.run_apart("-n0", asking(server), "--ultrapar-resume", "latest")
         assert resumed.ret == 0
         assert set(project.outcomes().values()) == {"solved"}
         assert days.served() == n_before + 200
@@ -121,13 +117,13 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
 def test_check_counts_its_own_requests(days):
     with days.provider("rpd = 5") as server:
         days.project.suite(cases(5))
-        assert days.project.run("-n0", *url_of(server), "--ultrapar-check").ret == 1
+        assert days.project.run("-n0", asking(server), "--ultrapar-check").ret == 1
         assert days.served() == 5
         outcomes = Counter(days.project.outcomes().values())
         assert outcomes == {"solved": 4, "infra": 1}
         command = [sys.executable, "-m", "pytest_ultrapar.cli", "check", "--pool", "pool.toml"]
         checked = subprocess.run(
-            [*command, "--simulator", url_of(server)[1]],
+            [*command, "--simulator", f"http://127.0.0.1:{server.port}"],
             cwd=days.project.pytester.path,
             capture_output=True,
             text=True,

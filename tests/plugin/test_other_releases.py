@@ -6,14 +6,6 @@ import pytest
 
 from tests.plugin.conftest import SUITE
 
-BREAKER = """
-import _pytest.skipping, xdist.report
-
-def pytest_configure(config):
-    for module, name in (({module}, "{name}"),):
-        delattr(module, name)
-"""
-
 
 @pytest.mark.parametrize(
     ("options", "module", "name"),

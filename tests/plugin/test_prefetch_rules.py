@@ -143,6 +143,10 @@ MARKS = {
         'models=["m", "gpt"]',
         "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
     ),
+    "mark by position": (
+        '"m"',
+        "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
+    ),
     "mark with a name that is none": (
         'summary=("model", "pormpt")',
         "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",

@@ -8,9 +8,7 @@ import pytest
 
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, ServerLoad, ask_load
 from pytest_ultrapar.pool.network import Route
-from tests.raw_server import RawServer
-
-BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
+from tests.raw_server import BUSY, RawServer
 
 
 @pytest.fixture
@@ -20,7 +18,7 @@ def server():
 
     async def answer(peer, _):
         raw = answers.pop(0) if len(answers) > 1 else answers[0]
-        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n" + BUSY if raw is BUSY else raw)
+        await peer.send(raw)
         peer.close()
 
     with RawServer(answer) as listening:

@@ -17,9 +17,7 @@ from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings
 from pytest_ultrapar.pool.model import Instance, Limit, Model
 from pytest_ultrapar.system.clock import HostDayClock, MonotonicClock
 from tests.pools import lane, pool
-from tests.raw_server import RawServer
-
-BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
+from tests.raw_server import BUSY, RawServer
 
 POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", qps=50.0))
 
@@ -88,7 +86,7 @@ def test_broker_that_fails_leaves_nobody_waiting(monkeypatch):
 
 def test_broker_that_fails_on_what_a_server_says_leaves_nobody_waiting(monkeypatch):
     async def answer(peer, _):
-        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n" + BUSY)
+        await peer.send(BUSY)
         peer.close()
 
     monkeypatch.setattr(LaneBroker, "load_reported", fail)
