@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import sys
@@ -52,6 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not config.getoption("benchmark_only", True):
         config.option.benchmark_disable = True
+    if not hasattr(config, "workerinput"):
+        # Else the first test that loads a module pays for it, in a fresh clone.
+        compileall.compile_dir(Path(__file__).parents[1] / "pytest_ultrapar", quiet=2)
     # pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
     # compare` too, and the root needs no more than the package itself.
     with suppress(ModuleNotFoundError):
