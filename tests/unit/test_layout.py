@@ -211,9 +211,7 @@ LIGHT = {
 
 QUICK_S = {"a run without a pool": 1, "a suite": 1, "a worker": 2, "a pool": 1}
 marked = [
-    pytest.param(
-        who, marks=pytest.mark.cpu_s(QUICK_S[who]) if who in QUICK_S else pytest.mark.slow
-    )
+    pytest.param(who, marks=pytest.mark.cpu_s(QUICK_S[who]) if who in QUICK_S else pytest.mark.slow)
     for who in LIGHT
 ]
 
