@@ -51,6 +51,7 @@ def cost_of(prompts: list[str]) -> int:
     return sum(PRICE.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
 
 
+@pytest.mark.cpu_s(2)
 def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
     prompts = write(project)
     whole = cost_of(prompts) / UNITS

@@ -122,6 +122,7 @@ def leaks(project) -> list[str]:
     return found
 
 
+@pytest.mark.cpu_s(2)
 def test_no_key_leaves_the_environment(project, workers):
     project.write_pool(keys=3)
     project.suite(LEAKY)

@@ -46,6 +46,7 @@ def test_compactor_shares_the_cpu_of_our_session_but_not_our_ctrl_c(run):
         compaction.stop()
 
 
+@pytest.mark.cpu_s(2)
 def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     before = sorted(run.path.iterdir())
     stopped = CompactionProcess.start(run.path)
