@@ -54,6 +54,8 @@ class ServerRequest(msgspec.Struct, frozen=True):
             None for nothing.
         tokens_in: Of its prompt, as the server counts; None where no model answered.
         tokens_out: Of its answers, those begun and not ended as well.
+        t_since_s: When it arrived at the earliest, where the server had no CPU then; None: at
+            `t_arrival_s`.
     """
 
     request_id: int
@@ -69,6 +71,7 @@ class ServerRequest(msgspec.Struct, frozen=True):
     fault: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    t_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +110,15 @@ class ServerLog:
     def max_in_window(self, window_s: float, **names: str | None) -> int:
         """The most arrivals in any window of that length, refused ones included.
 
-        A window holds its beginning, not its end: arrivals `window_s` apart never share one.
+        A window holds its beginning, not its end: arrivals `window_s` apart never share one. What
+        arrived while the server had no CPU counts in windows that hold all of that time: no less
+        was sent within them.
         """
-        arrivals_s = sorted(row.t_arrival_s for row in self._where(names))
+        rows = sorted(self._where(names), key=lambda row: row.t_arrival_s)
+        since_s = [row.t_arrival_s if row.t_since_s is None else row.t_since_s for row in rows]
         most = n_before = 0
-        for n_arrived, now_s in enumerate(arrivals_s, start=1):
-            while arrivals_s[n_before] + window_s <= now_s:
+        for n_arrived, row in enumerate(rows, start=1):
+            while n_before < n_arrived and since_s[n_before] + window_s <= row.t_arrival_s:
                 n_before += 1
             most = max(most, n_arrived - n_before)
         return most
@@ -181,4 +187,5 @@ def _requests(lines: list[LogLine]) -> Iterator[ServerRequest]:
             fault=line.fault,
             tokens_in=line.tokens_in,
             tokens_out=line.tokens_out,
+            t_since_s=line.since,
         )

@@ -16,16 +16,8 @@ class Allowance(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         requests: Requests allowed per minute, > 0.
-        requests_left: How many of them are left, >= 0.
-        requests_reset_s: Seconds until all of them are there again, >= 0.
         tokens: Tokens allowed per minute, > 0.
-        tokens_left: How many of them are left, >= 0.
-        tokens_reset_s: Seconds until all of them are there again, >= 0.
     """
 
     requests: float | None = None
-    requests_left: float | None = None
-    requests_reset_s: float | None = None
     tokens: float | None = None
-    tokens_left: float | None = None
-    tokens_reset_s: float | None = None

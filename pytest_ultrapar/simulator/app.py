@@ -31,13 +31,14 @@ from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
 from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
-from pytest_ultrapar.simulator.log import LogFile, encode_names, with_fault, with_tokens
+from pytest_ultrapar.simulator.limits import Lateness
+from pytest_ultrapar.simulator.log import LogFile, encode_names, with_more
 from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
 from pytest_ultrapar.simulator.wire.openai import models
 from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
-from pytest_ultrapar.system.clock import Clock
+from pytest_ultrapar.system.clock import Clock, CpuWaits
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -219,9 +220,15 @@ def compose(
 
 
 def admit(
-    lane: ServedLane, request: Request, resource: Resource, effect: Effect | None, now_s: float
+    lane: ServedLane,
+    request: Request,
+    resource: Resource,
+    effect: Effect | None,
+    *,
+    now_s: float,
+    since_s: float,
 ) -> Composed:
-    """The answer, with a seat taken for it.
+    """The answer, with a seat taken for it; the times are those of `LimitPath.admit`.
 
     Raises:
         RefusedError: There is no seat now, or no answer.
@@ -231,7 +238,7 @@ def admit(
     if path.counts_tokens:
         composed = compose(lane, request, resource, effect)
         n_tokens = composed.usage.n_in + composed.usage.n_out
-    if (exceeded := path.admit(now_s, n_tokens)) is not None:
+    if (exceeded := path.admit(now_s, n_tokens, since_s)) is not None:
         raise RefusedError(ApiError.over_limit(exceeded))
     try:
         return composed or compose(lane, request, resource, effect)
@@ -267,6 +274,8 @@ class Simulator:
         self._clock = clock
         self._timeline = timeline
         self._n_requests = 0
+        self._waits = CpuWaits()
+        self._lateness = Lateness(self._waits.total_s())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request; called by the server, in a task of its own."""
@@ -281,8 +290,10 @@ class Simulator:
         self._timeline.begin(now_s)
         self._n_requests += 1
         request_id = self._n_requests
-        names, judged = self._judge(scope, target, body, now_s)
-        self._log.write(now_s, "arrival", request_id, names)
+        since_s = self._lateness.since_s(now_s, self._waits.total_s())
+        names, judged = self._judge(scope, target, body, now_s, since_s)
+        arrived = names if since_s == now_s else with_more(names, since=since_s)
+        self._log.write(now_s, "arrival", request_id, arrived)
         if isinstance(judged, Whole):
             self._log.write(now_s, "refused", request_id, names, judged.status)
             await respond(send, judged)
@@ -292,7 +303,7 @@ class Simulator:
         await flight.run(receive, now_s)
 
     def _judge(
-        self, scope: Scope, target: Target | None, body: bytes, now_s: float
+        self, scope: Scope, target: Target | None, body: bytes, now_s: float, since_s: float
     ) -> tuple[bytes, tuple[ServedLane, Composed] | Whole]:
         """The names to log, and what the request gets: a seat and an answer, or an error now."""
         if target is None or target.resource_name is None:
@@ -322,16 +333,18 @@ class Simulator:
         names, effect = lane.names, None
         fault = self._faults.decide(lane, now_s, lambda: drawn(lane, request).name)
         if fault is not None:
-            names = with_fault(names, fault.label)
+            names = with_more(names, fault=fault.label)
             effect = fault.effect
         if isinstance(effect, Error) and not effect.after_s:
             return names, effect.answer(resource)
         try:
-            composed = admit(lane, request, resource, effect, now_s)
+            composed = admit(lane, request, resource, effect, now_s=now_s, since_s=since_s)
         except RefusedError as refused:
             # What a limit refused is not the fault's doing.
             return lane.names, resource.refusal(refused.error)
-        return with_tokens(names, composed.usage), (lane, composed)
+        usage = composed.usage
+        more = with_more(names, tokens_in=usage.n_in, tokens_out=usage.n_out)
+        return more, (lane, composed)
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:

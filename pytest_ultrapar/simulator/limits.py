@@ -91,6 +91,32 @@ class DayWindow(Window):
         return datetime.combine(then.date() + timedelta(days=1), time(), self._zone).timestamp()
 
 
+class Lateness:
+    """When a request that is read now arrived at the earliest.
+
+    On a busy machine a server has no CPU for a quarter of a second, and then reads at once all that
+    came meanwhile: the callers kept their distance.
+    """
+
+    _NOTICED_S: ClassVar[float] = 0.002
+    _BATCH_S: ClassVar[float] = 0.02
+    """What is read so soon after a wait may have come while it lasted."""
+
+    def __init__(self, waited_s: float) -> None:
+        self._waited_s = waited_s
+        self._since_s = self._batch_end_s = -math.inf
+
+    def since_s(self, now_s: float, waited_s: float) -> float:
+        """That time; `waited_s` as `CpuWaits.total_s` says it now."""
+        wait_s = waited_s - self._waited_s
+        if wait_s > self._NOTICED_S:
+            if now_s >= self._batch_end_s:
+                self._since_s = now_s - wait_s
+            self._batch_end_s = now_s + self._BATCH_S
+        self._waited_s = waited_s
+        return self._since_s if now_s < self._batch_end_s else now_s
+
+
 SEAT_RETRY_S = 1.0
 """What a caller is told to wait when all seats are taken: nobody knows when one frees."""
 
@@ -169,11 +195,11 @@ class Gate:
             return Exceeded(self.name, "workers", self._workers, SEAT_RETRY_S)
         return None
 
-    def take(self, now_s: float, n_tokens: int) -> None:
-        """Admit one request."""
+    def take(self, since_s: float, n_tokens: int) -> None:
+        """Admit one request, which came at that time at the earliest."""
         self.in_flight += 1
         for _, meter, counts_tokens in self._rows:
-            meter.arrive(now_s, n_tokens if counts_tokens else 1)
+            meter.arrive(since_s, n_tokens if counts_tokens else 1)
 
     def free(self) -> None:
         """One admitted request has ended."""
@@ -189,7 +215,9 @@ class LimitPath:
         self._gates = tuple(gates)
         self.counts_tokens = any(gate.counts_tokens for gate in self._gates)
 
-    def admit(self, now_s: float, n_tokens: int = 0) -> Exceeded | None:
+    def admit(
+        self, now_s: float, n_tokens: int = 0, since_s: float | None = None
+    ) -> Exceeded | None:
         """None with a place taken in every gate, or the gate shut the longest with nothing taken.
 
         A refused request does not count in any window, so that waiting as told always helps.
@@ -197,12 +225,14 @@ class LimitPath:
         Args:
             now_s: The time.
             n_tokens: Of prompt and completion; of use only where a gate counts them.
+            since_s: When it came at the earliest, where that is not now: a window counts it from
+                then on, so it refuses only what was too much whenever it came.
         """
         shut = [exceeded for gate in self._gates if (exceeded := gate.decide(now_s))]
         if shut:
             return max(shut, key=lambda exceeded: exceeded.retry_after_s)
         for gate in self._gates:
-            gate.take(now_s, n_tokens)
+            gate.take(now_s if since_s is None else since_s, n_tokens)
         return None
 
     def free(self) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pytest_ultrapar.simulator.exchange import Usage
 
 FORMAT = 1
 Event = Literal["arrival", "end", "disconnect", "refused"]
@@ -50,6 +49,7 @@ class LogLine(msgspec.Struct, frozen=True):
         fault: What took the request, by the faults file's name for it.
         tokens_in: Of the prompt of a request that was answered with a model's words.
         tokens_out: Of the answer, whether it came to its end or not.
+        since: When it arrived at the earliest, where the server had no CPU at its arrival.
     """
 
     t: float
@@ -63,6 +63,7 @@ class LogLine(msgspec.Struct, frozen=True):
     fault: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    since: float | None = None
 
 
 def encode_header(limits: Iterable[Limit], now_s: float) -> bytes:
@@ -82,14 +83,9 @@ def encode_names(
     return msgspec.json.encode(names)[1:-1]
 
 
-def with_fault(names: bytes, label: str) -> bytes:
-    """The names of a lane with the fault that took a request on it."""
-    return names + b',"fault":' + msgspec.json.encode(label)
-
-
-def with_tokens(names: bytes, usage: Usage) -> bytes:
-    """The names of a lane with what a request took there."""
-    return names + b',"tokens_in":%d,"tokens_out":%d' % (usage.n_in, usage.n_out)
+def with_more(names: bytes, **more: float | str) -> bytes:
+    """The names of a lane with what else is known of a request on it, by fields of `LogLine`."""
+    return names + b"," + msgspec.json.encode(more)[1:-1]
 
 
 def encode_line(

@@ -346,18 +346,17 @@ def resolve_run(name: str) -> Path:
 _NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LATEST}"
 
 
-def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
+def new_directory(out: Path | None, now: datetime) -> Path:
     """A new, private directory for several runs; absolute.
 
     Args:
-        out: The directory itself, new or empty; None makes `<kind>-<UTC time>-<id>` beside runs.
-        kind: One word.
+        out: The directory itself, new or empty; None makes `bench-<UTC time>-<id>` beside runs.
         now: An aware time.
 
     Raises:
         ConfigError: `out` is no directory or not empty, or nothing can be made there.
     """
-    path = (DEFAULT_PARENT / f"{kind}-{new_run_id(now)}" if out is None else out).absolute()
+    path = (DEFAULT_PARENT / f"bench-{new_run_id(now)}" if out is None else out).absolute()
     with _refused(f"--out: cannot use {path} as a directory"):
         if out is None:
             _make_parent()

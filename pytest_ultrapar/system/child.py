@@ -173,18 +173,17 @@ class Child:
         self._process.kill()
 
 
-def run_child(module: str, *arguments: str, stdin: bytes = b"") -> bytes:
+def run_child(module: str, *arguments: str) -> bytes:
     """What `python -m MODULE ARGUMENTS` prints, run to its end: pyarrow weighs 50 MB in a process.
 
     Args:
         module: Full name of a module of this package.
         arguments: Its command line.
-        stdin: All that it reads from its standard input.
 
     Raises:
         ResultsError: It ended with another exit code than 0; the message is what it said.
     """
-    return output_of(Child.start(module, *arguments), stdin)
+    return output_of(Child.start(module, *arguments))
 
 
 def output_of(child: Child, stdin: bytes = b"") -> bytes:

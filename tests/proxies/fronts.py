@@ -54,7 +54,6 @@ defaults
     timeout connect 5s
     timeout client 60s
     timeout server 60s
-    {defaults}
 frontend front
     bind 127.0.0.1:{port}
     log-format '{{"end_ms":%[date(0,ms)],"took_ms":%Ta,"status":%ST,"why":"%ts"}}'
@@ -79,7 +78,6 @@ class Nginx:
 class Haproxy:
     """Lines of configuration for their places; `server` is the rest of the server's line."""
 
-    defaults: str = ""
     frontend: str = ""
     backend: str = ""
     server: str = ""
@@ -134,7 +132,6 @@ def _write_haproxy(proxy: Haproxy, port: int, upstream: int, directory: Path) ->
     text = HAPROXY.format(
         port=port,
         upstream=upstream,
-        defaults=proxy.defaults,
         frontend=proxy.frontend,
         backend=proxy.backend,
         server=proxy.server,

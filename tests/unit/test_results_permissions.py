@@ -86,9 +86,9 @@ def test_run_of_somebody_else_cannot_be_resumed_and_is_named(run, locked, mode, 
 def test_directory_for_several_runs_elsewhere_needs_no_folder_of_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".ultrapar").touch()
-    assert new_directory(tmp_path / "out", "bench", NOW).is_dir()
+    assert new_directory(tmp_path / "out", NOW).is_dir()
     with pytest.raises(ConfigError, match=r"\.ultrapar: File exists"):
-        new_directory(None, "bench", NOW)
+        new_directory(None, NOW)
 
 
 @pytest.mark.parametrize("is_locked_before", [False, True])

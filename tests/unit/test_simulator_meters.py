@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,10 +13,12 @@ from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import (
     DayWindow,
     Gate,
+    Lateness,
     LimitPath,
     Window,
 )
 from pytest_ultrapar.simulator.wire.chat import RESOURCE
+from pytest_ultrapar.system.clock import CpuWaits
 from tests.played_clock import PlayedDayClock
 
 # Eighths of a second are exact in binary, so that the judges below may compare with `==`.
@@ -63,6 +69,54 @@ def test_gate_judges_tokens_where_its_limit_counts_them():
     assert exceeded is not None
     assert (exceeded.bound, exceeded.allowed, exceeded.retry_after_s) == ("tpm", 100.0, 58.0)
     assert path.admit(60.0, 1) is None
+
+
+def judged(path, lateness, reads):
+    """Whether each of some requests is refused, given when it is read and the waits until then."""
+    return [
+        path.admit(now_s, since_s=lateness.since_s(now_s, waited_s)) is not None
+        for now_s, waited_s in reads
+    ]
+
+
+def test_server_that_had_no_cpu_refuses_nobody_who_kept_the_distance():
+    """Ten a second; from 1.0 to 1.5 s the server stands still, and reads six at once then."""
+    sent = [n / 10 for n in range(40)]
+    reads = [
+        (1.5 + n / 1000 if 1.0 <= at_s <= 1.5 else at_s, 0.5 * (at_s >= 1.0))
+        for n, at_s in enumerate(sent)
+    ]
+    assert not any(judged(LimitPath([Gate(Limit("k", "key", qps=10))]), Lateness(0.0), reads))
+    # To a server that does not know it, the second that follows has six too many.
+    unaware = [(now_s, 0.0) for now_s, _ in reads]
+    assert any(judged(LimitPath([Gate(Limit("k", "key", qps=10))]), Lateness(0.0), unaware))
+
+
+def test_server_that_had_no_cpu_refuses_what_was_too_much_whenever_it_came():
+    reads = [(1.5 + n / 1000, 0.5 + 0.004 * (n >= 3)) for n in range(30)]
+    refused = judged(LimitPath([Gate(Limit("k", "key", qps=10))]), Lateness(0.0), reads)
+    assert refused == [False] * 11 + [True] * 19
+
+
+def spin(seconds):
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        pass
+
+
+def test_kernel_says_how_long_a_process_waited_for_a_cpu():
+    allowed = os.sched_getaffinity(0)
+    other = multiprocessing.get_context("fork").Process(target=spin, args=(0.2,))
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        other.start()
+        waits = CpuWaits()
+        before_s = waits.total_s()
+        spin(0.1)
+        assert 0 < waits.total_s() - before_s < 10
+    finally:
+        os.sched_setaffinity(0, allowed)
+        other.join()
 
 
 NOON_S = 1_700_049_600.0

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.log import LogFile, encode_header, encode_line, encode_names
+from pytest_ultrapar.simulator.log import (
+    LogFile,
+    encode_header,
+    encode_line,
+    encode_names,
+    with_more,
+)
 from pytest_ultrapar.testing import ServerLog, ServerRequest, read_server_log
 
 TICKS = st.integers(min_value=0, max_value=20).map(lambda n: n / 8)
@@ -72,6 +78,20 @@ def test_max_in_window_is_the_most_in_any_window(rows, window_s):
     arrivals_s = [row.t_arrival_s for row in rows]
     most = max((sum(t <= o < t + window_s for o in arrivals_s) for t in arrivals_s), default=0)
     assert ServerLog(rows).max_in_window(window_s) == most
+
+
+def test_what_may_have_come_earlier_counts_in_windows_that_hold_all_of_that_time(tmp_path):
+    path = tmp_path / "log"
+    names = encode_names("lab", "m", "i", "key0")
+    late = with_more(names, since=1.5)
+    lines = [encode_line(2.0, "arrival", n, late if n < 6 else names) for n in range(1, 8)]
+    path.write_bytes(
+        encode_header([], 0.0) + b"".join(lines) + encode_line(2.5, "arrival", 8, names)
+    )
+    log = read_server_log(path)
+    assert [row.t_since_s for row in log.requests] == [1.5] * 5 + [None] * 3
+    assert log.max_in_window(1.0) == 7
+    assert log.max_in_window(0.5) == 2
 
 
 def test_phase_is_first_arrival_to_last_answer():

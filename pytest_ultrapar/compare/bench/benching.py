@@ -146,7 +146,7 @@ def bench(
         ResultsError: What a run left behind cannot be read.
     """
     commands = {mode: pytest_arguments(passed_on, mode=mode, pool=pool) for mode in modes}
-    directory = new_directory(out, "bench", datetime.now(UTC))
+    directory = new_directory(out, datetime.now(UTC))
     try:
         return _run_all(directory, commands)
     finally:

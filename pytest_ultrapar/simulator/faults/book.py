@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.faults.script import Fault
-from pytest_ultrapar.simulator.log import with_fault
+from pytest_ultrapar.simulator.log import with_more
 from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def unused_faults(script: FaultScript, log: Path) -> tuple[str, ...]:
         script: What the server followed.
         log: Its log, complete. One that cannot be read says nothing of any fault.
     """
-    left = {fault.label: with_fault(b"", fault.label) for fault in script.faults}
+    left = {fault.label: with_more(b"", fault=fault.label) for fault in script.faults}
     try:
         with open_file(log) as lines:
             for line in lines:

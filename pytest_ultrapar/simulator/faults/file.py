@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from pytest_ultrapar.pool.bounds import RATE
 from pytest_ultrapar.pool.fields import Location, check_name, check_word, shown
 from pytest_ultrapar.pool.file import FileTable, Seed, decode_as, parse_toml, read_pool_file, within
 from pytest_ultrapar.pool.model import LIMIT_KINDS
@@ -24,7 +23,7 @@ from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Where
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.model import LimitKind, Pool
 
 
 _SINCE: tuple[Since, ...] = ("first-request", "start")
@@ -32,18 +31,29 @@ _SINCE: tuple[Since, ...] = ("first-request", "start")
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
 
 
-Rate = Annotated[float, within(RATE)]
+def _amount(kind: LimitKind) -> object:
+    """The type of an amount; unlike in a pool, nobody at all may be admitted."""
+    if kind.is_rate:
+        return Annotated[float, within(kind.bounds)] | None
+    return Annotated[int, Meta(ge=0, le=kind.bounds.at_most)] | None
 
 
-class CapacityTable(PlaceTable, kw_only=True):
+if TYPE_CHECKING:
+    _Amounts = PlaceTable
+else:
+    _Amounts = msgspec.defstruct(
+        "_Amounts",
+        [(word, _amount(LIMIT_KINDS[word]), None) for word in _AMOUNTS],
+        bases=(PlaceTable,),
+        kw_only=True,
+    )
+
+
+class CapacityTable(_Amounts, kw_only=True):
     """`[[capacity]]`, with amounts by the words of their kinds."""
 
     limit: str | None = None
     factor: Annotated[float, Meta(gt=0, le=1_000)] | None = None
-    workers: Annotated[int, Meta(ge=0, le=100_000)] | None = None
-    qps: Rate | None = None
-    rpm: Rate | None = None
-    tpm: Annotated[float, Meta(ge=1e-6, le=1e12)] | None = None
 
 
 class FaultsFile(FileTable, kw_only=True):
