@@ -33,6 +33,7 @@ MOST_WIDTH = 100
 _USUAL_WIDTH = 80
 _MOST_ROWS = 12
 _LEAST_ROWS = 4
+"""Of the table, as long as what else there is to say fits beside it in a line each."""
 _MOST_OF_A_KIND = 3
 """Lines on lanes, and as many on cases without a grade."""
 _MOST_FOLDS = 2
@@ -45,6 +46,7 @@ _AROUND_ROWS = 5
 _N_AND_SOLVED = 16
 """Characters of these two columns."""
 _SHARE = re.compile(r"\b(\d+)%")
+_HALF_A_CLAUSE = re.compile(r"(.{30}[,;]) [^,;]* \.\.\.$")
 
 
 def plain(text: str, share: float) -> str:
@@ -81,38 +83,39 @@ def brief_lines(
     """
     width = min(width, MOST_WIDTH)
     simulated = [SIMULATED] if summary.simulated else []
-    head = _folded([*simulated, verdict(summary, part)], width, _MOST_FOLDS)
+    more = int(_USUAL_WIDTH <= width < MOST_WIDTH)
+    head = _folded([*simulated, verdict(summary, part)], width, _MOST_FOLDS + more)
     # A path is copied: it is never folded.
     path = f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}"
     if is_quiet or (part is not None and not summary.statistics.n_planned):
         return [*head, path]
-    rest = [
-        *_folded(_speed(summary, lanes), width, 1),
-        *_first(lane_lines(lanes), width, 1),
-        *_first(trouble_lines(summary), width, _MOST_FOLDS),
-        path,
-    ]
-    room = MOST_LINES - len(head) - len(rest) - 2
-    table = _table(summary, width, max(_LEAST_ROWS, room), paint) if summary.cells else []
+    for few, many in ((1 + more, _MOST_FOLDS + more), (1, 1)):
+        rest = [
+            *_folded(_speed(summary, lanes), width, few),
+            *_first(lane_lines(lanes), width, few),
+            *_first(trouble_lines(summary), width, many),
+            path,
+        ]
+        room = MOST_LINES - len(head) - len(rest) - 2
+        if room >= _LEAST_ROWS + _AROUND_ROWS:
+            break
+    table = _table(summary, width, room, paint) if summary.cells else []
     return [*head, "", *table, *([""] if table else []), *rest]
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
-    """Lines of sentences, so many for each at most, and one more on a terminal of `_USUAL_WIDTH`.
-
-    What is cut off stands in the report.
-    """
+    """Lines of sentences, so many for each at most; what is cut off stands in the report."""
     lines: list[str] = []
     for sentence in sentences:
-        most = _MOST_FOLDS if sentence.startswith(_WARNINGS) else most_lines
         lines += textwrap.wrap(
             sentence,
             width,
             subsequent_indent="  ",
-            max_lines=most + (_USUAL_WIDTH <= width < MOST_WIDTH),
+            max_lines=max(most_lines, _MOST_FOLDS if sentence.startswith(_WARNINGS) else 1),
             placeholder=" ...",
             break_on_hyphens=False,
         )
+        lines[-1:] = [_HALF_A_CLAUSE.sub(r"\1 ...", line) for line in lines[-1:]]
     return lines
 
 
