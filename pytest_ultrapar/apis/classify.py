@@ -79,8 +79,7 @@ class _Violation(msgspec.Struct, rename="camel"):
 
 
 class _Detail(msgspec.Struct, rename="camel"):
-    """What google.rpc adds to an error, in a list (ErrorInfo, QuotaFailure, RetryInfo), or
-    Anthropic."""
+    """What google.rpc adds to an error: ErrorInfo, QuotaFailure or RetryInfo; and Anthropic."""
 
     reason: str = ""
     error_code: str = msgspec.field(default="", name="error_code")
@@ -116,8 +115,8 @@ def read_error(body: bytes) -> ErrorSaid:
         if source is not None
         for raw in (source.code, source.type, source.status)
     ]
-    details = part_of(error.details, list[_Detail] | _Detail) or []
-    details = details if isinstance(details, list) else [details]
+    of_one = [part_of(error.details, _Detail) or _Detail()]
+    details = part_of(error.details, list[_Detail]) or of_one
     for detail in details:
         words += [detail.reason, detail.error_code, *(one.quota_id for one in detail.violations)]
     texts = [_word(raw) for raw in (error.message, error.of_aws, error.detail, error.error)]
@@ -184,7 +183,7 @@ def classify_status(
     error = read_error(body)
     message = f"HTTP {status}: {beginning_of_bytes(body)}"
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return Failure("malformed", f"{message}{_led_to(headers)}", is_final=True)
+        return Failure("malformed", f"HTTP {status}: {_led(headers)}", is_final=True)
     asked_s = retry_after_s or error.back_s
     # Another 2xx cannot be read; every other 4xx is our own fault.
     outcome = _BY_STATUS.get(status) or _BY_HUNDREDS.get(status // 100, "malformed")
@@ -270,13 +269,13 @@ def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failur
     return failure
 
 
-def _led_to(headers: Mapping[str, str]) -> str:
+def _led(headers: Mapping[str, str]) -> str:
     """Where a redirect leads, without what may be a secret, and what to do about it."""
     place = re.sub(r"//[^/@]*@", "//", headers.get("location", ""))
     to = re.sub("[?#].+", "?...", f" to {place}" if place else "", flags=re.DOTALL)
     return (
-        f"; it is a redirect{to}, which is not followed: write the base_url into the pool under "
-        "which the server itself answers"
+        f"a redirect{to}, which is not followed: write the base_url into the pool under which the "
+        "server itself answers"
     )
 
 

@@ -43,7 +43,10 @@ REFUSED = [
     (real(api="openia"), 'provider[0].api must be "openai" or "azure-openai" or'),
     # What a provider's words mean.
     (real("patterns = { contxt_length = [] }"), 'provider[0].patterns must be "too_large" or "con'),
-    (real("patterns = { quota = 'x' }"), "provider[0].patterns.quota must be a list (got a string)"),
+    (
+        real("patterns = { quota = 'x' }"),
+        "provider[0].patterns.quota must be a list (got a str",
+    ),
     (
         real("patterns = { quota = ['a', '(b'] }"),
         "provider[0].patterns.quota[1] must be a regular expression (missing ), unterminated subp",
