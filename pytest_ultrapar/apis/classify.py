@@ -161,7 +161,6 @@ _SOON_S = 900.0
 episode may last as long, unless said otherwise, and its lanes pause for it."""
 _LIMIT = re.compile(r"\blimit(?:ed to| is| of)?\W{0,3}([0-9][0-9,_]*)")
 _REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
-_UNKNOWN: frozenset[FailedOutcome] = frozenset(("bad_request", "not_found"))
 _TEACH = "; if this is an overflow or a filter, say so in the pool (patterns of the provider)"
 
 
@@ -209,7 +208,7 @@ def classify_status(
         failure = as_meant(failure, meaning)
     elif outcome == "rate":
         failure = replace(failure, exceeded=_used_up(headers))
-    elif outcome in _UNKNOWN:
+    elif outcome in {"bad_request", "not_found"}:
         failure = replace(failure, message=message + _TEACH)
     return _as_asked(failure, headers)
 

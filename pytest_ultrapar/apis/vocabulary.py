@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +16,8 @@ _EXAMPLES = re.compile(r"^    \{.*\n", re.MULTILINE)
 """To parse them would take 50 ms, for which the first failure of a run would stop all others."""
 
 
-class _Sign(NamedTuple):
-    """By what one meaning is known."""
-
-    meaning: str
-    is_code: bool
-    pattern: re.Pattern[str]
+_Sign = tuple[str, bool, re.Pattern[str]]
+"""A meaning, whether it is a code by which it is known, and the code or the words."""
 
 
 @functools.cache
@@ -47,7 +43,7 @@ def _signs(status: int) -> list[_Sign]:
             for rank, field in enumerate(("codes", "words")):
                 if texts := entry.get(field):
                     pattern = re.compile(texts if field == "words" else "|".join(texts))
-                    sign = _Sign(meaning, field == "codes", pattern)
+                    sign = (meaning, field == "codes", pattern)
                     found.append((2 if "last" in entry else rank, sign))
     return [sign for _, sign in sorted(found, key=lambda one: one[0])]
 

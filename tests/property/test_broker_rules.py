@@ -23,8 +23,8 @@ RPM = st.sampled_from([None, None, None, 30.0, 90.0])
 OUTCOMES = st.sampled_from(
     ["ok"] * 12
     + ["unsent", "rate", "rate", "connect", "connect", "transport", "timeout", "overload"]
-    + ["refused", "too_large", "bad_request", "cancelled", "malformed", "auth", "quota", "not_found"]
-    + ["daily_quota", "forbidden", "tls", *["overload"] * 6, *["congestion"] * 3]
+    + ["refused", "bad_request", "cancelled", "malformed", "auth", "quota", "not_found"]
+    + ["daily_quota", "forbidden", "tls", "too_large", *["overload"] * 6, *["congestion"] * 3]
 )
 
 

@@ -46,20 +46,6 @@ def test_prompt_that_an_error_quotes_says_nothing(body, status):
     assert failure(body, status) == ("bad_request", None)
 
 
-@pytest.mark.parametrize(
-    ("message", "code", "outcome"),
-    [
-        ("API key expired. Please renew the API key.", 400, "auth"),
-        ("API key not valid. Please pass a valid API key.", 400, "auth"),
-        ("no", "invalid_api_key", "auth"),
-        ("cannot read the prompt 'API key expired'", 400, "bad_request"),
-    ],
-)
-def test_key_that_is_refused_with_400_is_refused(message, code, outcome):
-    error = {"error": {"message": message, "code": code, "status": "INVALID_ARGUMENT"}}
-    assert failure(error)[0] == failure([error])[0] == outcome
-
-
 def test_prompt_that_a_missing_page_quotes_says_nothing():
     assert failure(FASTAPI, 404) == ("not_found", None)
     assert failure({"detail": [{"input": PROMPT}]}, 429) == ("rate", None)
@@ -113,39 +99,6 @@ def test_filter_of_azure_is_read_from_the_error_and_the_one_within_it(inner):
 def test_error_that_says_nothing_can_be_read(body):
     assert len(read_error(body).text) <= 16_384
     assert classify_status(400, body, None).outcome == "bad_request"
-
-
-def anthropic(message: str, kind: str = "invalid_request_error") -> dict[str, object]:
-    return {"type": "error", "request_id": "req_1", "error": {"type": kind, "message": message}}
-
-
-def gemini(message: str, **more: object) -> dict[str, object]:
-    return {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": message, **more}}
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "outcome", "kind"),
-    [
-        (400, anthropic("prompt is too long: 210 tokens > 200"), "refused", "context_length"),
-        (400, anthropic("Output blocked by content filtering policy"), "refused", "content_filter"),
-        (400, anthropic("Your credit balance is too low to access it."), "quota", None),
-        (400, anthropic("messages: roles"), "bad_request", None),
-        (402, anthropic("Pay first.", "billing_error"), "quota", None),
-        (413, anthropic("too large", "request_too_large"), "too_large", None),
-        (500, anthropic("Internal server error", "api_error"), "overload", None),
-        (529, anthropic("Overloaded", "overloaded_error"), "rate", None),
-        (400, gemini("exceeds the maximum number of tokens allowed"), "refused", "context_length"),
-        (400, gemini("Bad.", details=[{"reason": "API_KEY_INVALID"}]), "auth", None),
-        (
-            400,
-            {"error": {"code": "invalid_prompt", "message": "flagged as potentially violating it"}},
-            "refused",
-            "content_filter",
-        ),
-    ],
-)
-def test_errors_of_other_apis_mean_what_they_say(status, body, outcome, kind):
-    assert failure(body, status) == (outcome, kind)
 
 
 def google(*details: object, message: str = "Quota exceeded.") -> bytes:
