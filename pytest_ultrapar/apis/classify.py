@@ -63,7 +63,7 @@ class _Fields(msgspec.Struct):
     inner_error: msgspec.Raw = _NOT_THERE
     details: msgspec.Raw = _NOT_THERE
     metadata: msgspec.Raw = _NOT_THERE
-    of_aws: msgspec.Raw = msgspec.field(default=_NOT_THERE, name="Message")
+    aws_message: msgspec.Raw = msgspec.field(default=_NOT_THERE, name="Message")
 
 
 class _Metadata(msgspec.Struct):
@@ -119,7 +119,7 @@ def read_error(body: bytes) -> ErrorSaid:
     details = part_of(error.details, list[_Detail]) or of_one
     for detail in details:
         words += [detail.reason, detail.error_code, *(one.quota_id for one in detail.violations)]
-    texts = [_word(raw) for raw in (error.message, error.of_aws, error.detail, error.error)]
+    texts = [_word(raw) for raw in (error.message, error.aws_message, error.detail, error.error)]
     if added := part_of(error.metadata, _Metadata):
         upstream = read_error(added.raw.encode()) if added.raw else ErrorSaid(frozenset(), "")
         words += [*upstream.codes, str(added.provider_error_code), added.limit_source]
@@ -273,8 +273,8 @@ def _led(headers: Mapping[str, str]) -> str:
     place = re.sub(r"//[^/@]*@", "//", headers.get("location", ""))
     to = re.sub("[?#].+", "?...", f" to {place}" if place else "", flags=re.DOTALL)
     return (
-        f"a redirect{to}, which is not followed: write the base_url into the pool under which the "
-        "server itself answers"
+        f"a redirect{to}, which is not followed: set base_url in the pool to the address under "
+        "which the server itself answers"
     )
 
 

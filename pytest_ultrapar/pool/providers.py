@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,8 @@ def build_patterns(
         for i, text in enumerate(texts):
             where = location.at(meaning).item(i)
             try:
-                fits_everything = re.search(text, "") is not None
+                with warnings.catch_warnings(action="error"):
+                    fits_everything = re.search(text, "") is not None
             except (re.error, OverflowError, RecursionError, FutureWarning) as error:
                 where.refuse(f"must be a regular expression ({error}; got {shown(text)})")
             if fits_everything:

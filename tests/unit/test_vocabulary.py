@@ -155,8 +155,8 @@ def test_redirect_names_its_place_without_secrets_and_is_final():
     found = classify_status(307, b"", None, headers)
     assert (found.outcome, found.is_final) == ("malformed", True)
     assert found.message == (
-        "HTTP 307: a redirect to https://h.example/v1/?..., which is not followed: write "
-        "the base_url into the pool under which the server itself answers"
+        "HTTP 307: a redirect to https://h.example/v1/?..., which is not followed: set "
+        "base_url in the pool to the address under which the server itself answers"
     )
     assert "a redirect, which" in classify_status(301, b"", None).message
 
