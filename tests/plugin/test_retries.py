@@ -121,12 +121,9 @@ def test_words_about_one_request_end_its_case_and_leave_the_lane(project):
     project.suite(cases([*said, *[f"say {n}" for n in range(20)]]))
     project.run("-n0", "--ultrapar-coverage", "0")
     found = {row["param.prompt"]: (row["outcome"], row["kind"]) for row in project.rows()}
-    assert [found[prompt] for prompt in said] == [
-        ("unsolved", "context_length"),
-        ("unsolved", "content_filter"),
-        ("infra", "too_large"),
-        ("infra", "malformed"),
-    ]
+    refused = [("unsolved", "context_length"), ("unsolved", "content_filter")]
+    failed = [("infra", "too_large"), ("infra", "malformed")]
+    assert [found[prompt] for prompt in said] == refused + failed
     assert kinds(project)["solved", None] == 20
     assert len(project.server.prompts) == 24
     text = " ".join(project.report.str().split())

@@ -24,7 +24,6 @@ from pytest_ultrapar.engine.retry import RetryPolicy
         ({"retry-after": "2s"}, 2.0),
         ({"retry-after": "1m30S"}, 90.0),
         ({"retry-after": "1 minute, 20 seconds"}, 60.0),
-        ({"retry-after": "9" * 5000}, None),
         ({"retry-after-ms": "0", "retry-after": "9"}, 9.0),
         ({"retry-after-ms": "-1", "retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 60.0),
         ({"retry-after": "2, 5"}, 5.0),
