@@ -5,23 +5,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, cast, get_args
 
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure, beginning_of_bytes
 from pytest_ultrapar.apis.outcome import Exceeded
-from pytest_ultrapar.apis.retry_after import bounded, number_of, parse_should_retry
+from pytest_ultrapar.apis.retry_after import bounded, duration_of, parse_should_retry, stated_s
 from pytest_ultrapar.apis.sanitise import UNREADABLE, part_of
+from pytest_ultrapar.apis.vocabulary import meanings, vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_ultrapar.apis.failure_classes import FailedOutcome
 
 
 _LOOKED_AT = 16_384
-_ADDRESS = re.compile(r"https?://\S+")
+_ADDRESS = re.compile(r"https?://(?:(?!#token-limit)\S)+")
+"""But for the one word of an address by which DashScope tells a rate from a dead key."""
 _QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
 """From here on a validation error of pydantic, printed as a list of dicts, quotes the request."""
 _NOT_THERE = msgspec.Raw()
@@ -44,8 +46,8 @@ class ErrorSaid:
 
     @property
     def text(self) -> str:
-        """The codes and the message, in one."""
-        return " ".join([*sorted(self.codes), self.message])
+        """The message, and behind it the codes."""
+        return "\n".join([self.message, *sorted(self.codes)])
 
 
 class _Fields(msgspec.Struct):
@@ -60,6 +62,16 @@ class _Fields(msgspec.Struct):
     innererror: msgspec.Raw = _NOT_THERE
     inner_error: msgspec.Raw = _NOT_THERE
     details: msgspec.Raw = _NOT_THERE
+    metadata: msgspec.Raw = _NOT_THERE
+    aws_message: msgspec.Raw = msgspec.field(default=_NOT_THERE, name="Message")
+
+
+class _Metadata(msgspec.Struct):
+    """What OpenRouter adds: the provider's own error as text, and whose limit it was."""
+
+    raw: str = ""
+    provider_error_code: str | int = ""
+    limit_source: str = ""
 
 
 class _Violation(msgspec.Struct, rename="camel"):
@@ -67,9 +79,10 @@ class _Violation(msgspec.Struct, rename="camel"):
 
 
 class _Detail(msgspec.Struct, rename="camel"):
-    """What google.rpc adds to an error: ErrorInfo, QuotaFailure or RetryInfo."""
+    """What google.rpc adds to an error: ErrorInfo, QuotaFailure or RetryInfo; and Anthropic."""
 
     reason: str = ""
+    error_code: str = msgspec.field(default="", name="error_code")
     violations: list[_Violation] = []
     retry_delay: str = ""
 
@@ -90,7 +103,8 @@ def read_error(body: bytes) -> ErrorSaid:
     try:
         found = _body_decoder.decode(body)
     except UNREADABLE:
-        return ErrorSaid(frozenset(), _plain(body[:_LOOKED_AT].decode("utf-8", "replace")))
+        text = _plain(body[:_LOOKED_AT].decode("utf-8", "replace"))
+        return ErrorSaid(frozenset(), text.strip('" \n'))
     if isinstance(found, list):
         found = found[0] if found else _Fields()
     error = part_of(found.error, _Fields) or part_of(found.detail, _Fields) or found
@@ -101,15 +115,20 @@ def read_error(body: bytes) -> ErrorSaid:
         if source is not None
         for raw in (source.code, source.type, source.status)
     ]
-    details = part_of(error.details, list[_Detail]) or []
+    of_one = [part_of(error.details, _Detail) or _Detail()]
+    details = part_of(error.details, list[_Detail]) or of_one
     for detail in details:
-        words += [detail.reason, *(one.quota_id for one in detail.violations)]
+        words += [detail.reason, detail.error_code, *(one.quota_id for one in detail.violations)]
+    texts = [_word(raw) for raw in (error.message, error.aws_message, error.detail, error.error)]
+    if added := part_of(error.metadata, _Metadata):
+        upstream = read_error(added.raw.encode()) if added.raw else ErrorSaid(frozenset(), "")
+        words += [*upstream.codes, str(added.provider_error_code), added.limit_source]
+        texts.append(upstream.message)
     codes = frozenset(word.lower() for word in words if word)
-    texts = (_word(raw) for raw in (error.message, error.detail, error.error))
-    delays = (number_of(detail.retry_delay.removesuffix("s")) for detail in details)
+    delays = [duration_of(detail.retry_delay.lower()) for detail in details]
     back_s = max((bounded(delay) or 0.0 for delay in delays if delay), default=0.0)
     message = " ".join(_plain(text) for text in texts if text)
-    return ErrorSaid(codes, message, back_s or None)
+    return ErrorSaid(codes, message[:_LOOKED_AT], back_s or None)
 
 
 def _word(raw: msgspec.Raw) -> str:
@@ -123,125 +142,26 @@ def _plain(text: str) -> str:
     return _ADDRESS.sub(" ", _QUOTED_INPUT.sub(" ", text.lower()))
 
 
-Excess = Literal[Exceeded, "quota", "daily_quota"]
-"""Of what: requests or tokens per time, requests at once, money, or what a day allows."""
-_NO_MONEY_CODES = frozenset(
-    {
-        "insufficient_quota",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "insufficient_balance",
-        "insufficient_credits",
-        "account_deactivated",
-        "arrearage",
-        "billing_error",
-    }
-)
-# In this order: a text that names the day's quota may also speak of the plan's, and one that names
-# tokens per minute speaks of requests, too.
-_WORDS: tuple[tuple[Excess, re.Pattern[str]], ...] = (
-    (
-        "quota",
-        re.compile(
-            r"billing hard limit|credit balance is too low|insufficient (?:balance|credit|funds)"
-            r"|specified api usage limits"
-        ),
-    ),
-    (
-        "daily_quota",
-        re.compile(r"per[ _-]?day|\bdaily (?:limit|quota|request|token)|\b[rt]pd\b|perday"),
-    ),
-    ("in_flight", re.compile(r"concurren|too many simultaneous|in[- ]flight|parallel requests")),
-    (
-        "tokens",
-        re.compile(
-            r"tokens?[ _-](?:per[ _-]|/ ?)(?:min|sec)|token rate limit|\btpm\b|tokens\w*perminute"
-        ),
-    ),
-    (
-        "rate",
-        re.compile(
-            r"requests?[ _-](?:per[ _-]|/ ?)(?:min|sec)|call rate limit|\brp[ms]\b|\bqp[ms]\b"
-            r"|perminute|request rate|requests rate limit"
-        ),
-    ),
-    ("quota", re.compile(r"exceeded your current quota|check your plan and billing")),
-)
-_LEFT: tuple[tuple[Exceeded, tuple[str, ...]], ...] = (
-    (
-        "tokens",
-        (
-            "x-ratelimit-remaining-tokens",
-            "anthropic-ratelimit-tokens-remaining",
-            "anthropic-ratelimit-input-tokens-remaining",
-            "anthropic-ratelimit-output-tokens-remaining",
-        ),
-    ),
-    ("rate", ("x-ratelimit-remaining-requests", "anthropic-ratelimit-requests-remaining")),
-)
-
-
-def read_excess(body: bytes, headers: Mapping[str, str]) -> Excess | None:
-    """What there was too much of, by the error's code, type and message, then by the headers.
-
-    Only the error's own fields are read where the body is JSON: a text of a model, quoted in
-    another field, says nothing.
-
-    Args:
-        body: Of a response that is an error.
-        headers: Its headers, with lower-case lookup.
-
-    Returns:
-        None when nothing says it.
-    """
-    said = read_error(body)
-    if said.codes & _NO_MONEY_CODES:
-        return "quota"
-    for excess, pattern in _WORDS:
-        if pattern.search(said.text):
-            return excess
-    for exceeded, names in _LEFT:
-        if any(headers.get(name, "").strip() == "0" for name in names):
-            return exceeded
-    return None
-
-
 _BY_STATUS: dict[int, FailedOutcome] = {
-    400: "bad_request",
     401: "auth",
     402: "quota",
     403: "forbidden",
     404: "not_found",
     408: "timeout",
     409: "overload",
-    413: "bad_request",
-    422: "bad_request",
+    413: "too_large",
     429: "rate",
     529: "rate",
 }
 _BY_HUNDREDS: dict[int, FailedOutcome] = {4: "bad_request", 5: "overload"}
-_CONTEXT_WORDS = (
-    "context_length_exceeded",
-    "maximum context length",
-    "context window",
-    # Anthropic's two, and Gemini's.
-    "prompt is too long",
-    "exceed context limit",
-    "exceeds the maximum number of tokens allowed",
-)
-_FILTER_WORDS = (
-    "content_filter",
-    "content management policy",
-    "responsibleaipolicyviolation",
-    "content_policy_violation",
-    "flagged as potentially violating",
-    "content filtering policy",
-)
-_NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to")
-_KEY_CODES = frozenset({"api_key_invalid", "invalid_api_key"})
-_KEY_WORDS = ("api key not valid", "api key expired")
 _GATEWAY_TIMEOUTS = frozenset({504, 524})
 _NO_HEADERS: dict[str, str] = {}
+_SOON_S = 900.0
+"""What is back within a quarter of an hour has not run out, whatever words it is called by. An
+episode may last as long, unless said otherwise, and its lanes pause for it."""
+_LIMIT = re.compile(r"\blimit(?:ed to| is| of)?\W{0,3}([0-9][0-9,_]*)")
+_REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
+_TEACH = "; if this is an overflow or a filter, say so in the pool (patterns of the provider)"
 
 
 def classify_status(
@@ -260,46 +180,111 @@ def classify_status(
         headers: The response's, with lower-case lookup.
     """
     error = read_error(body)
-    words = error.text
     message = f"HTTP {status}: {beginning_of_bytes(body)}"
-    if status in {400, 413, 422}:
-        if any(word in words for word in _CONTEXT_WORDS):
-            return Failure("refused", message, refused_kind="context_length")
-        if any(word in words for word in _FILTER_WORDS):
-            return Failure("refused", message, refused_kind="content_filter")
-        if status == HTTPStatus.BAD_REQUEST and read_excess(body, _NO_HEADERS) == "quota":
-            return Failure("quota", message)
-        # Google's way to refuse a key. What stands further back may be quoted from a prompt.
-        if error.codes & _KEY_CODES or error.message.startswith(_KEY_WORDS):
-            return Failure("auth", message)
-    # A redirect or another 2xx cannot be read; every other 4xx is our own fault.
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return Failure("malformed", f"HTTP {status}: {_led(headers)}", is_final=True)
+    asked_s = retry_after_s or error.back_s
+    # Another 2xx cannot be read; every other 4xx is our own fault.
     outcome = _BY_STATUS.get(status) or _BY_HUNDREDS.get(status // 100, "malformed")
-    if status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None:
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and asked_s is not None:
         outcome = "rate"
-    if outcome == "not_found" and any(word in words for word in _NO_ACCESS_WORDS):
-        outcome = "forbidden"
+    heard = HTTPStatus.TOO_MANY_REQUESTS if outcome == "rate" else status
+    is_soon = False
+    if outcome in {"rate", "quota"}:
+        asked_s = asked_s or stated_s(error.message)
+        is_soon = asked_s is not None and asked_s <= _SOON_S
+        outcome = "rate" if is_soon else outcome
     failure = Failure(
         outcome,
         message,
-        retry_after_s=retry_after_s,
+        retry_after_s=asked_s,
         # Whoever stood between has stopped waiting, not the model.
         maybe_billed=status in _GATEWAY_TIMEOUTS,
         is_wordless=status == HTTPStatus.SERVICE_UNAVAILABLE and outcome == "overload",
+        said=error.text,
     )
-    if outcome == "rate":
-        failure = _sort_out(failure, body, headers)
+    meaning = _meaning(error, heard, is_soon=is_soon)
+    if meaning is not None:
+        failure = as_meant(failure, meaning)
+    elif outcome == "rate":
+        failure = replace(failure, exceeded=_used_up(headers))
+    elif outcome in {"bad_request", "not_found"}:
+        failure = replace(failure, message=message + _TEACH)
     return _as_asked(failure, headers)
 
 
-def _sort_out(failure: Failure, body: bytes, headers: Mapping[str, str]) -> Failure:
-    """A refusal for too much by its cure: less of something, or another key."""
-    match read_excess(body, headers):
-        case None:
-            return failure
-        case "quota" | "daily_quota" as outcome:
-            return replace(failure, outcome=outcome)
-        case exceeded:
-            return replace(failure, exceeded=exceeded)
+def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
+    """What an error means, on a status as which it is heard; None: nobody knows.
+
+    Numbers go before words: a request above the limit that its refusal names can never pass, one
+    below can. So does a time that is soon over, before words that the quota or the day is used up.
+    """
+    asked, limits = (
+        [int(re.sub("[,_]", "", number)[:20]) for number in pattern.findall(error.message)]
+        for pattern in (_REQUESTED, _LIMIT)
+    )
+    is_named = bool(asked and limits) and heard in {413, 429}
+    if is_named and max(asked) > max(limits):
+        return "too_large"
+    for meaning, is_code in meanings(error.codes, error.text, heard):
+        is_over = meaning in {"quota", "daily_quota"} and not is_code
+        if not (is_named and meaning == "too_large") and not (is_soon and is_over):
+            return meaning
+    return None
+
+
+def as_meant(failure: Failure, meaning: str) -> Failure:
+    """A failure by its cure: less of something, another key, another request.
+
+    Args:
+        failure: By its status.
+        meaning: One of those in `vocabulary.toml`.
+    """
+    outcome: FailedOutcome = vocabulary()["meanings"][meaning]["outcome"]
+    if outcome == "overload" and failure.outcome == "rate":
+        # The server's own trouble, and it asks to be left alone.
+        outcome = "rate"
+    return replace(
+        failure,
+        outcome=outcome,
+        message=failure.message.removesuffix(_TEACH),
+        refused_kind=meaning if outcome == "refused" else None,
+        exceeded=cast("Exceeded", meaning) if meaning in get_args(Exceeded) else None,
+        is_wordless=failure.is_wordless and outcome == "overload",
+        meaning=meaning,
+    )
+
+
+def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failure:
+    """A failure by what a pool says that its provider's words mean, if it says so.
+
+    Args:
+        failure: By our own vocabulary.
+        patterns: Regular expressions by meaning; the first that is found in the error holds.
+    """
+    for meaning, texts in patterns.items():
+        if any(re.search(text, failure.said, re.IGNORECASE) for text in texts):
+            return as_meant(failure, meaning)
+    return failure
+
+
+def _led(headers: Mapping[str, str]) -> str:
+    """Where a redirect leads, without what may be a secret, and what to do about it."""
+    place = re.sub(r"//[^/@]*@", "//", headers.get("location", ""))
+    to = re.sub("[?#].+", "?...", f" to {place}" if place else "", flags=re.DOTALL)
+    return (
+        f"a redirect{to}, which is not followed: set base_url in the pool to the address under "
+        "which the server itself answers"
+    )
+
+
+def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
+    """Of what nothing is left, by the headers."""
+    counted: dict[Exceeded, list[str]] = vocabulary()["used_up"]
+    for exceeded, names in counted.items():
+        if any(headers.get(name, "").strip() == "0" for name in names):
+            return exceeded
+    return None
 
 
 def _as_asked(failure: Failure, headers: Mapping[str, str]) -> Failure:

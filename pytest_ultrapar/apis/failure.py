@@ -50,6 +50,8 @@ class Failure:
         is_final: Whether the server wants the request not to be sent again.
         is_wordless: Whether it is a 503 or a refused connection that names no time to come back:
             `congestion` where the instance answers others meanwhile.
+        meaning: What its words mean, one of `vocabulary.toml`; None: nobody knows.
+        said: The error's own message and codes in lower case, by which a pool may know it.
     """
 
     outcome: FailedOutcome
@@ -60,3 +62,5 @@ class Failure:
     exceeded: Exceeded | None = None
     is_final: bool = False
     is_wordless: bool = False
+    meaning: str | None = None
+    said: str = ""

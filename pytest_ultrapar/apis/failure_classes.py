@@ -23,6 +23,7 @@ FailedOutcome = Literal[
     "timeout",
     "malformed",
     "refused",
+    "too_large",
     "bad_request",
 ]
 """How an attempt without a reply ended: the words of `CLASSES`."""
@@ -160,6 +161,7 @@ CLASSES: dict[str, FailureClass] = {
         budget=True,
     ),
     "refused": FailureClass("never", why="the prompt was refused"),
+    "too_large": FailureClass("never", why="the request alone is larger than its limit"),
     "bad_request": FailureClass("never", why="the server refuses the request"),
 }
 """By outcome; docs/reference/faults.md has all of it as a table, with what ends with each. `ok`,
@@ -187,7 +189,7 @@ def backoff_s(n: int, rng: random.Random) -> float:
     return rng.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(n - 1, 16)))
 
 
-ANSWERED: frozenset[str] = frozenset(("ok", "refused", "bad_request"))
+ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
 """Outcomes by which a lane has shown that it works."""
 
 LIMITED: frozenset[str] = frozenset(

@@ -11,7 +11,6 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.classify import classify_status, read_error
 from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reading import (
     MOST_TOOL_CALLS,
@@ -24,7 +23,6 @@ from pytest_ultrapar.apis.reading import (
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.retry_after import parse_retry_after
 from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
@@ -83,13 +81,6 @@ class Gemini(OpenAi):
     def stream(self) -> ContentStream:
         """An empty stream."""
         return ContentStream()
-
-    def failure(
-        self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
-    ) -> Failure:
-        """By the status, the error's own words and the time that it asks for."""
-        asked_s = parse_retry_after(headers, epoch_s=epoch_s) or read_error(body).back_s
-        return classify_status(status, body, asked_s, headers)
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
         """None: the API says nothing of its limits."""

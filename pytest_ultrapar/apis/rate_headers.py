@@ -6,13 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.outcome import Allowance
+from pytest_ultrapar.apis.retry_after import duration_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_TERM = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
-_DURATION = re.compile(rf"(?:{_TERM.pattern})+")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_TEXT = 40
 _LARGEST = 1e12
@@ -68,9 +66,9 @@ def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
     """
     left = _number(headers.get("x-ratelimit-remaining-requests"))
     words = headers.get("x-ratelimit-reset-requests", "").strip()
-    if left is None or len(words) > _LONGEST_TEXT or not _DURATION.fullmatch(words):
+    reset_s = duration_of(words) if len(words) <= _LONGEST_TEXT else None
+    if left is None or reset_s is None:
         return False
-    reset_s = sum(float(count) * _UNIT_S[unit] for count, unit in _TERM.findall(words))
     if reset_s > _SLOW_S:
         return True
     # What is said as a second or less may have been rounded up from anything.

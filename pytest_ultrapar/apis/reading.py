@@ -16,6 +16,7 @@ from pytest_ultrapar.apis.classify import classify_status
 from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects, part_of, sanitised
+from pytest_ultrapar.apis.vocabulary import status_of
 
 if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply
@@ -117,48 +118,6 @@ def filtered(why: str = "") -> Failure:
     return Failure("refused", reason, "content_filter")
 
 
-_STATUS_OF_WORD = {
-    "rate_limit_exceeded": 429,
-    "rate_limit_error": 429,
-    "too_many_requests": 429,
-    "insufficient_quota": 429,
-    "context_length_exceeded": 400,
-    "content_filter": 400,
-    "invalid_request_error": 400,
-    "badrequesterror": 400,
-    "invalid_prompt": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "invalid_api_key": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "deploymentnotfound": 404,
-    "model_not_found": 404,
-    "conflict_error": 409,
-    "request_too_large": 413,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-    "invalid_argument": 400,
-    "failed_precondition": 400,
-    "unauthenticated": 401,
-    "permission_denied": 403,
-    "not_found": 404,
-    "resource_exhausted": 429,
-    "unavailable": 503,
-    "deadline_exceeded": 504,
-}
-"""HTTP statuses that the words in `code`, `type` and `status` stand for. Responses' words for an
-image that cannot be used begin alike; the last ones are google.rpc's."""
-
-_IMAGE_WORDS = (
-    "image_",
-    "invalid_image",
-    "invalid_base64_image",
-    "unsupported_image",
-    "empty_image",
-)
-
-
 class _ErrorCode(msgspec.Struct):
     code: str | int | None = None
     type: str | None = None
@@ -187,10 +146,8 @@ def _status(error: bytes) -> int:
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
         return int(code)
     for word in (code, found.type or "", str(found.status)):
-        if (status := _STATUS_OF_WORD.get(word.lower())) is not None:
+        if (status := status_of(word)) is not None:
             return status
-        if word.startswith(_IMAGE_WORDS):
-            return HTTPStatus.BAD_REQUEST
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 

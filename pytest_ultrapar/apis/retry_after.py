@@ -1,9 +1,9 @@
-"""What the headers of an answer say of sending again: after how long, and whether at all."""
+"""What an answer says of sending again: after how long, and whether at all."""
 
 from __future__ import annotations
 
 import email.utils
-import math
+import re
 from datetime import UTC
 from typing import TYPE_CHECKING
 
@@ -13,41 +13,62 @@ if TYPE_CHECKING:
 LONGEST_S = 7 * 86_400.0
 """What is asked for beyond a week says only that the server will not be back for us. Whether a lane
 waits for what is asked, or is out, the lane's health decides."""
+_YEAR_S = 365 * 86_400.0
+"""Nobody asks for longer: a larger number is a moment, or nonsense."""
+_MILLIS_FROM = 1e11
+"""Moments since 1970 in seconds are smaller, those in milliseconds larger."""
+_UNIT_S = {"day": 86_400.0, "hour": 3600.0, "min": 60.0, "minute": 60.0, "sec": 1.0, "second": 1.0}
+_UNIT_S |= {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "millisecond": 1e-3}
+_UNIT_S |= {"us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
+_UNITS = "|".join(sorted(_UNIT_S, key=len, reverse=True))
+_TERM = re.compile(rf"({_NUMBER.pattern}) ?({_UNITS})s?(?![a-zµ])")
+_DURATION = re.compile(rf"{_TERM.pattern}(?:(?:,? and|,)? ?{_TERM.pattern})*")
+_STATED = re.compile(
+    r"\b(?:try again|retry|wait)(?: your request)?(?: again)?(?: in| after| for)?(?: about)? "
+    rf"({_DURATION.pattern})"
+)
 
 
 def parse_retry_after(headers: Mapping[str, str], *, epoch_s: float) -> float | None:
     """Seconds to wait as the response's headers ask, or None when they ask for nothing usable.
 
-    `retry-after-ms` goes before `retry-after` as a number of seconds, that before an HTTP date.
-    Zero, past dates, negative, infinite, non-ASCII and unreadable values are None: the caller then
-    backs off by its own rule. A header that comes several times asks for the longest of its
-    numbers, or for the first of its dates.
+    `retry-after-ms` goes before `retry-after` as a number of seconds or a duration (`1m30s`), that
+    before an HTTP date. A number above a year is a moment, in seconds or milliseconds since 1970.
+    Zero, past moments, those more than a year ahead, negative, infinite, non-ASCII and unreadable
+    values are None: the caller then backs off by its own rule. A header that comes several times
+    asks for the longest of its times, or for the first of its dates.
 
     Args:
         headers: Response headers with lower-case lookup; repeated ones joined by commas.
-        epoch_s: Wall time, seconds since the epoch; used for dates only.
+        epoch_s: Wall time, seconds since the epoch; used for moments only.
 
     Returns:
         More than 0 and at most `LONGEST_S`.
 
     Source: RFC 9110, section 10.2.3; the order is the official OpenAI client's.
     """
-    millis = _numbers(headers.get("retry-after-ms"))
-    if millis and max(millis) > 0:
-        return bounded(max(millis) / 1000)
-    value = headers.get("retry-after")
-    seconds = _numbers(value)
-    if seconds:
-        return bounded(max(seconds))
-    if value is None or not value.isascii():
-        return None
+    for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        asked = [_wait_s(part, unit_s, epoch_s) for part in headers.get(name, "").split(",")]
+        if longest_s := max(filter(None, asked), default=None):
+            return longest_s
     try:
-        moment = email.utils.parsedate_to_datetime(value)
+        moment = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return bounded(moment.timestamp() - epoch_s)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
+
+
+def _wait_s(text: str, unit_s: float, epoch_s: float) -> float | None:
+    number = text.strip().lower()
+    if not _NUMBER.fullmatch(number):
+        return bounded(duration_of(number) or 0.0)
+    seconds = float(number) * unit_s
+    if seconds > _YEAR_S:
+        seconds = (seconds / 1000 if seconds > _MILLIS_FROM else seconds) - epoch_s
+    return bounded(seconds)
 
 
 def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
@@ -56,24 +77,19 @@ def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
     return {"true": True, "false": False}.get(value)
 
 
-def _numbers(value: str | None) -> list[float]:
-    if value is None or not value.isascii():
-        return []
-    return [number for part in value.split(",") if (number := number_of(part)) is not None]
+def duration_of(text: str) -> float | None:
+    """The seconds of a duration such as `6m0s`, `20ms` or `1 minute`; None where it is none."""
+    if not _DURATION.fullmatch(text):
+        return None
+    return sum(float(count) * _UNIT_S[unit] for count, unit in _TERM.findall(text))
 
 
-def number_of(text: str) -> float | None:
-    """The number in a text; None where there is none that could be a wait."""
-    # Python's float accepts "inf", "nan", "1e999" and underscores.
-    if "_" in text:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+def stated_s(message: str) -> float | None:
+    """After how many seconds to try again, as a message in lower case says it: `retry in 1.3s`."""
+    found = _STATED.search(message)
+    return bounded(duration_of(found[1]) or 0.0) if found else None
 
 
 def bounded(seconds: float) -> float | None:
-    """A wait of at most `LONGEST_S`; None where there is nothing to wait for."""
-    return min(seconds, LONGEST_S) if seconds > 0 else None
+    """A wait of at most `LONGEST_S`; None where there is nothing to wait for, or nonsense."""
+    return min(seconds, LONGEST_S) if 0 < seconds <= _YEAR_S else None

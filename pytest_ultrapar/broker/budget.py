@@ -374,6 +374,7 @@ NEVER_BILLED = frozenset(
         "auth",
         "forbidden",
         "not_found",
+        "too_large",
         "bad_request",
     )
 )

@@ -219,13 +219,21 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
     """
     if isinstance(answer, Failure):
         return answer
-    if answer.stream is not None or answer.status == HTTPStatus.OK:
-        if answer.stream is not None:
-            found = answer.stream.reply(endpoint.lane, latency_s)
-        else:
-            found = endpoint.reader.reply(answer.body, endpoint.lane, latency_s)
-        return found if isinstance(found, Failure) else replace(found, body=body_text(answer.body))
-    return endpoint.api.failure(answer.status, answer.body, answer.headers, epoch_s=time.time())
+    found: Reply | Failure
+    if answer.stream is not None:
+        found = answer.stream.reply(endpoint.lane, latency_s)
+    elif answer.status == HTTPStatus.OK:
+        found = endpoint.reader.reply(answer.body, endpoint.lane, latency_s)
+    else:
+        status, headers = answer.status, answer.headers
+        found = endpoint.api.failure(status, answer.body, headers, epoch_s=time.time())
+    if isinstance(found, Reply):
+        return replace(found, body=body_text(answer.body))
+    if not endpoint.patterns:
+        return found
+    from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - few pools have patterns
+
+    return as_taught(found, endpoint.patterns)
 
 
 def feedback_from(

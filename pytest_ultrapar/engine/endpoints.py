@@ -34,6 +34,7 @@ class Endpoint:
         max_tokens: How long an answer may be where a suite does not say.
         parameters: Under which name a suite's parameter is sent, where not under its own; None: it
             is not sent.
+        patterns: What the pool says of its provider's words: regular expressions by meaning.
         reads_allowance: Whether the headers of all its answers are read for the provider's own
             limits; those of failures are in any case.
         route: How its server is reached.
@@ -60,6 +61,7 @@ class Endpoint:
     stream: bool = False
     max_tokens: int | None = None
     parameters: Mapping[str, str | None] = field(default_factory=dict)
+    patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reads_allowance: bool = False
     route: Route = DIRECT
     model: str = ""
@@ -139,6 +141,7 @@ def endpoints(
             stream=model.stream,
             max_tokens=model.max_tokens,
             parameters=model.parameters,
+            patterns=provider.patterns,
             reads_allowance=provider.rate_mode == "adaptive",
             route=route,
             model=lane.model,

@@ -350,7 +350,8 @@ class EpisodeReplay:
         note.troubles.pop(then.role, None)
         if isinstance(result, Failure):
             message = self._shown(result.message)
-            if then.outcome == "refused":
+            # What was known then, or what has been learned since.
+            if "refused" in {then.outcome, result.outcome}:
                 return PromptRefused(result.refused_kind or "refused", message), answer, lane
             return BadRequestError(message), answer, lane
         if request.pieces is not None:

@@ -50,9 +50,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             return "refused"
         if outcome == "bad_request":
             return "bad_request"
-        if self.max_attempts == 1:
-            return "give_up"
         its_class = CLASSES[outcome]
+        if self.max_attempts == 1 or its_class.again == "never":
+            return "give_up"
         # A server that does not want to see it again speaks for itself, not for another account.
         if failure.is_final and its_class.removes is None:
             return "give_up"

@@ -206,6 +206,7 @@ class ProviderTable(LimitTable, kw_only=True):
     max_tokens: MaxTokens | None = None
     parameters: dict[str, str | bool] | None = None
     metrics_url: str | None = None
+    patterns: dict[str, list[str]] | None = None
     ca_file: str | None = None
     client_cert: str | None = None
     client_key: str | None = None

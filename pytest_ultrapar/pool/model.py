@@ -245,6 +245,8 @@ class Provider:
         timeout_s: Total deadline of one request, > 0 seconds.
         simulation_seed: Seed of the simulated provider's answers and latencies.
         rate_mode: Whether its limits are as declared, or found below what is declared.
+        patterns: By which its refusals are known, where our vocabulary does not know them: regular
+            expressions by meaning (those of `apis/vocabulary.toml`).
     """
 
     name: str
@@ -257,6 +259,7 @@ class Provider:
     simulation_seed: int = 0
     rate_mode: RateMode = "fixed"
     network: Network = field(default_factory=Network)
+    patterns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_simulated(self) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
+from pytest_ultrapar.apis.vocabulary import vocabulary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import (
     Location,
@@ -15,6 +18,7 @@ from pytest_ultrapar.pool.fields import (
     check_name,
     check_word,
     one_of,
+    shown,
 )
 from pytest_ultrapar.pool.file import (
     InstanceTable,
@@ -45,6 +49,8 @@ from pytest_ultrapar.pool.secret import refuse_of_others
 from pytest_ultrapar.pool.setting_values import check_ports, parse_ports
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pytest_ultrapar.pool.setting_values import Sources
 
 
@@ -76,6 +82,29 @@ def build_parameters(
         for name, word in given.items()
         if word is not True
     }
+
+
+def build_patterns(
+    location: Location, patterns: Mapping[str, Sequence[str]], sources: Sources, label: str
+) -> dict[str, tuple[str, ...]]:
+    """The patterns by which a provider's refusals are known, by meaning, noted in `sources`.
+
+    Raises:
+        ConfigError: A meaning is unknown, or a pattern is no regular expression or fits everything.
+    """
+    for meaning, texts in patterns.items():
+        check_word(location, meaning, tuple(vocabulary()["meanings"]))
+        for i, text in enumerate(texts):
+            where = location.at(meaning).item(i)
+            try:
+                with warnings.catch_warnings(action="error"):
+                    fits_everything = re.search(text, "") is not None
+            except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+                where.refuse(f"must be a regular expression ({error}; got {shown(text)})")
+            if fits_everything:
+                where.refuse(f"must not fit an empty text (got {shown(text)})")
+        sources.note(f"{label} pattern {meaning}", " or ".join(texts) or None)
+    return {meaning: tuple(texts) for meaning, texts in patterns.items()}
 
 
 def build_simulation(
@@ -363,6 +392,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
         api_version,
         table.simulation_seed or 0,
         network=network,
+        patterns=build_patterns(location.at("patterns"), table.patterns or {}, sources, name),
     )
     if api != SIMULATED:
         _check_variables(location, provider)

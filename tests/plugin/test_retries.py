@@ -109,6 +109,28 @@ def test_it(answer): pass
     assert len(project.server.prompts) == 135 + 45
 
 
+def test_words_about_one_request_end_its_case_and_leave_the_lane(project):
+    said = {
+        "say long": refuse(404, message="It will not fit."),
+        "say harm": refuse(403, message="Your input was flagged for x."),
+        "say much": refuse(429, b"retry-after: 9", message="Limit 30,000, Requested ~41,000"),
+        "say away": refuse(307, b"location: /v2/?key=secret"),
+    }
+    project.server.weather = lambda asked: said.get(asked.prompt)
+    project.write_pool(provider='patterns = { context_length = ["will not FIT"] }')
+    project.suite(cases([*said, *[f"say {n}" for n in range(20)]]))
+    project.run("-n0", "--ultrapar-coverage", "0")
+    found = {row["param.prompt"]: (row["outcome"], row["kind"]) for row in project.rows()}
+    refused = [("unsolved", "context_length"), ("unsolved", "content_filter")]
+    failed = [("infra", "too_large"), ("infra", "malformed")]
+    assert [found[prompt] for prompt in said] == refused + failed
+    assert kinds(project)["solved", None] == 20
+    assert len(project.server.prompts) == 24
+    text = " ".join(project.report.str().split())
+    assert "a redirect to /v2/?..., which is not followed" in text
+    assert "paused" not in text
+
+
 def test_pauses_of_lanes_are_kept_with_their_times(project):
     project.suite(cases(["wait 0.3 | fine"]))
     project.run("-n0")

@@ -24,7 +24,7 @@ OUTCOMES = st.sampled_from(
     ["ok"] * 12
     + ["unsent", "rate", "rate", "connect", "connect", "transport", "timeout", "overload"]
     + ["refused", "bad_request", "cancelled", "malformed", "auth", "quota", "not_found"]
-    + ["daily_quota", "forbidden", "tls", *["overload"] * 6, *["congestion"] * 3]
+    + ["daily_quota", "forbidden", "tls", "too_large", *["overload"] * 6, *["congestion"] * 3]
 )
 
 

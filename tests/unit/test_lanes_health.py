@@ -99,7 +99,7 @@ def test_rate_burst_counts_once():
     assert "2 in a row" in later.reason
 
 
-@pytest.mark.parametrize("answer", ["ok", "refused", "bad_request"])
+@pytest.mark.parametrize("answer", ["ok", "refused", "too_large", "bad_request"])
 def test_an_answer_resets_the_back_off(answer):
     one, now_s = health(), 0.0
     for _ in range(5):
@@ -164,7 +164,7 @@ def test_connect_to_what_once_answered_is_tried_for_two_minutes():
     assert n > 50
 
 
-@pytest.mark.parametrize("sign_of_life", ["ok", "refused", "bad_request"])
+@pytest.mark.parametrize("sign_of_life", ["ok", "refused", "too_large", "bad_request"])
 def test_connect_count_starts_again_after_an_answer(sign_of_life):
     one = health()
     now_s = one.decide("connect", None, 0.0, 0.0).until_s

@@ -41,6 +41,10 @@ REFUSED = [
     ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; it is what"),
     ('schema = 1\n[[provider]]\nname = "simulated"', "provider[0].api is missing; it must be"),
     (real(api="openia"), 'provider[0].api must be "openai" or "azure-openai" or'),
+    (real("patterns = { contxt_length = [] }"), 'provider[0].patterns must be "too_large" or "con'),
+    (real("patterns = { quota = 'x' }"), "provider[0].patterns.quota must be a list (got a str"),
+    (real("patterns = { quota = ['(b'] }"), "provider[0].patterns.quota[0] must be a regular expr"),
+    (real("patterns = { quota = ['b*'] }"), "provider[0].patterns.quota[0] must not fit an empty"),
     # Numbers out of their bounds.
     (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
     (simulated("per_key = { qps = -5 }"), "provider[0].per_key.qps must be >= 1e-06 (got -5)"),

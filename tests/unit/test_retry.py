@@ -17,8 +17,13 @@ from pytest_ultrapar.engine.retry import RetryPolicy
         ({"retry-after": "2"}, 2.0),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 60.0),
-        ({"retry-after": "1000000000"}, LONGEST_S),
-        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, LONGEST_S),
+        ({"retry-after": "8000000"}, LONGEST_S),
+        ({"retry-after": "Wed, 01 Apr 1970 00:00:00 GMT"}, LONGEST_S),
+        ({"retry-after": "1000000000"}, None),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
+        ({"retry-after": "2s"}, 2.0),
+        ({"retry-after": "1m30S"}, 90.0),
+        ({"retry-after": "1 minute, 20 seconds"}, 60.0),
         ({"retry-after-ms": "0", "retry-after": "9"}, 9.0),
         ({"retry-after-ms": "-1", "retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 60.0),
         ({"retry-after": "2, 5"}, 5.0),
@@ -36,6 +41,16 @@ from pytest_ultrapar.engine.retry import RetryPolicy
 )
 def test_retry_after_takes_only_usable_values(headers, expected):
     assert parse_retry_after(headers, epoch_s=0.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("retry-after", 1), ("retry-after", 1000), ("retry-after-ms", 1000)]
+)
+@pytest.mark.parametrize(("left_s", "expected"), [(3, 3.0), (-3, None), (10**9, None)])
+def test_retry_after_may_be_a_moment(name, unit, left_s, expected):
+    now_s = 1_764_000_000
+    asked = {name: str((now_s + left_s) * unit)}
+    assert parse_retry_after(asked, epoch_s=now_s) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,6 +121,10 @@ def test_retry_does_not_count_what_the_lane_is_to_blame_for():
     policy = RetryPolicy(2)
     assert set(verdicts(policy, *free, *free)) == {"again"}
     assert policy.n_own(free) == 0
+
+
+def test_retry_gives_up_at_once_what_can_never_pass():
+    assert verdicts(RetryPolicy(9), "too_large") == ["give_up"]
 
 
 def test_retry_with_one_attempt_never_tries_again():

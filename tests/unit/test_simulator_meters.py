@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.classify import read_excess
+from pytest_ultrapar.apis.classify import classify_status
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import (
@@ -151,4 +151,4 @@ def test_refusal_of_a_day_reads_as_that_of_real_providers():
     refusal = ApiError.over_limit(exceeded)
     assert refusal.status == 429
     assert "Rate limit reached for lab/key0: 1 requests per day (RPD)" in refusal.message
-    assert read_excess(RESOURCE.refusal(refusal).body, {}) == "daily_quota"
+    assert classify_status(429, RESOURCE.refusal(refusal).body, None).outcome == "daily_quota"

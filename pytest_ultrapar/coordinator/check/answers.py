@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.report.text import counted, duration, listed, shortened
@@ -90,7 +90,7 @@ def lane_answer(
     known = None
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
-    elif word == "failed" and outcome != "bad_request":
+    elif word == "failed" and outcome not in ANSWERED:
         known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)}, before the run")
     return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
 

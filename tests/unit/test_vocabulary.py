@@ -1,0 +1,160 @@
+"""What servers say when they refuse: every entry of the vocabulary, and what a pool adds to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ultrapar.apis import vocabulary
+from pytest_ultrapar.apis.classify import classify_status, read_error
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.openai import ChatStream
+from pytest_ultrapar.engine.answers import Answer, read_answer
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.pool.model import LaneId
+
+TOLD = tomllib.loads(Path(vocabulary.__file__).with_suffix(".toml").read_text("utf-8"))
+MEANINGS = TOLD["meanings"]
+FAMILIES = (
+    "OpenAI, Azure, Anthropic, Gemini, Bedrock, Mistral, Cohere, DeepSeek, DashScope, Moonshot, "
+    "xAI, Groq, Together, Fireworks, OpenRouter, vLLM, SGLang, llama.cpp, TGI, Ollama, LM Studio, "
+    "TensorRT-LLM, LMDeploy, LiteLLM"
+)
+FILTERING = "OpenAI, Azure, Anthropic, DeepSeek, DashScope, Moonshot, xAI, OpenRouter, LiteLLM"
+
+
+def families(meaning: str) -> set[str]:
+    return {one["family"] for entry in TOLD[meaning] for one in entry["examples"]}
+
+
+def test_every_example_is_read_as_its_meaning():
+    misread = []
+    for meaning, its_own in MEANINGS.items():
+        for one in (one for entry in TOLD[meaning] for one in entry["examples"]):
+            found = classify_status(one["status"], one["body"].encode(), None)
+            outcome = its_own["outcome"]
+            if outcome == "overload" and one["status"] in {429, 529}:
+                outcome = "rate"
+            if (found.meaning, found.outcome) != (meaning, outcome):
+                misread.append((meaning, one["family"], found.meaning, found.outcome))
+    assert not misread
+
+
+def finds(entry: dict[str, Any], body: str) -> bool:
+    error = read_error(body.encode())
+    codes = "|".join(entry.get("codes", ()))
+    by_code = any(re.fullmatch(codes, code) for code in error.codes)
+    return by_code or re.search(entry.get("words", "$^"), error.text) is not None
+
+
+def test_every_entry_says_where_it_was_seen_and_finds_an_example_itself():
+    for meaning in MEANINGS:
+        for entry in TOLD[meaning]:
+            assert any(finds(entry, one["body"]) for one in entry["examples"])
+            assert all(one["family"] and one["seen"] for one in entry["examples"])
+
+
+def test_every_family_has_its_overflow_and_its_filter():
+    assert families("context_length") >= set(FAMILIES.split(", "))
+    assert families("content_filter") >= set(FILTERING.split(", "))
+    assert {one["outcome"] for one in MEANINGS.values()} <= set(CLASSES)
+
+
+def test_what_looks_alike_is_not_misread():
+    for entry in TOLD["not"]:
+        for one in entry["examples"]:
+            found = classify_status(entry["status"], one["body"].encode(), None)
+            assert (found.outcome, found.refused_kind) == (entry["outcome"], None), one["family"]
+
+
+def said(message: str, **fields: object) -> bytes:
+    return json.dumps({"error": {"message": message, **fields}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("message", "asked_s", "outcome", "retry_after_s"),
+    [
+        ("You exceeded your current quota. Please retry in 1.3s.", None, "rate", 1.3),
+        ("tokens per day (TPD): Limit 9. Please try again in 9m38.5s.", None, "rate", 578.5),
+        ("You exceeded your current quota", 20.0, "rate", 20.0),
+        ("requests per day. Try again in 3 hours", None, "daily_quota", 10_800.0),
+        ("Please try again later", None, "rate", None),
+        ("Limit 30,000, Requested ~30,001. Try again in 2s.", None, "too_large", 2.0),
+        ("requested 500 tokens, limit: 100, of a limit of 1,000", None, "rate", None),
+    ],
+)
+def test_numbers_go_before_words_and_so_does_a_time(message, asked_s, outcome, retry_after_s):
+    found = classify_status(429, said(message), asked_s)
+    assert (found.outcome, found.retry_after_s) == (outcome, pytest.approx(retry_after_s))
+
+
+def test_code_goes_before_a_time_and_before_words():
+    gone = classify_status(429, said("retry in 5s", code="credit_balance_exhausted"), 5.0)
+    assert gone.outcome == "quota"
+    budget = said("no", metadata={"limit_source": "openrouter_in_flight_budget"})
+    assert classify_status(402, budget, None).outcome == "rate"
+    assert classify_status(402, said("no"), 3.0).outcome == "rate"
+    assert classify_status(402, said("no"), None).outcome == "quota"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 412, 422, 429, 500])
+def test_prompt_is_to_blame_on_any_status(status):
+    flagged = classify_status(status, said("Your input was flagged for something"), None)
+    assert (flagged.outcome, flagged.refused_kind) == ("refused", "content_filter")
+    long = classify_status(status, said("It is longer than the model's context length"), None)
+    assert (long.outcome, long.refused_kind) == ("refused", "context_length")
+
+
+ENDPOINT = Endpoint(LaneId("p/m/k"), "p", "m", "k", "http://127.0.0.1:1", "sk-secret", "m", 5.0)
+TAUGHT = replace(ENDPOINT, patterns={"context_length": ("Will Not FIT",), "quota": ("^broke",)})
+
+
+def read(endpoint: Endpoint, status: int, body: bytes) -> Failure:
+    stream = None
+    if body.startswith(b"data:"):
+        stream = ChatStream()
+        stream.feed(body, 1.0)
+    found = read_answer(Answer(status, {}, body, 0.0, stream), endpoint, 0.5)
+    assert isinstance(found, Failure)
+    return found
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_what_nobody_understands_says_how_to_teach_it_and_a_pool_can(status):
+    body = said("It will not fit.")
+    unknown = read(ENDPOINT, status, body)
+    assert unknown.outcome in {"bad_request", "not_found"}
+    assert unknown.message.startswith(f"HTTP {status}: ")
+    assert "if this is an overflow or a filter, say so in the pool" in unknown.message
+    for there in (body, b"data: " + body + b"\n\n"):
+        found = read(TAUGHT, 200 if there is not body else status, there)
+        assert (found.outcome, found.refused_kind) == ("refused", "context_length")
+        assert "say so in the pool" not in found.message
+    assert read(TAUGHT, status, said("broke")).outcome == "quota"
+    quoted = json.dumps({"error": {"message": "no"}, "prompt": "will not fit"}).encode()
+    assert read(TAUGHT, status, quoted).outcome == unknown.outcome
+
+
+def test_redirect_names_its_place_without_secrets_and_is_final():
+    headers = {"location": "https://me:pw@h.example/v1/?sig=secret#x"}
+    found = classify_status(307, b"", None, headers)
+    assert (found.outcome, found.is_final) == ("malformed", True)
+    assert found.message == (
+        "HTTP 307: a redirect to https://h.example/v1/?..., which is not followed: set "
+        "base_url in the pool to the address under which the server itself answers"
+    )
+    assert "a redirect, which" in classify_status(301, b"", None).message
+
+
+def test_vocabulary_is_read_at_the_first_failure_only():
+    code = "import sys, pytest_ultrapar.apis.openai; assert 'tomllib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
