@@ -448,9 +448,6 @@ class _Message(Answer):
     """A whole answer, or the beginning of a stream."""
 
     content: msgspec.Raw = NOTHING
-    id: msgspec.Raw = NOTHING
-    model: msgspec.Raw = NOTHING
-    usage: msgspec.Raw = NOTHING
     stop_reason: str | None = None
     stop_details: msgspec.Raw = NOTHING
 
@@ -471,7 +468,6 @@ class _Event(Answer):
     message: _Message | None = None
     content_block: msgspec.Raw = NOTHING
     delta: _Delta | None = None
-    usage: msgspec.Raw = NOTHING
 
 
 class _StopDetails(msgspec.Struct):

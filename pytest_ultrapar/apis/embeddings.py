@@ -33,7 +33,6 @@ class Embeddings:
 
 class _Embeddings(Answer):
     data: msgspec.Raw = NOTHING
-    usage: msgspec.Raw = NOTHING
 
 
 _decoder = msgspec.json.Decoder(_Embeddings)

@@ -408,10 +408,6 @@ class Completion(Answer):
 
     kind: str | None = msgspec.field(default=None, name="object")
     choices: list[Choice] | None = None
-    usage: msgspec.Raw = NOTHING
-    # Unread: a server that counts its answers has answered all the same.
-    id: msgspec.Raw = NOTHING
-    model: msgspec.Raw = NOTHING
 
     @property
     def counted(self) -> Usage | None:

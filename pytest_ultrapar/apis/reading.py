@@ -31,10 +31,14 @@ class Answer(msgspec.Struct):
     Attributes:
         error: The error, where it is a field.
         kind: "error" where all of it is one; `type`, unless an API has another name for it.
+        id: Unread, as the next two: a server that counts its answers has answered all the same.
     """
 
     error: msgspec.Raw = NOTHING
     kind: str | None = msgspec.field(default=None, name="type")
+    id: msgspec.Raw = NOTHING
+    model: msgspec.Raw = NOTHING
+    usage: msgspec.Raw = NOTHING
 
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
+from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi, TokenDetails
 from pytest_ultrapar.apis.reading import (
     CALL_WITHOUT_ID,
     NOTHING,
@@ -237,8 +237,8 @@ def _reply(
     if stop_reason == "content_filter":
         return filtered()
     usage = part_of(response.usage, _Usage) or _Usage()
-    details = part_of(usage.output_tokens_details, _OutputDetails) or _OutputDetails()
-    cached = part_of(usage.input_tokens_details, _InputDetails) or _InputDetails()
+    details = part_of(usage.output_tokens_details, TokenDetails) or TokenDetails()
+    cached = part_of(usage.input_tokens_details, TokenDetails) or TokenDetails()
     calls = tuple(
         ToolCall(item.call_id or "", item.name or "", item.arguments or "")
         for item in items
@@ -336,9 +336,6 @@ class _Response(Answer):
     status: str | None = None
     incomplete_details: msgspec.Raw = NOTHING
     output: msgspec.Raw = NOTHING
-    id: msgspec.Raw = NOTHING
-    model: msgspec.Raw = NOTHING
-    usage: msgspec.Raw = NOTHING
 
 
 class _Event(Answer):
@@ -356,14 +353,6 @@ class _Usage(msgspec.Struct):
     output_tokens: msgspec.Raw = NOTHING
     input_tokens_details: msgspec.Raw = NOTHING
     output_tokens_details: msgspec.Raw = NOTHING
-
-
-class _InputDetails(msgspec.Struct):
-    cached_tokens: msgspec.Raw = NOTHING
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: msgspec.Raw = NOTHING
 
 
 _response_decoder = msgspec.json.Decoder(_Response)
