@@ -347,7 +347,7 @@ class Budgets:
         )
         what, remedy = f"the request: it may cost {needed}", "raise the budget"
         if request.opens:
-            what = f"a case of {request.model}: it may take {needed}, as others did"
+            what = f"a case of {request.model}: it may take {needed} with its dearest request"
         elif request.most is not None and request.most.n_guessed:
             what = f"a request without max_tokens: it may cost {needed}"
             remedy = "bound its answer with max_tokens, or raise the budget"

@@ -149,6 +149,11 @@ def finish(
             manifest = msgspec.structs.replace(manifest, segments=segments)
             write_manifest(path, manifest)
             summary = run.services.compact(written, meanwhile, tell)
+            if summary.measured_earlier and run.resumed is not None:
+                # Nothing was left to do: what the session before measured stands.
+                since = run.resumed.measured_from
+                manifest = msgspec.structs.replace(manifest, measured_from=since)
+                write_manifest(path, manifest)
             write_report(path, summary, manifest)
             _show_in_step(path, summary, manifest, tell)
         except ResultsError as error:

@@ -123,7 +123,7 @@ def check_budgets(pool: Pool) -> None:
             msg = (
                 f"{pool.path}: the budget of {limits[0]} needs the price of the model "
                 f'"{lane.model}" of provider "{lane.provider}": its [[provider.model]] has no '
-                f'{fields}; write it there, or look prices up with prices = "{GENAI_PRICES}" in '
-                "[pool]"
+                f"{fields}; write it there, or, if {GENAI_PRICES} knows the API, "
+                f'prices = "{GENAI_PRICES}" in [pool]'
             )
             raise ConfigError(msg)

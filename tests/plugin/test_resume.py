@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.store.journal import segments
 from tests.plugin.conftest import cases, said_by
 
@@ -22,6 +23,10 @@ def test_run_is_resumed_after_its_folder_was_moved_away(project):
     said_by(resumed, 0)
     assert project.directory.resolve() == (kept / "latest").resolve()
     assert len(project.server.prompts) == n_sent
+    # What was measured before is still the measurement, for comparisons, too.
+    run = find_measured_run(str(project.directory))
+    assert all(row.timed for row in read_rows(run).values())
+    assert run.manifest.measured_from is None
 
 
 @pytest.mark.slow

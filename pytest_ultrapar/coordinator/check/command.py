@@ -60,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ask a simulated provider that 'ultrapar simulate' already runs (default: one is "
         'started for providers with api = "simulated")',
     )
+    add_key_lock(parser)
+
+
+def add_key_lock(parser: argparse.ArgumentParser) -> None:
+    """Declare `--key-lock`, of all commands that send."""
     parser.add_argument(
         "--key-lock",
         choices=Options.key_lock.choices,

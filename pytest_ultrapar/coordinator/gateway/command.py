@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.coordinator.check.command import add_key_lock
 
 if TYPE_CHECKING:
     import argparse
@@ -92,13 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="share the limits of the pool and of its providers, too, with the hosts of this run",
     )
-    parser.add_argument(
-        "--key-lock",
-        choices=Options.key_lock.choices,
-        default=Options.key_lock.default,
-        help="what to do while a run of this host sends with one of the keys: wait for its end, "
-        "or fail with exit code 4 (default: %(default)s)",
-    )
+    add_key_lock(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
