@@ -77,10 +77,8 @@ def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
 
 
 def _number(text: str | None) -> float | None:
-    if text is None or len(text) > _LONGEST_TEXT:
-        return None
     # What is white space for `strip` is not always for `float`.
-    words = text.strip()
+    words = "" if text is None or len(text) > _LONGEST_TEXT else text.strip()
     if not _NUMBER.fullmatch(words):
         return None
     number = float(words)

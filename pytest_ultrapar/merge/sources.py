@@ -41,16 +41,20 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     """The runs by these names, in the order given.
 
     Raises:
-        ConfigError: There is no such run, or it planned no case.
+        ConfigError: There is no such run, or one planned no case that is no shard: the others say
+            what a shard may lack, and with few cases one may have none.
         ResultsError: A manifest cannot be read, or is of a newer version.
     """
-    found = []
+    found, empty = [], []
     for name in names:
         directory = resolve_run(name).absolute()
-        if not (directory / MANIFEST_NAME).exists():
-            msg = f"{directory} ended before its first case: there is nothing to merge"
-            raise ConfigError(msg)
-        found.append(Source(directory, Part(name, read_manifest(directory))))
+        if (directory / MANIFEST_NAME).exists():
+            found.append(Source(directory, Part(name, read_manifest(directory))))
+        else:
+            empty.append(directory)
+    if empty and not (found and all(source.part.manifest.shard for source in found)):
+        msg = f"{empty[0]} ended before its first case: there is nothing to merge"
+        raise ConfigError(msg)
     return found
 
 

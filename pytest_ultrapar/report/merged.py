@@ -74,9 +74,9 @@ def merged_lines(merged: Merged) -> Iterator[str]:
 def missing_lines(merged: Merged) -> Iterator[str]:
     """What shards there was no run of, and how many cases they have."""
     n = merged.n_missing
-    for shard in merged.missing:
+    for shard in merged.missing if n != 0 else ():
         yield f"shard {shard} is missing: its cases never ran, and no figure counts them"
-    if merged.missing and n is not None:
+    if merged.missing and n:
         yield f"what is missing has {counted(n, 'case')} at most"
 
 

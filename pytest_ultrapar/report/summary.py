@@ -213,8 +213,8 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
     if summary.n_without_request:
         n_graded = counted(summary.statistics.n_graded, "graded case")
         yield (
-            f"{summary.n_without_request:,} of {n_graded} sent no request through llm; what they"
-            " may have sent by other means is neither limited nor counted"
+            f"{summary.n_without_request:,} of {n_graded} asked their model nothing through llm;"
+            " what they may have sent by other means than llm is neither limited nor counted"
         )
 
 

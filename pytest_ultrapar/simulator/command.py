@@ -35,9 +35,9 @@ async def until_interrupted(announce: Callable[[], None]) -> None:
 NAME = "simulate"
 SUMMARY = "serve a pool's providers with simulated models on 127.0.0.1"
 DESCRIPTION = """\
-Serve every provider of a pool with simulated models, until Ctrl-C. They speak OpenAI's chat
-completions over HTTP, whole and streamed, hold the pool's limits (429 with Retry-After beyond
-them), and always answer the same request the same way.
+Serve every provider of a pool with simulated models, until Ctrl-C. They answer the clients of
+OpenAI, Azure, Anthropic, Google and Mistral over HTTP, whole and streamed, hold the pool's limits
+(429 with Retry-After beyond them), and always answer the same request the same way.
 
     ultrapar simulate --pool pool.toml
     ultrapar simulate --pool pool.toml --refuse key1=401 --log server.log

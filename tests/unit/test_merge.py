@@ -138,6 +138,19 @@ def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
     assert "the set of cases of all shards is 9 cases (ab) in" in said
 
 
+def test_a_shard_without_a_case_is_merged_as_nothing(tmp_path, capsys):
+    whole = Generated(4, "ab")
+    runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/3", generated=whole) for k in (1, 3)]
+    empty = part(tmp_path / "2", [])
+    (empty / FILE_NAME).unlink()
+    for out, named in (("w", [empty, *runs]), ("x", runs)):
+        said = said_of(capsys, tmp_path / out, *named)
+        assert "4 cases: 4 solved" in said
+        assert "missing" not in said
+    alone = part(tmp_path / "alone", [1])
+    assert "ended before its first case" in refusal(capsys, tmp_path / "y", alone, empty)
+
+
 def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
     whole = Generated(9, "ab")
     fields = {"cluster_run": "r", "shard": "1/2", "generated": whole}
