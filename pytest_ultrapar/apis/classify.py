@@ -214,7 +214,7 @@ def classify_status(
 
 
 def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
-    """What an error means, on a status as which it is heard; None: nobody knows.
+    """What an error means, on a status as which it is heard; None: not known.
 
     Numbers go before words: a request above the limit that its refusal names can never pass, one
     below can. So does a time that is soon over, before words that the quota or the day is used up.

@@ -50,7 +50,7 @@ class Failure:
         is_final: Whether the server wants the request not to be sent again.
         is_wordless: Whether it is a 503 or a refused connection that names no time to come back:
             `congestion` where the instance answers others meanwhile.
-        meaning: What its words mean, one of `vocabulary.toml`; None: nobody knows.
+        meaning: What its words mean, one of `vocabulary.toml`; None: not known.
         said: The error's own message and codes in lower case, by which a pool may know it.
     """
 

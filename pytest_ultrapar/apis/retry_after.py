@@ -14,7 +14,7 @@ LONGEST_S = 7 * 86_400.0
 """What is asked for beyond a week says only that the server will not be back for us. Whether a lane
 waits for what is asked, or is out, the lane's health decides."""
 _YEAR_S = 365 * 86_400.0
-"""Nobody asks for longer: a larger number is a moment, or nonsense."""
+"""No server asks for longer: a larger number is a moment, or nonsense."""
 _MILLIS_FROM = 1e11
 """Moments since 1970 in seconds are smaller, those in milliseconds larger."""
 _UNIT_S = {"day": 86_400.0, "hour": 3600.0, "min": 60.0, "minute": 60.0, "sec": 1.0, "second": 1.0}

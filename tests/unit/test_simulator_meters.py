@@ -79,7 +79,7 @@ def judged(path, lateness, reads):
     ]
 
 
-def test_server_that_had_no_cpu_refuses_nobody_who_kept_the_distance():
+def test_server_that_had_no_cpu_serves_all_who_kept_the_distance():
     """Ten a second; from 1.0 to 1.5 s the server stands still, and reads six at once then."""
     sent = [n / 10 for n in range(40)]
     reads = [

@@ -129,7 +129,7 @@ def read(endpoint: Endpoint, status: int, body: bytes) -> Failure:
 
 
 @pytest.mark.parametrize("status", [400, 404])
-def test_what_nobody_understands_says_how_to_teach_it_and_a_pool_can(status):
+def test_unknown_words_say_how_to_teach_them_and_a_pool_can(status):
     body = said("It will not fit.")
     unknown = read(ENDPOINT, status, body)
     assert unknown.outcome in {"bad_request", "not_found"}

@@ -32,7 +32,7 @@ _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
 
 
 def _amount(kind: LimitKind) -> object:
-    """The type of an amount; unlike in a pool, nobody at all may be admitted."""
+    """The type of an amount; unlike in a pool, seats may be 0."""
     if kind.is_rate:
         return Annotated[float, within(kind.bounds)] | None
     return Annotated[int, Meta(ge=0, le=kind.bounds.at_most)] | None
