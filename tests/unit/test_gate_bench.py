@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.compare.bench.benching import finish, read_ended
 from tests.unit.finished_run import NOW
 from tests.unit.two_runs import run_of
@@ -152,9 +151,10 @@ def test_bench_of_which_the_judged_run_is_gone_is_refused(gate, folder, tmp_path
     assert "the run that stands for the bench, is no longer there" in err
 
 
-def test_compare_shows_the_measured_speedups_of_two_benches(gate, capsys):
-    assert cli.main(("compare", "bench", "phases")) == 0
-    said = capsys.readouterr().out
+def test_compare_shows_the_measured_speedups_of_two_benches(ultrapar, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    code, said, _ = ultrapar("compare", "bench", "phases")
+    assert code == 0
     (line,) = [line.split() for line in said.splitlines() if line.startswith("speedup")]
     assert line[2:4] == ["4.0x", "4.0x"]
     assert "the speed-up of the baseline stands on a serial run of the same cases" in said
