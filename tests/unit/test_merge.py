@@ -36,6 +36,7 @@ from tests.unit.finished_run import (
     episode,
     grade,
     make_run,
+    run_of_one,
     write_journal,
 )
 
@@ -225,10 +226,8 @@ def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp
 
 def test_an_episode_that_lost_is_not_what_the_grade_is_about(tmp_path):
     """Its end lies between the other one's end and grade."""
-    a = make_run(tmp_path / "a", [case(0)])
-    write_journal(a, "gw0", episode(0, 1.0, 2.0), grade(0, "solved", 9.0))
-    b = make_run(tmp_path / "b", [case(0)])
-    write_journal(b, "gw0", episode(0, 3.0, 8.0), grade(0, "unsolved", 10.0))
+    a = run_of_one(tmp_path / "a", episode(0, 1.0, 2.0), grade(0, "solved", 9.0))
+    b = run_of_one(tmp_path / "b", episode(0, 3.0, 8.0), grade(0, "unsolved", 10.0))
     merged(tmp_path / "w", b.path, a.path)
     (row,) = rows(tmp_path / "w")
     assert (row["outcome"], row["duration_s"]) == ("solved", 1.0)
