@@ -123,8 +123,9 @@ class Project:
 
     def refusal(self, result: pytest.RunResult) -> str:
         """What a run said that had to be refused before it sent anything."""
+        said = refused(result)
         assert self.server.prompts == []
-        return refused(result)
+        return said
 
     def finish(self, n_cases: int) -> None:
         """Resume the last run, whose cases then have to be so many, all of them solved."""
