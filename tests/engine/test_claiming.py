@@ -20,6 +20,7 @@ from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.cases_file import claimed_of
 from pytest_ultrapar.system.clock import boot_s
 from tests.key_value_server import KeyValueServer
+from tests.running import wait_until
 
 N = 20
 
@@ -143,13 +144,6 @@ def claimed_by(host):
     return {case.index for case in claimed_of(host.directory, host.cases)}
 
 
-def wait_for(holds):
-    deadline_s = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-
-
 def play(world, directory, n_hosts=2):
     hosts = [Host(world, f"h{n}", directory / f"h{n}") for n in range(n_hosts)]
     for host in hosts:
@@ -197,7 +191,7 @@ def test_a_server_that_forgot_the_run_hears_of_all_that_is_done(kv, tmp_path, mo
     host.start()
     assert host.over.wait(30), host.lost
     kv.client().flushall()
-    wait_for(lambda: kv.client().bitcount("{ultrapar:default}:run:night:done") == N)
+    wait_until(lambda: kv.client().bitcount("{ultrapar:default}:run:night:done") == N)
     host.claiming.leave()
     assert sorted(host.offered) == list(range(N))
 
@@ -224,7 +218,7 @@ def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
     else:
         client.hset(f"{prefix}cursors", mapping={"0": "1e308", "1": "1e308"})
     host.claiming.start(host.offer, host.over.set, host.lost.append, host.told.append, host.hold)
-    wait_for(lambda: host.lost)
+    wait_until(lambda: host.lost)
     host.claiming.leave()
     assert "something that pytest-ultrapar did not write" in host.lost[0]
     assert not host.offered
@@ -242,18 +236,18 @@ def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_ag
     one, two = (Slow(world, name, tmp_path / name, in_flight=1) for name in ("one", "two"))
     before_s = boot_s()
     one.start()
-    wait_for(lambda: one.offered)
+    wait_until(lambda: one.offered)
     assert before_s + HOLD_S <= one.until_s <= boot_s() + HOLD_S
     had = [*one.offered]
     # As after 15 s of silence: the server gives its cases to the other one, before it wakes.
     with held_up(one.claiming._server):
         client.zadd(seen, {1: 0})
         two.start()
-        wait_for(lambda: {*had} <= {*two.offered})
-    wait_for(lambda: one.taken == {one.cases[position].case_id for position in had})
+        wait_until(lambda: {*had} <= {*two.offered})
+    wait_until(lambda: one.taken == {one.cases[position].case_id for position in had})
     for position in had[1:]:
         one.claiming.finished(one.cases[position].case_id, "taken")
-    wait_for(lambda: {*had} & claimed_by(one) == {had[0]})
+    wait_until(lambda: {*had} & claimed_by(one) == {had[0]})
     assert one.claiming.n_done == 0
     # The other one dies, and one of these is not dropped yet.
     two.claiming.leave()
@@ -266,9 +260,9 @@ def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_ag
             solved.add(position)
         return one.cases[had[0]].case_id not in one.taken
 
-    wait_for(is_given_back)
+    wait_until(is_given_back)
     one.claiming.finished(one.cases[had[0]].case_id, "taken")
-    wait_for(lambda: one.offered.count(had[0]) == 2)
+    wait_until(lambda: one.offered.count(had[0]) == 2)
     one.claiming.leave()
 
 
@@ -287,7 +281,7 @@ def test_a_run_of_which_a_part_was_removed_goes_on(tmp_path):
 def test_a_run_waits_no_longer_than_it_may_for_shares_of_which_it_has_none(kv, tmp_path):
     host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3, trouble="no shares")
     host.start()
-    wait_for(lambda: host.lost)
+    wait_until(lambda: host.lost)
     host.claiming.leave()
     assert host.lost == ["no shares; the run waited 0.3 s for it"]
 

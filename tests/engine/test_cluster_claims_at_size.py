@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from pytest_ultrapar.broker.protocol import BrokerStatus, ModelProgress
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claiming import MOST_UNGRADED, Claiming
@@ -11,6 +9,7 @@ from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.records import Case
 from tests.key_value_server import KeyValueServer
+from tests.running import wait_until
 
 N = 10 * MOST_UNGRADED
 
@@ -69,20 +68,13 @@ def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
         claiming.join(_identity(numbered), lambda *_: None)
         claiming.start(host.offered.extend, *(lambda *_: None,) * 4)
         try:
-            _wait(lambda: len(host.offered) > MOST_UNGRADED)
+            wait_until(lambda: len(host.offered) > MOST_UNGRADED)
             n_calls = server.n_calls
-            _wait(lambda: server.n_calls > n_calls + 5)
+            wait_until(lambda: server.n_calls > n_calls + 5)
             n_claimed = len(host.offered)
             assert n_claimed < 4 * MOST_UNGRADED
             assert claiming.said.unclaimed == [N - n_claimed]
             host.grade(claiming, n_claimed)
-            _wait(lambda: len(host.offered) > n_claimed + MOST_UNGRADED)
+            wait_until(lambda: len(host.offered) > n_claimed + MOST_UNGRADED)
         finally:
             claiming.leave()
-
-
-def _wait(until):
-    deadline_s = time.monotonic() + 30
-    while not until():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)

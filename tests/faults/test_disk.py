@@ -90,8 +90,7 @@ def test_disk_that_says_no_stops_the_run_with_its_own_words(project, monkeypatch
 
         project.server.faults["work"] = after(0.05)
     stopped = project.run("-n0")
-    output = said_by(stopped, 1, 2)
-    assert os.strerror(number) in output
+    assert os.strerror(number) in said_by(stopped, 1, 2)
     assert len(project.server.log) < N_CASES
     monkeypatch.undo()
 

@@ -51,8 +51,7 @@ def test_key_that_may_not_use_a_model_is_out_for_that_model(project):
     prompts = [f"work {n}" for n in range(60)]
     project.write_pool(keys=3, models=("m", "n"))
     project.suite(SUITE.format(prompts=prompts))
-    result = project.run("-n0")
-    assert result.ret == 0
+    assert project.run("-n0").ret == 0
     assert set(project.outcomes().values()) == {"solved"}
     failed = [a for a in project.rows("attempts") if a["outcome"] != "ok"]
     assert 1 <= len(failed) <= SEATS

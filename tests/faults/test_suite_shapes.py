@@ -53,8 +53,7 @@ def test_cases_without_a_lane_are_refused_before_any_request(project, workers):
 def test_it(answer): pass
 """
     )
-    result = project.run(workers)
-    assert "another" in said_by(result, 4)
+    assert "another" in project.refusal(project.run(workers))
     assert len(project.server.log) == 0
 
 

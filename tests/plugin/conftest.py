@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ class Project:
 
     def refusal(self, result: pytest.RunResult) -> str:
         """What a run said that had to be refused before it sent anything."""
-        said = said_by(result, 4)
+        said = refused(result)
         assert self.server.prompts == []
         return said
 
@@ -149,6 +150,10 @@ class Project:
         """Why each lane is out; the empty string for one that is not."""
         return {lane.lane: lane.reason for lane in read_manifest(self.directory).lanes}
 
+    def kinds(self) -> Counter[tuple[str, str | None]]:
+        """How many cases have an outcome of a kind."""
+        return Counter((row["outcome"], row["kind"]) for row in self.rows())
+
     def outcomes(self) -> dict[str, str]:
         """Outcome by the test's name with its parameters."""
         return {row["nodeid"].split("::")[-1]: row["outcome"] for row in self.rows()}
@@ -162,6 +167,12 @@ def said_by(result: pytest.RunResult, *codes: int) -> str:
     assert "INTERNALERROR" not in said, said
     assert CANARY not in said
     return said
+
+
+def refused(result: pytest.RunResult) -> str:
+    """What a run said of itself, on standard error, that had to be refused."""
+    said_by(result, 4)
+    return result.stderr.str()
 
 
 @pytest.fixture

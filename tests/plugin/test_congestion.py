@@ -17,8 +17,7 @@ def test_server_with_fewer_places_than_declared_costs_no_case_and_is_named(proje
     server = project.server
     server.weather = lambda _: refuse(status) if server.work.now > 1 else None
     project.suite(SUITE)
-    result = project.run("-n0")
-    assert result.ret == 0
+    assert project.run("-n0").ret == 0
     assert {row["outcome"] for row in project.rows()} == {"solved"}
     project.report.fnmatch_lines(
         ["refusals lowered p/key0 * below what the pool declares; the provider seems to allow *"]

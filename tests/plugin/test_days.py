@@ -107,8 +107,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
         assert outcomes["solved"] == days.served() - n_before
 
         days.move_to(noon_s + DAY_S + 600)
-        resumed = project.run_apart("-n0", asking(server), "--ultrapar-resume", "latest")
-        assert resumed.ret == 0
+        assert project.run_apart("-n0", asking(server), "--ultrapar-resume", "latest").ret == 0
         assert set(project.outcomes().values()) == {"solved"}
         assert days.served() == n_before + 200
 

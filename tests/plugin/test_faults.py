@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
-from tests.plugin.conftest import cases, said_by
+from tests.plugin.conftest import cases
 from tests.simulated_pool import pool_text
 
 POOL = pool_text()
@@ -74,20 +74,14 @@ def test_run_without_a_file_has_none_in_its_manifest(simulated):
 def test_faults_that_cannot_be_had_end_the_run_before_any_request(simulated, arguments, says):
     bad = '[[fault]]\nkind = "hang"\nkey = "key1"\n'
     simulated.pytester.path.joinpath("bad.toml").write_text(bad)
-    result = simulated.run("-n0", *arguments)
-    said_by(result, 4)
-    assert says in result.stderr.str()
+    assert says in simulated.refusal(simulated.run("-n0", *arguments))
 
 
 def test_faults_are_refused_for_a_pool_without_a_simulated_provider(project):
     project.pytester.path.joinpath("faults.toml").write_text(FAULTS)
     project.suite(SUITE)
-    result = project.run("-n0", "--ultrapar-faults", "faults.toml")
-    assert result.ret == 4
-    assert "--ultrapar-faults is given, but no selected model of pool.toml is of a provider" in (
-        result.stderr.str()
-    )
-    assert project.server.prompts == []
+    said = project.refusal(project.run("-n0", "--ultrapar-faults", "faults.toml"))
+    assert "--ultrapar-faults is given, but no selected model of pool.toml is of a provider" in said
 
 
 def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeypatch):
@@ -104,6 +98,5 @@ def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeyp
     simulated.pytester.path.joinpath("pool.toml").write_text(POOL + real)
     bad = '[[fault]]\nkind = "hang"\nprovider = "real"\n'
     simulated.pytester.path.joinpath("bad.toml").write_text(bad)
-    result = simulated.run("-n0", "--ultrapar-faults", "bad.toml")
-    assert result.ret == 4
-    assert "fault[0].provider is no provider of pool.toml" in result.stderr.str()
+    said = simulated.refusal(simulated.run("-n0", "--ultrapar-faults", "bad.toml"))
+    assert "fault[0].provider is no provider of pool.toml" in said

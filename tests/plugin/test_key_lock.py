@@ -164,14 +164,13 @@ def held(project) -> KeyLocks:
 def test_key_in_use_is_refused_by_name_and_holder(project, held):
     project.suite(cases(["say a"]))
     result = project.run("-n0", "--ultrapar-key-lock=fail")
-    assert result.ret == 4
+    project.refusal(result)
     result.stderr.fnmatch_lines(
         [
             "ERROR: key p/key0 is in use by the run with process id 4321 (results in /runs/other, "
             "since 2026-01-02 03:04:05 UTC); *--ultrapar-key-lock*"
         ]
     )
-    assert project.server.prompts == []
 
 
 def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held):
@@ -179,10 +178,9 @@ def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held):
         '\n@pytest.mark.ultrapar(model="m")\n@pytest.mark.parametrize("prompt", ["say a"])\n'
         "def test_it(answer): pass\n"
     )
-    result = project.run("-n0", "--ultrapar-key-lock=fail")
-    assert result.ret == 4
-    assert "mark ultrapar(...) got model" in result.stderr.str()
-    assert "in use" not in result.stderr.str()
+    said = project.refusal(project.run("-n0", "--ultrapar-key-lock=fail"))
+    assert "mark ultrapar(...) got model" in said
+    assert "in use" not in said
 
 
 def test_error_of_collection_is_shown_before_any_wait_for_a_key(project, held, workers):

@@ -15,7 +15,7 @@ from pytest_ultrapar.coordinator.claims.key_lock import Holder
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import refuse
-from tests.plugin.conftest import CANARY, cases, said_by
+from tests.plugin.conftest import CANARY, cases, refused, said_by
 from tests.running import Running
 from tests.scripted_server import refusing
 
@@ -36,9 +36,7 @@ def test_dead_key_ends_the_run_before_any_case(project):
     dead = f"{CANARY}-1"
     project.server.weather = refusing(401, dead, message=f"wrong key {dead}")
     project.suite(SUITE)
-    result = project.run("-n0", "--ultrapar-check")
-    said_by(result, 4)
-    said = result.stderr.str()
+    said = refused(project.run("-n0", "--ultrapar-check"))
     assert (
         "ERROR: --ultrapar-check: 1 of 3 lanes that the selected cases need failed, "
         "and no case was sent:\n"
@@ -122,12 +120,10 @@ def test_only_lanes_that_cases_need_are_asked(project):
         '\n@pytest.mark.skip\n@pytest.mark.parametrize("prompt", ["say c"])\n'
         "def test_not(answer): pass\n"
     )
-    result = project.run("-n0", "--ultrapar-check")
-    assert result.ret == 0
+    assert project.run("-n0", "--ultrapar-check").ret == 0
     assert project.server.prompts.count(QUESTION) == 1
     project.server.reset()
-    finished = project.run("-n0", "--ultrapar-check", "--ultrapar-resume=latest")
-    assert finished.ret == 0
+    assert project.run("-n0", "--ultrapar-check", "--ultrapar-resume=latest").ret == 0
     assert project.server.prompts == []
 
 
@@ -141,7 +137,7 @@ def test_who_only_looks_sends_nothing(project, option):
 def test_path_after_the_option_is_not_its_word(project):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check", "test_suite.py")
-    assert result.ret == 4
+    project.refusal(result)
     result.stderr.fnmatch_lines(
         [
             "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before the path of "

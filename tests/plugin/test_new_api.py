@@ -80,9 +80,8 @@ def test_pool_of_a_new_api_runs(toy_project, toys, streams):
 def test_pool_of_a_new_api_is_checked_by_its_own_rules(toy_project, toys):
     toy_project.write_pool(api="toy", base_url=toys.url.removesuffix("/toys"))
     toy_project.suite("def test_answer(answer): pass")
-    result = toy_project.run("-n0")
-    assert result.ret == 4
-    assert "provider[0].base_url must end in /toys" in result.stderr.str()
+    said = toy_project.refusal(toy_project.run("-n0"))
+    assert "provider[0].base_url must end in /toys" in said
     assert toys.seen == []
 
 

@@ -22,8 +22,7 @@ def test_it(answer):
 def test_run_with_an_odd_count_solves_all_and_has_its_tables(project, figure, key):
     project.write_pool(key=key)
     project.suite(SUITE.format(figure=figure))
-    result = project.run("-n0")
-    assert result.ret == 0
+    assert project.run("-n0").ret == 0
     rows = project.rows()
     assert [row["outcome"] for row in rows] == ["solved"] * 8
     assert sorted(row["tokens_in"] or 0 for row in rows) == [0] + [3] * 7

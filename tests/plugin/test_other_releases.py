@@ -18,5 +18,4 @@ def test_missing_name_ends_a_run_and_harms_no_other(project, monkeypatch, option
     project.pytester.makepyfile(test_suite=SUITE + "def test_it(answer): pass\n")
     monkeypatch.delattr(f"{module}.{name}")
     result = project.pytester.runpytest_inprocess("--ultrapar-pool=pool.toml", *options)
-    assert f"{module}.{name}, which a run of pytest-ultrapar" in result.stderr.str()
-    project.refusal(result)
+    assert f"{module}.{name}, which a run of pytest-ultrapar" in project.refusal(result)

@@ -21,11 +21,6 @@ def documented(monkeypatch):
     return DOCUMENTED
 
 
-def refusal(result, project) -> str:
-    project.refusal(result)
-    return str(result.outlines + result.errlines)
-
-
 def test_default_stays_whatever_a_conftest_offers_first(project):
     project.suite(CASES)
     project.pytester.makeconftest(
@@ -70,13 +65,13 @@ def test_conftest_carries_out_the_policy_that_it_offers(project):
 def test_argument_of_an_offered_policy_is_refused_by_who_offers_it(project):
     project.suite(CASES)
     project.pytester.makeconftest(OFFER)
-    result = project.run("-n2", "--ultrapar-policy", "cut:2")
-    assert "cut:N needs N = 1 (got '2')" in refusal(result, project)
+    said = project.refusal(project.run("-n2", "--ultrapar-policy", "cut:2"))
+    assert "cut:N needs N = 1 (got '2')" in said
 
 
 def test_mode_phase_needs_somebody_who_knows_the_phases(project, workers):
     project.suite(CASES)
-    said = refusal(project.run_here(workers, "--ultrapar-mode", "phase"), project)
+    said = project.refusal(project.run_here(workers, "--ultrapar-mode", "phase"))
     assert "--ultrapar-mode phase: no conftest or plugin of this project says" in said
 
 
@@ -98,8 +93,7 @@ def test_mode_phase_of_a_conftest_is_in_manifest_rows_and_benchmark_json(project
 
 def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, documented):
     project.suite(CASES)
-    result = project.run(*documented, "-n0", "--ultrapar-mode", "phase")
-    said = refusal(result, project)
+    said = project.refusal(project.run(*documented, "-n0", "--ultrapar-mode", "phase"))
     assert "--ultrapar-mode phase has no suite" in said
     assert "it has phase51, phase52, phase53, phase54, phase55" in said
 
@@ -108,7 +102,7 @@ def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, documen
 def test_policies_with_an_order_of_their_own_are_refused_in_mode_phase(project, policy):
     project.suite(CASES)
     options = ("--ultrapar-mode", "phase", "--ultrapar-policy", policy)
-    said = refusal(project.run_here(*DOCUMENTED, "-n0", *options), project)
+    said = project.refusal(project.run_here(*DOCUMENTED, "-n0", *options))
     assert "unknown in mode phase; allowed are model-key, group-key, even" in said
 
 

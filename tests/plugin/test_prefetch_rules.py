@@ -177,9 +177,8 @@ ALL |= {
 
 
 def refused(project, *options):
-    result = project.run_here(*options)
-    project.refusal(result)
-    return "\n".join(line for line in result.errlines if line)
+    said = project.refusal(project.run_here(*options))
+    return "\n".join(line for line in said.splitlines() if line)
 
 
 FIRST = ("sync function", "function fixture", "no annotation", "method", "mark")
@@ -204,9 +203,8 @@ def test_fault_of_a_suite_is_named(project, name):
 def test_faults_are_named_under_xdist_too(project):
     for number, name in enumerate(FIRST):
         project.suite(ALL[name][0], name=f"test_{number}.py")
-    result = project.run("-n2")
-    project.refusal(result)
-    assert all(ALL[name][1] in result.stderr.str() for name in FIRST)
+    said = project.refusal(project.run("-n2"))
+    assert all(ALL[name][1] in said for name in FIRST)
 
 
 def test_episode_cannot_be_asked_for_by_name(project):

@@ -242,8 +242,7 @@ def test_selection_sends_only_what_is_selected(project):
     again.assert_outcomes(failed=1)
     assert project.server.prompts == ["say c"]
     project.server.reset()
-    nothing = project.run("-n0", "-k", "no_such_test")
-    assert nothing.ret == 5
+    assert project.run("-n0", "-k", "no_such_test").ret == 5
     assert project.server.prompts == []
 
 

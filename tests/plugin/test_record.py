@@ -93,8 +93,7 @@ def test_none_keeps_values_and_is_resumed(project):
     assert b"say one" not in journal
     assert [json.loads(bytes(one.value))[1] for one in episodes(project.directory)] == ["bye"] * 2
     n_sent = len(project.server.prompts)
-    again = project.run("-n0", "--ultrapar-record=none", "--ultrapar-resume=latest")
-    assert again.ret == 0
+    assert project.run("-n0", "--ultrapar-record=none", "--ultrapar-resume=latest").ret == 0
     assert len(project.server.prompts) == n_sent
     assert [row["outcome"] for row in project.rows()] == ["solved"] * 2
 

@@ -168,8 +168,7 @@ def test_marked(told, grade):
 
 def test_count_of_pytest_repeat_and_repetitions_are_one_number(project):
     project.suite(REPEATED)
-    result = project.run(*REPEAT, "--count=3", "--ultrapar-repeats=2", "-n0")
-    assert result.ret == 0
+    assert project.run(*REPEAT, "--count=3", "--ultrapar-repeats=2", "-n0").ret == 0
     rows = project.rows()
     assert [name for name in rows[0] if name.startswith("param.")] == ["param.prompt"]
     found = Counter((row["param.prompt"], row["repeat"]) for row in rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from threading import Event, Thread
 
 import pytest
@@ -12,10 +11,6 @@ from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import refuse
 from tests.plugin.conftest import CANARY, cases
 from tests.scripted_server import ScriptedServer, refusing
-
-
-def kinds(project) -> Counter[tuple[str, str | None]]:
-    return Counter((row["outcome"], row["kind"]) for row in project.rows())
 
 
 def test_one_attempt_means_that_nothing_is_ever_sent_again(project):
@@ -31,20 +26,18 @@ def test_one_attempt_means_that_nothing_is_ever_sent_again(project):
         "say fine",
     ]
     project.suite(cases(prompts))
-    result = project.run("-n0", "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0")
-    assert result.ret == 0
+    assert project.run("-n0", "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0").ret == 0
     assert sorted(project.server.prompts) == sorted(prompts)
-    assert sum(kinds(project).values()) == len(prompts)
-    assert kinds(project)["solved", None] == 1
+    assert sum(project.kinds().values()) == len(prompts)
+    assert project.kinds()["solved", None] == 1
 
 
 def test_failed_requests_move_to_the_other_instance_of_the_model(project):
     project.write_pool(instances='["m", "m2"]')
     project.server.weather = refusing(500, "m2")
     project.suite(cases(30))
-    result = project.run("-n0")
-    assert result.ret == 0
-    assert kinds(project) == {("solved", None): 30}
+    assert project.run("-n0").ret == 0
+    assert project.kinds() == {("solved", None): 30}
     attempts = project.rows("attempts")
     failed = [row for row in attempts if row["outcome"] == "overload"]
     assert failed
@@ -67,8 +60,8 @@ def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(pr
         workers, "--ultrapar-max-attempts", "50", "--ultrapar-episode-timeout", "3"
     )
     assert result.ret == 1
-    assert sum(kinds(project).values()) == 40
-    assert {outcome for outcome, _ in kinds(project)} == {"infra"}
+    assert sum(project.kinds().values()) == 40
+    assert {outcome for outcome, _ in project.kinds()} == {"infra"}
     # Four seats at first, then the probes of the breaker.
     assert 5 <= len(project.server.prompts) <= 20
     lane = read_manifest(project.directory).lanes[0]
@@ -85,8 +78,8 @@ def test_server_that_dies_in_the_middle_is_asked_little(project):
     options = ("--ultrapar-rate-mode=adaptive", "--ultrapar-episode-timeout=12")
     assert project.run("-n0", *options).ret == 1
     answered = [one for one in project.server.log.requests if one.status == 200]
-    assert kinds(project)["solved", None] == len(answered) >= 20
-    assert {outcome for outcome, _ in kinds(project)} == {"solved", "infra"}
+    assert project.kinds()["solved", None] == len(answered) >= 20
+    assert {outcome for outcome, _ in project.kinds()} == {"solved", "infra"}
     # A fifth more and ten, and few from then on.
     assert len(project.server.prompts) <= 1.2 * 60 + 10 + 2
 
@@ -102,9 +95,8 @@ PROMPTS = [f"{words} {n}" for n in range(45) for words in ("once 500", "say", "s
 def test_it(answer): pass
 """
     )
-    result = project.run("-n0")
-    assert result.ret == 0
-    assert set(kinds(project)) == {("solved", None)}
+    assert project.run("-n0").ret == 0
+    assert set(project.kinds()) == {("solved", None)}
     # Each of them was sent twice and no more, though the budget was 37 retries.
     assert len(project.server.prompts) == 135 + 45
 
@@ -124,7 +116,7 @@ def test_words_about_one_request_end_its_case_and_leave_the_lane(project):
     refused = [("unsolved", "context_length"), ("unsolved", "content_filter")]
     failed = [("infra", "too_large"), ("infra", "malformed")]
     assert [found[prompt] for prompt in said] == refused + failed
-    assert kinds(project)["solved", None] == 20
+    assert project.kinds()["solved", None] == 20
     assert len(project.server.prompts) == 24
     text = " ".join(project.report.str().split())
     assert "a redirect to /v2/?..., which is not followed" in text
@@ -148,9 +140,8 @@ def test_quota_of_the_day_that_is_gone_takes_its_key_out_once(project):
     project.write_pool(keys=2)
     project.server.weather = refusing(429, f"{CANARY}-1", message=words)
     project.suite(cases(40))
-    result = project.run("-n0")
-    assert result.ret == 0
-    assert kinds(project) == {("solved", None): 40}
+    assert project.run("-n0").ret == 0
+    assert project.kinds() == {("solved", None): 40}
     assert project.server.tokens.count(f"{CANARY}-1") <= 4
     assert {row["outcome"] for row in project.rows("attempts")} == {"ok", "daily_quota"}
     assert "key p/key1 has used up its quota of the day for m" in project.report.str()
@@ -158,8 +149,7 @@ def test_quota_of_the_day_that_is_gone_takes_its_key_out_once(project):
 
 def test_requests_that_may_have_been_billed_are_counted_in_the_summary(project):
     project.suite(cases(["garbage", "say fine"]))
-    result = project.run("-n0", "--ultrapar-coverage", "0")
-    assert result.ret == 0
+    assert project.run("-n0", "--ultrapar-coverage", "0").ret == 0
     assert project.server.prompts.count("garbage") == 2
     project.report.fnmatch_lines(["2 requests got no answer and may have been billed"])
 
@@ -186,7 +176,7 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project):
     restart.join()
     again[0].stop()
     assert result.ret == 0
-    assert kinds(project) == {("solved", None): 60}
+    assert project.kinds() == {("solved", None): 60}
     assert len(again[0].prompts) >= 40
     lane = read_manifest(project.directory).lanes[0]
     assert lane.state == "up"

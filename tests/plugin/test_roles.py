@@ -286,6 +286,5 @@ def test_blocks_of_the_documentation_run_as_they_stand(project):
     )
     project.pytester.path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
     project.pytester.path.joinpath("test_judged.py").write_text(suite, encoding="utf-8")
-    result = project.run("-n0")
-    assert result.ret == 0
+    assert project.run("-n0").ret == 0
     project.report.fnmatch_lines(["role judge: 2 requests*"])

@@ -139,8 +139,7 @@ def test_it(answer, request, grade):
         ]
     )
     assert {row["outcome"] for row in project.rows()} == {"solved"}
-    refused = project.run_here("-n0", "--ultrapar-resume=latest", "--ultrapar-baseline=3")
-    assert refused.ret == 4
+    assert project.run_here("-n0", "--ultrapar-resume=latest", "--ultrapar-baseline=3").ret == 4
 
 
 @pytest.mark.parametrize(

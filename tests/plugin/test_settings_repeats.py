@@ -136,8 +136,7 @@ def test_suite_that_does_not_say_what_it_counts_is_refused(project, monkeypatch)
     assert project.run_here("--collect-only").ret == 4
     # Tests that are not selected are not asked.
     project.suite(COUNTING, "test_counting.py")
-    result = project.run_here("--collect-only", "-q", "-k", "counting")
-    assert result.ret == 0
+    assert project.run_here("--collect-only", "-q", "-k", "counting").ret == 0
 
 
 @pytest.mark.slow

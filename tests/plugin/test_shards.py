@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.testing import ServerLog, read_server_log
-from tests.plugin.conftest import CANARY, SUITE, cases, said_by
+from tests.plugin.conftest import CANARY, SUITE, cases
 from tests.running import Running, wait_until
 from tests.simulated_pool import pool_text, serving
 
@@ -160,8 +160,7 @@ def test_results_of_shards_are_all_cases_once(project):
             ]
         )
     assert len(generated) == 1
-    whole = project.run("-n0", "--ultrapar-repeats=2")
-    assert whole.ret == 0
+    assert project.run("-n0", "--ultrapar-repeats=2").ret == 0
     assert sorted(ids) == sorted(row["case_id"] for row in project.rows())
 
 
@@ -201,9 +200,7 @@ def test_what_a_shard_cannot_do_is_refused_before_any_request(
         monkeypatch.delenv(name, raising=False)
     project.write_pool(models=("m", "other"))
     project.suite(ONE)
-    result = project.run_here("-n0", *options)
-    said_by(result, 4)
-    assert said in result.stderr.str()
+    assert said in project.refusal(project.run_here("-n0", *options))
     assert not server.requests
 
 
@@ -214,9 +211,8 @@ def test_suite_that_takes_answers_of_another_one_is_refused(project):
     ):
         folder = project.pytester.mkdir(suite)
         project.suite(f"{mark}\n{ONE}", f"{folder.name}/test_{suite}.py")
-    result = project.run_here("-n0", "--ultrapar-shard=1/2")
-    assert result.ret == 4
-    assert "suite two takes answers from suite one (taken_from)" in result.stderr.str()
+    said = project.refusal(project.run_here("-n0", "--ultrapar-shard=1/2"))
+    assert "suite two takes answers from suite one (taken_from)" in said
 
 
 @pytest.mark.slow
@@ -225,12 +221,10 @@ def test_shard_is_resumed_as_itself_only(project, server):
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     server.reset()
     other = project.run_here("-n0", "--ultrapar-shard=2/2", "--ultrapar-resume=latest")
-    assert other.ret == 4
     said = "the run was shard 1/2 and would be shard 2/2 now (--ultrapar-shard)"
-    assert said in other.stderr.str()
+    assert said in project.refusal(other)
     whole = project.run_here("-n0", "--ultrapar-resume=latest")
-    assert whole.ret == 4
-    assert "shard 1/2 and would be all shards in one now" in whole.stderr.str()
+    assert "shard 1/2 and would be all shards in one now" in project.refusal(whole)
     assert project.run_here("-n0", "--ultrapar-shard=1/2", "--ultrapar-resume=latest").ret == 0
     assert not server.requests
 
@@ -248,8 +242,7 @@ def test_shard_is_graded_again_and_replayed_as_itself(project, server):
         assert {row["case_id"] for row in project.rows()} == ids
         assert _manifest(project.directory)["shard"] == "1/2"
         other = project.run_here("-n0", option, "--ultrapar-shard=2/2")
-        assert other.ret == 4
-        assert f"run {run.name} is shard 1/2, and command line" in other.stderr.str()
+        assert f"run {run.name} is shard 1/2, and command line" in project.refusal(other)
     assert not server.requests
 
 

@@ -56,8 +56,7 @@ def test_tokens_in_any_window_are_never_above_the_limit(project, monkeypatch, fi
 
 def test_request_that_no_limit_lets_pass_is_infra_and_says_why(project):
     write(project, ["use 1 1 a", "use 1 1 b"], tpm=500, most=5000)
-    result = project.run("-n0", "-rA")
-    assert result.ret == 1
+    assert project.run("-n0", "-rA").ret == 1
     assert set(project.outcomes().values()) == {"infra"}
     (error,) = {row["error"] for row in project.rows()}
     assert "tokens by estimate, and the limit p/key0 allows 500 per minute (tpm)" in error

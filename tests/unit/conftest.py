@@ -55,3 +55,15 @@ def ultrapar(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
         return code, said.out, said.err
 
     return call
+
+
+@pytest.fixture
+def refused(ultrapar: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Calls the command, which has to refuse; gives what it says of that on standard error."""
+
+    def call(*words: str) -> str:
+        code, said, error = ultrapar(*words)
+        assert (code, said) == (4, "")
+        return error
+
+    return call

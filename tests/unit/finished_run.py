@@ -176,6 +176,13 @@ def run_of_seven(path, **fields):
     return run
 
 
+def run_of_one(path, ended, graded=None):
+    """A run of one case, with this episode and its grade: it is solved, if nothing else is said."""
+    run = make_run(path, [case(0)])
+    write_journal(run, "gw0", ended, graded or grade(0))
+    return run
+
+
 def run_of_repetitions(path):
     """Two models, three repetitions of four questions, streamed and priced; an adaptive limit."""
     cases = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.errors import ConfigError
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
@@ -20,12 +19,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def compared(folder, capsys, monkeypatch):
+def compared(folder, ultrapar, monkeypatch):
     monkeypatch.chdir(folder)
 
     def call(*words: str) -> str:
-        assert cli.main(("compare", *words)) == 0
-        return capsys.readouterr().out
+        code, said, _ = ultrapar("compare", *words)
+        assert code == 0
+        return said
 
     return call
 

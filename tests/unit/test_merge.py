@@ -14,7 +14,6 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_ultrapar import cli
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
@@ -37,6 +36,7 @@ from tests.unit.finished_run import (
     episode,
     grade,
     make_run,
+    run_of_one,
     write_journal,
 )
 
@@ -61,22 +61,27 @@ def merged(out, *runs):
     return merge([str(run) for run in runs], out, NOW)
 
 
-def said_of(capsys, out, *runs, code=0):
+def said_of(ultrapar, out, *words, code=0):
     """What `ultrapar merge` says of these runs, and ends with this exit code."""
-    assert cli.main(["merge", *map(str, runs), "--out", str(out)]) == code
-    return capsys.readouterr().out
+    ended, said, _ = ultrapar("merge", *map(str, words), "--out", str(out))
+    assert ended == code
+    return said
 
 
-def refusal(capsys, out, *runs):
-    """What is said of a merge that is refused; it leaves nothing behind."""
-    code = cli.main(["merge", *map(str, runs), "--out", str(out)])
-    said = capsys.readouterr()
-    assert code == 4
-    assert not said.out
-    assert said.err.startswith("ultrapar merge: error: ")
-    assert said.err.count("\n") == 1
+def refused(ultrapar, out, *runs):
+    """What is said of a merge that is refused."""
+    code, said, error = ultrapar("merge", *map(str, runs), "--out", str(out))
+    assert (code, said) == (4, "")
+    assert error.startswith("ultrapar merge: error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def refusal(ultrapar, out, *runs):
+    """What is said of a merge that is refused and leaves nothing behind."""
+    said = refused(ultrapar, out, *runs)
     assert not out.exists() or not any(out.iterdir())
-    return said.err
+    return said
 
 
 def changed(path, **fields):
@@ -87,7 +92,7 @@ def changed(path, **fields):
 # -- the whole -------------------------------------------------------------------------------------
 
 
-def test_two_shards_are_one_run(tmp_path, capsys):
+def test_two_shards_are_one_run(tmp_path, ultrapar):
     lane = dict.fromkeys(("in_flight", "peak_in_flight", "n_rate_limited", "n_failed"), 0)
     status = LaneStatus(LANE.lane_id, "up", "", granted=3, n_ok=3, waited_s={"x": 1.0}, **lane)
     limits = [Limit("azure/key0", "key", workers=n, qps=2.0) for n in (3, 2)]
@@ -103,7 +108,7 @@ def test_two_shards_are_one_run(tmp_path, capsys):
         lanes=[status],
     )
     out = tmp_path / "whole"
-    told = said_of(capsys, out, second, first)
+    told = said_of(ultrapar, out, second, first)
     assert [(row["case_id"], row["host"]) for row in rows(out)] == [
         ("case0", "alpha"),
         ("case1", "alpha"),
@@ -122,36 +127,36 @@ def test_two_shards_are_one_run(tmp_path, capsys):
     compact(first)
     more = {"show": [], "report": [], "gate": ["--rule", "solved_rate>=0.9"], "compare": [first]}
     for command, words in more.items():
-        assert cli.main([command, *map(str, (out, *words))]) == 0, command
+        assert ultrapar(command, *map(str, (out, *words)))[0] == 0, command
 
 
-def test_a_missing_shard_is_said_with_its_cases(tmp_path, capsys):
+def test_a_missing_shard_is_said_with_its_cases(tmp_path, ultrapar):
     whole = Generated(9, "ab")
     runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/4", generated=whole) for k in (1, 2)]
     more = part(tmp_path / "4", [4], shard="4/4", generated=whole)
-    said = said_of(capsys, tmp_path / "w", *runs, more, code=1)
+    said = said_of(ultrapar, tmp_path / "w", *runs, more, code=1)
     assert "what is missing has 4 cases at most" in said
-    said = said_of(capsys, tmp_path / "x", *runs, code=1)
+    said = said_of(ultrapar, tmp_path / "x", *runs, code=1)
     assert "what is missing has 5 cases at most" in said
     other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
-    said = refusal(capsys, tmp_path / "y", *runs, other)
+    said = refusal(ultrapar, tmp_path / "y", *runs, other)
     assert "the set of cases of all shards is 9 cases (ab) in" in said
 
 
-def test_a_shard_without_a_case_is_merged_as_nothing(tmp_path, capsys):
+def test_a_shard_without_a_case_is_merged_as_nothing(tmp_path, ultrapar):
     whole = Generated(4, "ab")
     runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/3", generated=whole) for k in (1, 3)]
     empty = part(tmp_path / "2", [])
     (empty / FILE_NAME).unlink()
     for out, named in (("w", [empty, *runs]), ("x", runs)):
-        said = said_of(capsys, tmp_path / out, *named)
+        said = said_of(ultrapar, tmp_path / out, *named)
         assert "4 cases: 4 solved" in said
         assert "missing" not in said
     alone = part(tmp_path / "alone", [1])
-    assert "ended before its first case" in refusal(capsys, tmp_path / "y", alone, empty)
+    assert "ended before its first case" in refusal(ultrapar, tmp_path / "y", alone, empty)
 
 
-def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
+def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, ultrapar):
     whole = Generated(9, "ab")
     fields = {"cluster_run": "r", "shard": "1/2", "generated": whole}
     runs = []
@@ -160,49 +165,49 @@ def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, capsys):
         done = [(episode(n, n + 1.0, n + 2.0), grade(n)) for n in own]
         write_journal(run, "gw0", *(record for pair in done for record in pair))
         runs.append(run.path)
-    said = said_of(capsys, tmp_path / "w", *runs, code=1)
+    said = said_of(ultrapar, tmp_path / "w", *runs, code=1)
     assert "shard 2/2 is missing: its cases never ran" in said
     assert [one.n_results for one in read_manifest(tmp_path / "w").merged.parts] == [3, 1]
     report = (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
     assert re.search(r"\| 1/2 +\| b +\| +4 \| +1 \|", report)
 
 
-def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, capsys):
+def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, ultrapar):
     runs = []
     for n, host in enumerate("ab"):
         run = make_run(tmp_path / host, [case(i) for i in range(3)], cluster_run="r", host=host)
         write_journal(run, "gw0", episode(n, 1.0, 2.0), grade(n))
         runs.append(run.path)
-    said = said_of(capsys, tmp_path / "w", *runs, code=1)
+    said = said_of(ultrapar, tmp_path / "w", *runs, code=1)
     assert "1 case of run r without a result" in said
     assert f"ultrapar cluster reopen r {tmp_path / 'w'}" in said
     assert "  s/phase53/test_x.py::test[2]" in said
     assert "is below 98.0% (--coverage): " in said
 
 
-def test_a_merged_run_is_no_part_of_another(tmp_path, capsys):
+def test_a_merged_run_is_no_part_of_another(tmp_path, ultrapar):
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
     merged(tmp_path / "two", runs[0], runs[2])
-    said = refusal(capsys, tmp_path / "w", tmp_path / "two", runs[1])
+    said = refusal(ultrapar, tmp_path / "w", tmp_path / "two", runs[1])
     ids = ", ".join(sorted(read_manifest(run).run_id for run in (runs[0], runs[2])))
     assert f"is merged itself: name the runs that it was merged of ({ids})" in said
 
 
-def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, capsys):
+def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, ultrapar):
     """As where `hosts/*` has what the last host made of the others."""
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
     merged(tmp_path / "two", *runs[:2])
-    said = said_of(capsys, tmp_path / "w", tmp_path / "two", *runs)
+    said = said_of(ultrapar, tmp_path / "w", tmp_path / "two", *runs)
     assert f"{tmp_path / 'two'} is left out" in said
     assert len(rows(tmp_path / "w")) == 3
 
 
-def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp_path, capsys):
+def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0, 1, 2], "infra", at_s=10.0)
     b = part(tmp_path / "b", [1, 2, 3], "unsolved", at_s=30.0)
     c = part(tmp_path / "c", [2], "solved", at_s=20.0)
     out = tmp_path / "whole"
-    told = said_of(capsys, out, a, b, c, code=1)
+    told = said_of(ultrapar, out, a, b, c, code=1)
     assert {row["case_id"]: row["outcome"] for row in rows(out)} == {
         "case0": "infra",
         "case1": "unsolved",
@@ -221,10 +226,8 @@ def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp
 
 def test_an_episode_that_lost_is_not_what_the_grade_is_about(tmp_path):
     """Its end lies between the other one's end and grade."""
-    a = make_run(tmp_path / "a", [case(0)])
-    write_journal(a, "gw0", episode(0, 1.0, 2.0), grade(0, "solved", 9.0))
-    b = make_run(tmp_path / "b", [case(0)])
-    write_journal(b, "gw0", episode(0, 3.0, 8.0), grade(0, "unsolved", 10.0))
+    a = run_of_one(tmp_path / "a", episode(0, 1.0, 2.0), grade(0, "solved", 9.0))
+    b = run_of_one(tmp_path / "b", episode(0, 3.0, 8.0), grade(0, "unsolved", 10.0))
     merged(tmp_path / "w", b.path, a.path)
     (row,) = rows(tmp_path / "w")
     assert (row["outcome"], row["duration_s"]) == ("solved", 1.0)
@@ -264,7 +267,7 @@ def test_times_are_moved_to_one_clock(tmp_path):
     assert made.manifest.merged.n_clocks == 2
 
 
-def test_each_shard_is_audited_against_its_own_part(tmp_path, capsys):
+def test_each_shard_is_audited_against_its_own_part(tmp_path, ultrapar):
     """Two at once of the second one, which had one seat; the whole has three."""
     lane = replace(LANE, limits=("azure/key0",))
     runs = []
@@ -327,10 +330,10 @@ def test_damage_of_a_part_is_damage_of_the_whole(tmp_path):
         ({"answered_by": {"m1": "else"}}, "the answers of m1 is who in {a} and else in {b}"),
     ],
 )  # fmt: skip
-def test_parts_of_different_wholes_are_refused(tmp_path, capsys, fields, said):
+def test_parts_of_different_wholes_are_refused(tmp_path, ultrapar, fields, said):
     a = part(tmp_path / "a", [0], answered_by={"m1": "who"})
     b = part(tmp_path / "b", [1], **{"answered_by": {"m1": "who"}, **fields})
-    assert said.format(a=a, b=b) in refusal(capsys, tmp_path / "w", a, b)
+    assert said.format(a=a, b=b) in refusal(ultrapar, tmp_path / "w", a, b)
 
 
 def asked(**values):
@@ -350,52 +353,51 @@ def asked(**values):
     ],
 )
 def test_parts_whose_pools_bound_answers_otherwise_are_merged_only_when_asked(
-    tmp_path, capsys, then, now, said
+    tmp_path, ultrapar, then, now, said
 ):
     a = part(tmp_path / "a", [0], effective=asked(**then))
     b = part(tmp_path / "b", [1], effective=asked(**now))
     said = said.format(a=a, b=b)
-    refused = refusal(capsys, tmp_path / "w", a, b)
-    assert said in refused
-    assert "--allow-differences" in refused
     out = tmp_path / "w"
-    assert cli.main(["merge", str(a), str(b), "--out", str(out), "--allow-differences"]) == 0
-    assert said in capsys.readouterr().out
+    error = refusal(ultrapar, out, a, b)
+    assert said in error
+    assert "--allow-differences" in error
+    assert said in said_of(ultrapar, out, a, b, "--allow-differences")
     assert said in (out / "report.md").read_text(encoding="utf-8").replace("\u200b", "")
 
 
-def test_hosts_with_other_cases_or_limits_are_refused(tmp_path, capsys):
+def test_hosts_with_other_cases_or_limits_are_refused(tmp_path, ultrapar):
     same = {"cluster_run": "n"}
     limit = Limit("azure/key0", "key", workers=3)
     a = part(tmp_path / "a", [0], **same, pool_limits=(limit,))
     b = part(tmp_path / "b", [0, 1], **same)
     c = part(tmp_path / "c", [0], **same, pool_limits=(Limit("azure/key0", "key", workers=4),))
-    said = refusal(capsys, tmp_path / "w", a, b)
+    said = refusal(ultrapar, tmp_path / "w", a, b)
     assert f"the set of planned cases is 1 case in {a} and 2 cases in {b}" in said
-    said = refusal(capsys, tmp_path / "w", a, c)
+    said = refusal(ultrapar, tmp_path / "w", a, c)
     assert f"the limit azure/key0 is workers = 3 in {a} and workers = 4 in {c}" in said
 
 
-def test_shards_that_do_not_fit_are_refused(tmp_path, capsys):
+def test_shards_that_do_not_fit_are_refused(tmp_path, ultrapar):
     a, b, c = (
         part(tmp_path / name, [n], shard=shard)
         for n, (name, shard) in enumerate((("a", "1/2"), ("b", "1/3"), ("c", "1/2")))
     )
-    said = refusal(capsys, tmp_path / "w", a, b)
+    said = refusal(ultrapar, tmp_path / "w", a, b)
     assert f"{a} is one of 2 shards, {b} is one of 3 shards" in said
-    assert "are both shard 1/2" in refusal(capsys, tmp_path / "w", a, c)
+    assert "are both shard 1/2" in refusal(ultrapar, tmp_path / "w", a, c)
 
 
-def test_one_run_twice_is_refused(tmp_path, capsys):
+def test_one_run_twice_is_refused(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
-    assert "is named twice" in refusal(capsys, tmp_path / "w", a, a)
+    assert "is named twice" in refusal(ultrapar, tmp_path / "w", a, a)
     shutil.copytree(a, tmp_path / "copy")
     assert f"in {a} and in {tmp_path / 'copy'}" in refusal(
-        capsys, tmp_path / "w", a, tmp_path / "copy"
+        ultrapar, tmp_path / "w", a, tmp_path / "copy"
     )
 
 
-def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, capsys):
+def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
     places = (
         (tmp_path / "a", "lies in one of the runs"),
@@ -403,28 +405,25 @@ def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, capsys):
         (tmp_path, "is not empty"),
     )
     for where, said in places:
-        assert cli.main(["merge", str(a), "--out", str(where)]) == 4
-        assert said in capsys.readouterr().err
+        assert said in refused(ultrapar, where, a)
     (tmp_path / "file").touch()
-    assert cli.main(["merge", str(a), "--out", str(tmp_path / "file")]) == 4
-    assert "cannot use" in capsys.readouterr().err
+    assert "cannot use" in refused(ultrapar, tmp_path / "file", a)
     assert len(rows(merged(tmp_path / "w", a).directory)) == 1
 
 
-def test_a_full_disk_leaves_nothing(tmp_path, capsys):
+def test_a_full_disk_leaves_nothing(tmp_path, ultrapar):
     a = part(tmp_path / "a", list(range(40)))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        code = cli.main(["merge", str(a), "--out", str(tmp_path / "w")])
+        said = refusal(ultrapar, tmp_path / "w", a)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert code == 4
-    assert "cannot write the merged run" in capsys.readouterr().err
+    assert "cannot write the merged run" in said
     assert not (tmp_path / "w").exists()
 
 
-def test_a_disk_that_is_full_at_the_last_file_leaves_nothing(tmp_path, monkeypatch, capsys):
+def test_a_disk_that_is_full_at_the_last_file_leaves_nothing(tmp_path, monkeypatch, ultrapar):
     a = part(tmp_path / "a", [0])
 
     def no_room(directory, run_id):
@@ -432,8 +431,7 @@ def test_a_disk_that_is_full_at_the_last_file_leaves_nothing(tmp_path, monkeypat
 
     monkeypatch.setattr(merging, "mark_as_run", no_room)
     (tmp_path / "w").mkdir()
-    assert cli.main(["merge", str(a), "--out", str(tmp_path / "w")]) == 4
-    assert "No space left on device" in capsys.readouterr().err
+    assert "No space left on device" in refusal(ultrapar, tmp_path / "w", a)
     assert [*(tmp_path / "w").iterdir()] == []
 
 
@@ -469,12 +467,12 @@ def test_a_resumed_part_is_measured_as_a_whole(tmp_path):
     assert "was resumed" in (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
 
 
-def test_nothing_and_no_run_are_refused(tmp_path, capsys):
-    assert "no run is named" in refusal(capsys, tmp_path / "w")
-    assert "no run found at" in refusal(capsys, tmp_path / "w", tmp_path / "none")
+def test_nothing_and_no_run_are_refused(tmp_path, ultrapar):
+    assert "no run is named" in refusal(ultrapar, tmp_path / "w")
+    assert "no run found at" in refusal(ultrapar, tmp_path / "w", tmp_path / "none")
     a = part(tmp_path / "a", [0])
     (a / FILE_NAME).unlink()
-    assert "ended before its first case" in refusal(capsys, tmp_path / "w", a)
+    assert "ended before its first case" in refusal(ultrapar, tmp_path / "w", a)
 
 
 def test_long_strings_go_along(tmp_path):

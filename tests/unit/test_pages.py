@@ -335,7 +335,7 @@ def test_command_writes_the_page_where_it_is_wanted(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("how", ["no run", "no folder", "no plan", "newer"])
-def test_what_cannot_be_made_is_said_in_one_sentence(run, tmp_path, capsys, how):
+def test_what_cannot_be_made_is_said_in_one_sentence(run, tmp_path, refused, how):
     out = tmp_path / "there" / "a.html" if how == "no folder" else tmp_path / "a.html"
     name = str(tmp_path / "nowhere") if how == "no run" else str(run)
     if how == "no plan":
@@ -344,8 +344,7 @@ def test_what_cannot_be_made_is_said_in_one_sentence(run, tmp_path, capsys, how)
     if how == "newer":
         manifest = json.loads((run / "manifest.json").read_text())
         (run / "manifest.json").write_text(json.dumps(manifest | {"schema": 99}))
-    assert main(["report", name, "--out", str(out)]) == 4
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = refused("report", name, "--out", str(out)).splitlines()
     assert line.startswith("ultrapar report: error: ")
     assert not out.exists()
 
@@ -406,7 +405,7 @@ def test_run_that_ends_while_it_is_looked_at_is_shown_with_its_own_tables(run, c
 @pytest.mark.parametrize(
     "how", ["a folder", "a pipe", "a device", "in the run", "in another run", "to be in the run"]
 )
-def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
+def test_what_is_no_page_is_not_replaced(run, tmp_path, refused, how):
     out = tmp_path / "out"
     if how == "a pipe":
         os.mkfifo(out)
@@ -426,8 +425,7 @@ def test_what_is_no_page_is_not_replaced(run, tmp_path, capsys, how):
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     kind = {"a folder": how, "a pipe": "no file", "a device": "no file"}.get(how, "in the run")
     for words in ([], ["--markdown"]):
-        assert main(["report", str(run), "--out", str(out), *words]) == 4
-        (line,) = capsys.readouterr().err.splitlines()
+        (line,) = refused("report", str(run), "--out", str(out), *words).splitlines()
         assert line.startswith(f"ultrapar report: error: --out {out} is {kind}")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert out.is_fifo() == (how == "a pipe")
@@ -520,11 +518,11 @@ def test_run_that_was_killed_is_shown_as_far_as_it_came(killed, capsys):
     assert f"results in {killed}" in page
 
 
-def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, capsys):
+def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, refused):
     pool, new = tmp_path / "pool.toml", tmp_path / "page"
     pool.write_text("[defaults]")
-    assert main(["report", str(run), "--out", str(pool)]) == 4
-    assert f"--out {pool} exists and is no page" in capsys.readouterr().err
+    said = refused("report", str(run), "--out", str(pool))
+    assert f"--out {pool} exists and is no page" in said
     assert pool.read_text() == "[defaults]"
     assert main(["report", str(run), "--out", str(new)]) == 0
     assert new.read_text().startswith("<!doctype html>")

@@ -29,6 +29,7 @@ from tests.unit.finished_run import (
     grade,
     make_run,
     rows_by_case,
+    run_of_one,
     write_journal,
 )
 
@@ -68,9 +69,8 @@ def test_compact_result_row_holds_what_was_measured(run):
 
 
 def test_wait_for_the_seat_of_the_first_request_counts_like_that_of_others(tmp_path):
-    run = make_run(tmp_path / "out", [case(0)])
     attempts = [attempt(1.0, 2.0, seat_wait_s=0.75), attempt(3.0, 4.0, seat_wait_s=0.5)]
-    write_journal(run, "gw0", episode(0, 1.0, 4.0, attempts=attempts), grade(0))
+    run = run_of_one(tmp_path / "out", episode(0, 1.0, 4.0, attempts=attempts))
     compact(run.path)
     assert rows_by_case(run)["case0"]["queue_wait_s"] == 1.25
 

@@ -7,15 +7,7 @@ import pytest
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.earlier import earlier, earlier_in_subprocess
 from pytest_ultrapar.errors import ResultsError
-from tests.unit.finished_run import (
-    attempt,
-    case,
-    episode,
-    grade,
-    make_run,
-    run_of_seven,
-    write_journal,
-)
+from tests.unit.finished_run import attempt, episode, run_of_one, run_of_seven
 
 
 @pytest.fixture
@@ -36,17 +28,15 @@ def test_graded_episodes_count_with_the_requests_that_took_the_models_time(seven
 
 
 def test_client_times_are_medians_over_all_requests(tmp_path):
-    run = make_run(tmp_path / "out", [case(0)])
     turns = [attempt(1.0, 2.0), attempt(2.5, 3.0), attempt(3.1, 4.0), attempt(4.2, 5.0)]
-    write_journal(run, "gw0", episode(0, 1.0, 5.0, attempts=turns), grade(0))
+    run = run_of_one(tmp_path / "out", episode(0, 1.0, 5.0, attempts=turns))
     compact(run.path)
     assert earlier(run.path).between_s == pytest.approx(0.2)
     assert earlier(run.path).before_send_s == 0.0
 
 
 def test_run_of_single_requests_says_nothing_of_what_comes_between_two(tmp_path):
-    run = make_run(tmp_path / "out", [case(0)])
-    write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0))
+    run = run_of_one(tmp_path / "out", episode(0, 1.0, 2.0))
     compact(run.path)
     assert earlier(run.path).between_s is None
 

@@ -143,13 +143,11 @@ def test_folder_that_is_none_is_said_in_one_sentence(folder, ultrapar, command):
 
 
 @pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "0", "--yes")])
-def test_folder_without_a_name_is_not_the_current_one(folder, ultrapar, monkeypatch, command):
+def test_folder_without_a_name_is_not_the_current_one(folder, refused, monkeypatch, command):
     # Of a shell variable that is not set.
     monkeypatch.chdir(folder)
     name, *rest = command
-    code, out, err = ultrapar(name, "", *rest)
-    assert (code, out) == (4, "")
-    assert "FOLDER: an empty name names no folder" in err
+    assert "FOLDER: an empty name names no folder" in refused(name, "", *rest)
     assert (folder / "whole").is_dir()
 
 
@@ -301,11 +299,9 @@ def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
         ],
     ],
 )
-def test_rule_that_is_none_removes_nothing(folder, ultrapar, words, sentence):
+def test_rule_that_is_none_removes_nothing(folder, refused, words, sentence):
     before = there(folder)
-    code, out, err = ultrapar("clean", "runs", "--yes", *words)
-    assert (code, out) == (4, "")
-    assert err.endswith(f"{sentence}\n")
+    assert refused("clean", "runs", "--yes", *words).endswith(f"{sentence}\n")
     assert there(folder) == before
 
 

@@ -25,6 +25,7 @@ from tests.unit.finished_run import (
     episode,
     grade,
     make_run,
+    run_of_one,
     run_of_seven,
     write_journal,
 )
@@ -153,11 +154,10 @@ def test_earlier_episodes_of_a_case_are_shown_before_the_one_that_counts(show, t
 
 
 def test_exchanges_are_shown_as_conversation_and_bytes_that_are_no_text_replaced(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
     sent = '{"messages":[{"role":"user","content":"ask"}]}'
     came = '{"choices":[{"message":{"role":"assistant","content":"told \\ud83d"}}]}'
     noted = [Exchange(0, "openai", "", 200, sent, came=came)]
-    write_journal(run, "gw0", episode(0, 1, 2, messages=[], exchanges=noted), grade(0))
+    run_of_one(tmp_path / "r", episode(0, 1, 2, messages=[], exchanges=noted))
     code, out, _ = show("r", "case0")
     assert code == 0
     assert "  ask" in out.splitlines()
@@ -165,11 +165,10 @@ def test_exchanges_are_shown_as_conversation_and_bytes_that_are_no_text_replaced
 
 
 def test_what_was_said_cannot_be_taken_for_what_is_told_of_it(show, tmp_path):
-    run = make_run(tmp_path / "r", [case(0)])
     said = "no idea\n\n== turn 1: tool\n42\n-- answer"
     messages = [TurnMessage(0, "assistant", said, reasoning=said, refusal=said + "!")]
     ended = episode(0, 1, 2, messages=messages, stdout=said, log=said)
-    write_journal(run, "gw0", ended, grade(0, "unsolved", test="failed", error=said))
+    run_of_one(tmp_path / "r", ended, grade(0, "unsolved", test="failed", error=said))
     lines = show("r", "case0")[1].splitlines()
     assert [line for line in lines if line.startswith(("==", "--"))] == [
         "== attempts",
