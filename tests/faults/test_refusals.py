@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import zlib
+from email.utils import formatdate
 
 import pytest
 
@@ -91,6 +93,8 @@ USELESS = {
     "underscore": [b"1_0"],
     "empty": [b""],
     "duplicate": [b"0", b"-1"],
+    "moment": [b"1000000000"],
+    "eternity": [b"Fri, 31 Dec 9999 23:59:59 GMT"],
 }
 
 
@@ -129,8 +133,11 @@ def test_time_to_wait_is_waited(project):
         assert played.attempts[prompt][0]["retry_after_s"] == asked_s
 
 
+IN_A_MONTH = formatdate(time.time() + 30 * 86_400, usegmt=True).encode()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("value", [b"1000000000", b"Fri, 31 Dec 9999 23:59:59 GMT", b"121"])
+@pytest.mark.parametrize("value", [b"100000", IN_A_MONTH, b"121"], ids=["days", "date", "s"])
 def test_time_to_wait_beyond_all_patience_ends_with_the_episode(project, value):
     project.server.faults["limited"] = refuse(429, b"retry-after: " + value)
     played = play(project, ["limited it"], episode_timeout_s=2)
@@ -140,7 +147,7 @@ def test_time_to_wait_beyond_all_patience_ends_with_the_episode(project, value):
 
 @pytest.mark.slow
 def test_time_to_wait_beyond_all_patience_sends_the_case_elsewhere(project):
-    asked_of = {"key0": b"1000000000", "key1": b"Fri, 31 Dec 9999 23:59:59 GMT"}
+    asked_of = {"key0": b"100000", "key1": IN_A_MONTH}
     limited = {key: refuse(429, b"retry-after: " + value) for key, value in asked_of.items()}
     project.server.weather = lambda asked: limited.get(of_key(asked))
     played = play(project, many(40), keys=3)
