@@ -10,6 +10,7 @@ from pytest_ultrapar.analysis.plan.load import LaneLoad, limit_loads
 from pytest_ultrapar.broker.daily_limits import counted_days, open_days
 from pytest_ultrapar.pool.file import LimitTable
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit
+from pytest_ultrapar.simulator.faults.file import CapacityTable
 from pytest_ultrapar.simulator.limits import Gate, LimitPath
 from tests.broker_play import Play
 from tests.played_clock import PlayedDayClock
@@ -57,6 +58,11 @@ def test_simulated_provider_refuses_what_is_too_much(word):
     assert refused[AMOUNT - 1] is None
     assert refused[-1] is not None
     assert refused[-1].bound == word
+
+
+def test_fault_scripts_change_every_kind_but_those_of_a_day():
+    words = {word for word, kind in LIMIT_KINDS.items() if not kind.is_daily}
+    assert words == set(CapacityTable.__struct_fields__) & set(LIMIT_KINDS)
 
 
 @every_kind
