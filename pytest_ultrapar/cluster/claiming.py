@@ -395,6 +395,10 @@ class Claiming:
                 self._lost(f"{trouble}; the run waited {self._patience_s:g} s for it")
                 return
             if said is not None:
+                if said.drained and not self._is_drained:
+                    self._is_drained = True
+                    words = "this host is being drained: it finishes what it has begun, then ends"
+                    self._troubled(words)
                 is_drained = said.drained and not self._n_open()
                 if (said.is_over or is_drained) and not self._is_over:
                     self._is_over = True
@@ -475,10 +479,6 @@ class Claiming:
         return len(self._holding) - self._n_open() > MOST_UNGRADED
 
     def _take(self, said: Claimed, call: ClaimCall, begun_s: float) -> None:
-        if said.drained and not self._is_drained:
-            self._is_drained = True
-            said_so = "this host is being drained: it finishes what it has begun, then ends"
-            self._troubled(said_so)
         if self.said is not None and said.n_dead > self.said.n_dead:
             self._troubled(told_of_dead(said.last_dead, said.n_dead - self.said.n_dead))
         given, done, failed = [], [], []
