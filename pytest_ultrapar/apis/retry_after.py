@@ -62,10 +62,10 @@ def parse_retry_after(headers: Mapping[str, str], *, epoch_s: float) -> float | 
 
 
 def _wait_s(text: str, unit_s: float, epoch_s: float) -> float | None:
-    number = text.strip().lower()
-    if not _NUMBER.fullmatch(number):
-        return bounded(duration_of(number) or 0.0)
-    seconds = float(number) * unit_s
+    asked = text.strip().lower()
+    if not _NUMBER.fullmatch(asked):
+        return bounded(duration_of(asked) or 0.0)
+    seconds = float(asked) * unit_s
     if seconds > _YEAR_S:
         seconds = (seconds / 1000 if seconds > _MILLIS_FROM else seconds) - epoch_s
     return bounded(seconds)

@@ -399,8 +399,8 @@ class Claiming:
                     self._is_drained = True
                     words = "this host is being drained: it finishes what it has begun, then ends"
                     self._troubled(words)
-                is_drained = said.drained and not self._n_open()
-                if (said.is_over or is_drained) and not self._is_over:
+                is_over = said.is_over or (said.drained and not self._n_open())
+                if is_over and not self._is_over:
                     self._is_over = True
                     self._over()
             if self._is_over or trouble:
