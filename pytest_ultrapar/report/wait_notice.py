@@ -25,10 +25,7 @@ class Screen(Protocol):
         """Write a line, after the end of the one that was begun."""
 
     def write(self, content: str, /, *, flush: bool = False) -> None:
-        """Write a part of a line."""
-
-    def flush(self) -> None:
-        """Have it shown."""
+        """Write a part of a line; with `flush` all is shown."""
 
 
 class WaitingLine:
@@ -76,7 +73,7 @@ class WaitingLine:
             self._step_s = _AGAIN_S
             self._next_s = waited_s + _AGAIN_S
             self._reporter.write_line(f"ultrapar: {text}")
-            self._reporter.flush()
+            self._reporter.write("", flush=True)
         elif waited_s >= self._next_s:
             again = f"ultrapar: still waiting for {what}: {duration(waited_s)}"
             if self._on_terminal:
@@ -84,7 +81,7 @@ class WaitingLine:
                 self._is_drawn = True
             else:
                 self._reporter.write_line(again)
-                self._reporter.flush()
+                self._reporter.write("", flush=True)
                 self._step_s *= 2
             self._next_s = waited_s + self._step_s
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -114,6 +115,25 @@ def test_connections_are_closed_although_all_is_known_before(tmp_path, check, mo
     with serving(tmp_path, LAB + MODEL.format("fine")):
         assert check()[0] == 0
     assert closed == [True]
+
+
+def test_interrupt_cuts_off_no_step_of_the_loop(tmp_path, check, monkeypatch):
+    ended = []
+
+    class Interrupting(HttpClient):
+        async def exchange(self, *of, **how):
+            os.kill(os.getpid(), signal.SIGINT)
+            ended.append("step")
+            return await super().exchange(*of, **how)
+
+        async def close(self):
+            await super().close()
+            ended.append("close")
+
+    monkeypatch.setattr(asking, "HttpClient", Interrupting)
+    with serving(tmp_path, ONE):
+        assert check()[0] == 2
+    assert ended == ["step", "step", "close"]
 
 
 def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import queue
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -82,9 +84,10 @@ class Seen:
 
 
 class Asking:
-    """Asks while a `with` block lasts; its end takes back what is left.
+    """Asks on a thread of its own while a `with` block lasts, whose end takes back what is left.
 
-    Requests go on only while `next` waits.
+    Ctrl-C raises on the main thread. In the loop it could cut off any step, such as the closing of
+    a connection.
     """
 
     def __init__(
@@ -104,16 +107,22 @@ class Asking:
         self._days = days
         self._endpoints = endpoints
         self._clock = MonotonicClock()
-        self._runner = asyncio.Runner()
+        self._loop = asyncio.new_event_loop()
+        self._ended: queue.SimpleQueue[asyncio.Task[Seen | None]] = queue.SimpleQueue()
         self._request_ids = itertools.count(1)
 
     def __enter__(self) -> Self:
-        self._runner.run(self._begin())
+        self._asking = self._loop.create_task(self._ask_all())
+        self._asking.add_done_callback(self._ended.put)
+        until_end = asyncio.wait([self._asking])
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(until_end,))
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._runner:
-            self._runner.run(self._end())
+        self._loop.call_soon_threadsafe(self._asking.cancel)
+        self._thread.join()
+        self._loop.close()
 
     def next(self, timeout_s: float) -> Seen | None:
         """The next lane of which something is known, in the order of answers.
@@ -122,14 +131,11 @@ class Asking:
             timeout_s: None is returned when nothing has come for so long.
         """
         try:
-            seen = self._runner.run(asyncio.wait_for(self._seen.get(), timeout_s))
-        except TimeoutError:
+            return self._ended.get(timeout=timeout_s).result()
+        except queue.Empty:
             return None
-        if isinstance(seen, Exception):
-            raise seen
-        return seen
 
-    async def _begin(self) -> None:
+    async def _ask_all(self) -> None:
         alone = _each_lane_alone(self._pool)
         settings = BrokerSettings(alone, days=tuple(self._days))
         self._port = LocalBroker(settings, self._clock, asyncio.get_running_loop())
@@ -139,24 +145,21 @@ class Asking:
         )
         self._estimates = TokenEstimates.of(alone)
         self._at_once = asyncio.Semaphore(n_connections)
-        self._seen: asyncio.Queue[Seen | Exception] = asyncio.Queue()
-        self._tasks = [asyncio.create_task(self._tell(lane)) for lane in self._pool.lanes]
-
-    async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._port.close()
-        await self._http.close()
-
-    async def _tell(self, lane: Lane) -> None:
-        async with self._at_once:
-            try:
-                self._seen.put_nowait(await self._ask(lane))
-            except Exception as error:  # noqa: BLE001 - raised again by `next`
-                self._seen.put_nowait(error)
+        tasks = [asyncio.create_task(self._ask(lane)) for lane in self._pool.lanes]
+        for task in tasks:
+            task.add_done_callback(self._ended.put)
+        try:
+            # Only the end of the block ends it, which therefore never cuts off the closing.
+            await asyncio.gather(*tasks, asyncio.Event().wait(), return_exceptions=True)
+        finally:
+            await self._port.close()
+            await self._http.close()
 
     async def _ask(self, lane: Lane) -> Seen:
+        async with self._at_once:
+            return await self._ask_now(lane)
+
+    async def _ask_now(self, lane: Lane) -> Seen:
         endpoint = self._endpoints[lane.lane_id]
         tokens = 0
         if self._estimates is not None:
