@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache
 from itertools import islice, product
 from math import prod
 from pathlib import Path
@@ -18,11 +18,11 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest import fixtures, runner
+from _pytest import runner
 from _pytest import warnings as marked_warnings
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
-from _pytest.fixtures import FixtureRequest, SubRequest
+from _pytest.fixtures import SubRequest
 from _pytest.python import DirectParamFixtureDef, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
@@ -250,36 +250,11 @@ def session_fixture(item: pytest.Item, name: str) -> object:
         return definition.execute(request)
 
 
-class _Request(pytest.FixtureDef[FixtureRequest]):
-    """What stands for `request` where a fixture asks for it: no more than pytest reads of it."""
-
-    argname = "request"  # type: ignore[misc]
-    _scope = Scope.Function  # type: ignore[misc]
-
-    def __init__(self, request: FixtureRequest) -> None:
-        self.cached_result = (request, [0], None)
-
-    @property  # type: ignore[misc]
-    def baseid(self) -> str:
-        request: Any = self.cached_result[0]  # type: ignore[index]
-        return str(request.node.nodeid)
-
-    def addfinalizer(self, finalizer: Callable[[], object]) -> None:
-        """Nothing is torn down with it (`RequestFixtureDef`)."""
-
-
 def know_once(session: pytest.Session) -> None:
     """Have pytest work out once what is the same for every item, until it is unconfigured.
 
     Called when everything is collected: no conftest is loaded after that.
     """
-    # Each parametrised value is a fixture that asks for `request`, and for each of them, twice per
-    # item, pytest makes a definition of `request` and looks at the signature of a function that has
-    # none (`FixtureRequest._get_active_fixturedef`, 9.2.0): 14 % of what an item takes.
-    name = "RequestFixtureDef"
-    if hasattr(fixtures, name):
-        session.config.add_cleanup(partial(setattr, fixtures, name, getattr(fixtures, name)))
-        setattr(fixtures, name, _Request)
     # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
     # The first result ends the call: with ours in front, another plugin's would not be called.

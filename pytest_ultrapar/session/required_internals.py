@@ -30,7 +30,7 @@ _PYTEST = {
         "SysCaptureBase.tmpfile",
     ),
     "_pytest.compat": ("NOTSET",),
-    "_pytest.fixtures": ("FixtureRequest", "SubRequest", "FuncFixtureInfo.name2fixturedefs"),
+    "_pytest.fixtures": ("SubRequest", "FuncFixtureInfo.name2fixturedefs"),
     "_pytest.logging": (
         "LoggingPlugin.caplog_handler",
         "LoggingPlugin.formatter",

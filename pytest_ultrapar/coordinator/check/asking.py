@@ -25,7 +25,7 @@ from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from pytest_ultrapar.apis.registry import Api
     from pytest_ultrapar.broker.daily_limits import DailyLimit
@@ -107,21 +107,21 @@ class Asking:
         self._days = days
         self._endpoints = endpoints
         self._clock = MonotonicClock()
-        self._loop = asyncio.new_event_loop()
-        self._ended: queue.SimpleQueue[asyncio.Task[Seen | None]] = queue.SimpleQueue()
         self._request_ids = itertools.count(1)
+        self._loop = asyncio.new_event_loop()
+        self._tasks: list[asyncio.Task[Seen]] = []
+        self._ended: queue.SimpleQueue[asyncio.Task[Seen]] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
-        self._asking = self._loop.create_task(self._ask_all())
-        self._asking.add_done_callback(self._ended.put)
-        until_end = asyncio.wait([self._asking])
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(until_end,))
-        self._thread.start()
+        threading.Thread(target=self._serve, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._asking.cancel)
-        self._thread.join()
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
         self._loop.close()
 
     def next(self, timeout_s: float) -> Seen | None:
@@ -130,12 +130,18 @@ class Asking:
         Args:
             timeout_s: None is returned when nothing has come for so long.
         """
+        if not self._tasks:
+            # Not sooner: an interrupt just before the block is one that nothing would end.
+            self._run(self._begin())
         try:
             return self._ended.get(timeout=timeout_s).result()
         except queue.Empty:
             return None
 
-    async def _ask_all(self) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _begin(self) -> None:
         alone = _each_lane_alone(self._pool)
         settings = BrokerSettings(alone, days=tuple(self._days))
         self._port = LocalBroker(settings, self._clock, asyncio.get_running_loop())
@@ -145,13 +151,15 @@ class Asking:
         )
         self._estimates = TokenEstimates.of(alone)
         self._at_once = asyncio.Semaphore(n_connections)
-        tasks = [asyncio.create_task(self._ask(lane)) for lane in self._pool.lanes]
-        for task in tasks:
+        self._tasks = [asyncio.create_task(self._ask(lane)) for lane in self._pool.lanes]
+        for task in self._tasks:
             task.add_done_callback(self._ended.put)
-        try:
-            # Only the end of the block ends it, which therefore never cuts off the closing.
-            await asyncio.gather(*tasks, asyncio.Event().wait(), return_exceptions=True)
-        finally:
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
             await self._port.close()
             await self._http.close()
 
