@@ -152,8 +152,7 @@ def test_theme_can_be_chosen(opened):
     assert opened.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
 
-@pytest.mark.parametrize("n_runs", [2, 3])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "n_runs"), [("light", 2), ("dark", 3)])
 def test_axe_finds_no_serious_fault(chromium, pages, scheme, n_runs):
     context = chromium.new_context(color_scheme=scheme, bypass_csp=True)
     page = context.new_page()

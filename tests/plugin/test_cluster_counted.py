@@ -132,16 +132,16 @@ def test_a_budget_outlives_a_host_and_is_never_passed(lab, project, start):
     there = lab("workers = 4", 0.1)
     path = project.pytester.path / "pool.toml"
     text = path.read_text() + PRICES
-    path.write_text(text.replace("schema = 1", "schema = 1\n[pool]\nbudget = 0.03"))
-    project.suite(PRICED.format(n=600))
+    path.write_text(text.replace("schema = 1", "schema = 1\n[pool]\nbudget = 0.015"))
+    project.suite(PRICED.format(n=300))
     hosts = [start(name, "-n0", there.option) for name in ("one", "two", "three")]
-    there.wait_for(60)
+    there.wait_for(30)
     hosts[0].process.kill()
     outputs = [host.end(None) for host in hosts[1:]]
     spent = sum(
         3e-6 * (one.tokens_in or 0) + 15e-6 * (one.tokens_out or 0) for one in there.log.requests
     )
-    assert 0.024 < spent <= 0.03, outputs
+    assert 0.012 < spent <= 0.015, outputs
     rows = rows_of(*hosts[1:])
     assert {row["outcome"] for row in rows} == {"solved", "infra"}, outputs
     assert "budget" in str([row for row in rows if row["outcome"] == "infra"])

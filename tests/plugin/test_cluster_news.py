@@ -34,7 +34,7 @@ machine takes."""
 
 def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
     """Also by a host that joins when all others know."""
-    project.suite(cases(200))
+    project.suite(cases(120))
     path = project.pytester.path
     text = pool_text("workers = 6", 0.6, name="lab", keys=3, **OF_BOTH)
     (path / "pool.toml").write_text(text)
@@ -51,7 +51,7 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
         run.append(hosts("late", "-n0", option))
         outputs = ended(*run)
     log = read_server_log(log_path)
-    each_once(400, *run)
+    each_once(240, *run)
     for key, status in (("key0", 401), ("key1", 429)):
         refused = [row for row in log.requests if row.key == key and row.status == status]
         sent_s = [row.t_arrival_s for row in log.requests if row.key == key]

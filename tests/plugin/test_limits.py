@@ -66,7 +66,7 @@ def test_models_of_a_family_share_their_seats_on_each_key(tmp_path):
 
 @pytest.mark.parametrize(
     ("policy", "workers"),
-    [("even", "-n15"), ("by-model", "-n3"), ("round-robin", "-n0"), ("by-key", "-n0")],
+    [("even", "-n6"), ("by-model", "-n0"), ("round-robin", "-n0"), ("by-key", "-n0")],
 )
 def test_uneven_matrix_leaves_no_key_idle(tmp_path, policy, workers):
     log = _run(tmp_path, workers, "--ultrapar-policy", policy, common=270, rare=30)
