@@ -104,6 +104,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if _is_drawn(item):
                 item.add_marker("slow")
+        # They wait most of their time. As the last of all they would leave a core idle.
+        items.sort(key=lambda item: not item.path.name.startswith("test_cluster"))
 
 
 @pytest.hookimpl(tryfirst=True)

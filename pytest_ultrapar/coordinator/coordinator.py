@@ -15,7 +15,7 @@ from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from pytest_ultrapar.session import garbage, reports
+from pytest_ultrapar.session import garbage, internals, reports
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_plugins import use_words_of_pytest
@@ -210,9 +210,10 @@ class Coordinator:
             self._ctrl_c.note_ending()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """From now on a further Ctrl-C must not interrupt the end of the run."""
         self._ctrl_c.note_ending()
+        internals.leave_out_unplaced(excinfo)
 
     def _end_at_once(self) -> None:
         """Leave without what is not yet written. The other processes end when this one is gone."""

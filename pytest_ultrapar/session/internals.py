@@ -280,6 +280,17 @@ class _Parameters:
         return value
 
 
+def leave_out_unplaced(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Leave out of a traceback what stands on no line of its function.
+
+    An interrupt may fall there, before the first line. pytest looks for the line and fails
+    (`TracebackEntry.lineno`, 9.2.0), which ends the session with a traceback and exit code 1.
+    """
+    excinfo.traceback = excinfo.traceback.filter(
+        lambda entry: entry._rawentry.tb_lineno is not None
+    )
+
+
 def _is_wrapper(implementation: pluggy.HookImpl) -> bool:
     return implementation.wrapper or implementation.hookwrapper
 

@@ -17,6 +17,7 @@ KNOWN_TO_WORK = {"pytest": ("9.1", "9.2"), "pytest-xdist": ("3.8",)}
 """Minor releases with which the tests of this package pass; `pyproject.toml` allows no others."""
 
 _PYTEST = {
+    "_pytest._code.code": ("TracebackEntry._rawentry",),
     "_pytest._io": ("TerminalWriter._file", "TerminalWriter._current_line"),
     "_pytest.capture": (
         "CaptureFixture._start",

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.session import internals
 from pytest_ultrapar.store.recovered import find_finished
 from tests.journals import scan_journal
 from tests.plugin.conftest import cases
@@ -185,3 +186,16 @@ def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project
     assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
     assert [row["outcome"] for row in project.rows()] == ["solved"] * 3
     assert len(project.server.prompts) == 3
+
+
+def test_interrupt_before_the_first_line_of_a_function_is_told_like_any_other():
+    def unplaced():
+        raise KeyboardInterrupt
+
+    unplaced.__code__ = unplaced.__code__.replace(co_linetable=b"")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        unplaced()
+    with pytest.raises(TypeError):
+        caught.getrepr(funcargs=True)
+    internals.leave_out_unplaced(caught)
+    assert "KeyboardInterrupt" in str(caught.getrepr(funcargs=True))
