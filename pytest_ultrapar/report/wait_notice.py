@@ -25,7 +25,10 @@ class Screen(Protocol):
         """Write a line, after the end of the one that was begun."""
 
     def write(self, content: str, /, *, flush: bool = False) -> None:
-        """Write a part of a line; with `flush` all is shown."""
+        """Write a part of a line."""
+
+    def flush(self) -> None:
+        """Have it shown."""
 
 
 class WaitingLine:
@@ -73,7 +76,7 @@ class WaitingLine:
             self._step_s = _AGAIN_S
             self._next_s = waited_s + _AGAIN_S
             self._reporter.write_line(f"ultrapar: {text}")
-            self._reporter.write("", flush=True)
+            self._reporter.flush()
         elif waited_s >= self._next_s:
             again = f"ultrapar: still waiting for {what}: {duration(waited_s)}"
             if self._on_terminal:
@@ -81,7 +84,7 @@ class WaitingLine:
                 self._is_drawn = True
             else:
                 self._reporter.write_line(again)
-                self._reporter.write("", flush=True)
+                self._reporter.flush()
                 self._step_s *= 2
             self._next_s = waited_s + self._step_s
 

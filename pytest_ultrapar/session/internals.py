@@ -225,6 +225,17 @@ def could_not_run(error: BaseException) -> bool:
     return all(code.co_filename.startswith(_PYTESTS_OWN) for code in below)
 
 
+def leave_out_unplaced(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Leave out of a traceback what stands on no line of its function.
+
+    An interrupt may fall there, before the first line. pytest looks for the line and fails
+    (`TracebackEntry.lineno`, 9.2.0), which ends the session with a traceback and exit code 1.
+    """
+    excinfo.traceback = excinfo.traceback.filter(
+        lambda entry: entry._rawentry.tb_lineno is not None
+    )
+
+
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
@@ -251,7 +262,7 @@ def session_fixture(item: pytest.Item, name: str) -> object:
 
 
 def know_once(session: pytest.Session) -> None:
-    """Have pytest work out once what is the same for every item, until it is unconfigured.
+    """Have pytest work out once what is the same for every item of a session.
 
     Called when everything is collected: no conftest is loaded after that.
     """
@@ -278,17 +289,6 @@ class _Parameters:
         fixturedef.cached_result = (request.param, request.param, None)
         value: object = request.param
         return value
-
-
-def leave_out_unplaced(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Leave out of a traceback what stands on no line of its function.
-
-    An interrupt may fall there, before the first line. pytest looks for the line and fails
-    (`TracebackEntry.lineno`, 9.2.0), which ends the session with a traceback and exit code 1.
-    """
-    excinfo.traceback = excinfo.traceback.filter(
-        lambda entry: entry._rawentry.tb_lineno is not None
-    )
 
 
 def _is_wrapper(implementation: pluggy.HookImpl) -> bool:

@@ -1,6 +1,6 @@
-"""Stands for py-cpuinfo in the processes that tests start.
+"""Stands for py-cpuinfo in xdist's workers and in the processes that tests start.
 
-pytest-benchmark asks it what the processor is, and it asks four other programs: 0.17 s of CPU in
+pytest-benchmark asks it what the processor is, and it asks four other programs: 0.1 s of CPU in
 each of some twelve hundred runs, and no test reads the answer.
 """
 

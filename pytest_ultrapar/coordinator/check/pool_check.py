@@ -121,6 +121,9 @@ class _Stdout:
         if flush:
             sys.stdout.flush()
 
+    def flush(self) -> None:
+        sys.stdout.flush()
+
 
 def check_pool(arguments: argparse.Namespace) -> bool:
     """Check the pool that the command line names; False if a lane failed or none is ok.
