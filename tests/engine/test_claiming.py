@@ -184,6 +184,7 @@ def test_one_at_a_time_over_all_hosts(kv, tmp_path):
     assert world.most_open == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_forgot_the_run_hears_of_all_that_is_done(kv, tmp_path, monkeypatch):
     monkeypatch.setattr(claiming, "AT_ONCE", 8)
     world = World(kv)

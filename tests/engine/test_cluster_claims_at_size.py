@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_ultrapar.broker.protocol import BrokerStatus, ModelProgress
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claiming import MOST_UNGRADED, Claiming
@@ -48,6 +50,7 @@ class Answering:
             claiming.finished(self.cases[position].case_id, "solved")
 
 
+@pytest.mark.slow
 def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
     cases = [Case(i, f"{i:016x}", f"t::{i}", "s", "m", 0, {}, 0) for i in range(N)]
     numbered = NumberedCases(cases, ["m"])

@@ -77,7 +77,7 @@ def session(url, **more):
     return httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=60, **more)
 
 
-@pytest.mark.cpu_s(5)
+@pytest.mark.slow
 def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     async def harness(url):
         async with session(url) as client:

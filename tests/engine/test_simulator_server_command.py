@@ -67,7 +67,7 @@ def status_of(base_url, token, model):
     return httpx.post(url, headers=headers, json=question(model=model), timeout=60.0).status_code
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
     log_path = tmp_path / "server.log"
@@ -91,6 +91,7 @@ def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
     assert [row.key for row in log.requests] == ["key0", "key1", None, "key0"]
 
 
+@pytest.mark.slow
 def test_simulate_says_what_is_served_and_no_secret(pool):
     with simulating("--pool", pool, "--port", 0) as (_, said):
         assert said.startswith("SIMULATED")

@@ -63,6 +63,7 @@ def requests(n, keys=("key0",), models=("m",)):
 THREE = {"m": ("i0", "i1", "i2")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "n_seats"),
     [
@@ -185,6 +186,7 @@ class Caller:
         self._connection.close()
 
 
+@pytest.mark.slow
 def test_seat_of_a_departed_client_is_free_for_the_very_next_request(tmp_path):
     pool = simulated_pool(
         models={"slow": ("slow",)}, latency=NEVER, per_key=Limit("", "key", workers=1)

@@ -9,7 +9,7 @@ from tests.faults.played import between, play
 UNREADABLE = ["short_json", "nested", "too_large"]
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 def test_answer_that_cannot_be_read_is_malformed(project):
     unreadable = [f"{fault}:1 it" for fault in UNREADABLE]
     played = play(project, between(unreadable), "--ultrapar-max-attempts=2", keys=3)

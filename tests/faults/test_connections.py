@@ -12,6 +12,7 @@ BREAKS = ["reset_before", "reset_after", "reset_mid", "leave", "half_close"]
 STALLS = ["silence", "slow_head", "slow_body", "long_length_kept", "flood"]
 
 
+@pytest.mark.slow
 def test_broken_connection_is_tried_again_on_another(project):
     broken = [f"{fault}:1 it" for fault in BREAKS]
     played = play(project, between(broken), keys=3)
@@ -24,6 +25,7 @@ def test_broken_connection_is_tried_again_on_another(project):
         assert first.connection != second.connection
 
 
+@pytest.mark.slow
 def test_connection_that_always_breaks_costs_its_case_alone(project):
     broken = [f"{fault} it" for fault in BREAKS]
     played = play(project, between(broken), "--ultrapar-max-attempts=2", keys=3)

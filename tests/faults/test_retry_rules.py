@@ -10,6 +10,7 @@ from tests.faults.played import KEY_NAMES, SEATS, SUITE, play
 BURST_S = 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["short_json", "nested"])
 def test_answer_that_cannot_be_read_is_tried_once_more(project, fault):
     played = play(project, [f"{fault} it", "say fine"])
@@ -18,6 +19,7 @@ def test_answer_that_cannot_be_read_is_tried_once_more(project, fault):
     assert played.outcome("say fine") == ("solved", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", "slow_body"])
 def test_answer_that_does_not_come_is_tried_once_more(project, fault):
     played = play(project, [f"{fault} it"], timeout_s=0.4)

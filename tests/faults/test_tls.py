@@ -86,6 +86,7 @@ def test_certificate_that_can_be_trusted_is(project, authority):
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trusted")
 def test_wrong_tls_gets_no_request_and_the_other_host_all(project, authority):
     prompts = [f"say {n}" for n in range(30)]

@@ -17,6 +17,7 @@ from tests.faults.test_tls import (
 __all__ = ["authority", "trusted"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("wrong", [expired, of_another_host, of_a_stranger])
 def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, wrong):
@@ -31,6 +32,7 @@ def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, w
     assert "certificate that failed verification" in played.output
 
 
+@pytest.mark.slow
 def test_handshake_that_stalls_has_cost_nothing(project):
     url = project.server.base_url.replace("http:", "https:")
     played = go(

@@ -341,6 +341,7 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project):
     assert cost_by_log(project) == 20 * judge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "bound"),
     [(0.15, ", max_tokens=60"), (2.0, ", max_tokens=60"), (2.0, "")],

@@ -36,7 +36,7 @@ SUITE = cases(N, 'grade("solved")')
 PASSWORD = "redis-canary-71c0"
 
 
-@pytest.mark.cpu_s(12)
+@pytest.mark.slow
 def test_two_hosts_run_each_case_once_and_one_with_another_suite_is_refused(project, hosts):
     project.suite(SUITE)
     one, two = hosts("one", "-n0"), hosts("two", "-n0")

@@ -22,6 +22,7 @@ def test_it(spoken):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--capture=sys"], ["-p", "no:logging", "-p", "no:xdist"]])
 def test_episode_output_stands_with_its_item_however_it_is_captured(project, options):
     project.suite(SPEAKING)

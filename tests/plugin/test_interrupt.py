@@ -169,7 +169,7 @@ def pytest_sessionfinish():
 """
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project, start, workers):
     project.suite(cases(["say one", "say two", "say three"]))
     project.pytester.path.joinpath("conftest.py").write_text(AT_THE_END)

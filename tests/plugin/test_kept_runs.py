@@ -60,7 +60,7 @@ def n_ended(directory):
     return sum(type(record).__name__ == "EpisodeEnded" for record in records)
 
 
-@pytest.mark.cpu_s(3)
+@pytest.mark.slow
 def test_interrupted_run_is_resumed_and_pays_for_no_finished_case_again(project):
     run = project.path / "interrupted"
     n_before = n_ended(run)

@@ -54,6 +54,7 @@ def toy_project(project, toys, monkeypatch):
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [False, True])
 def test_pool_of_a_new_api_runs(toy_project, toys, streams):
     provider = "stream = true" if streams else ""

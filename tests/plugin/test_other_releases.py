@@ -7,6 +7,7 @@ import pytest
 from tests.plugin.conftest import SUITE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "module", "name"),
     [

@@ -166,7 +166,7 @@ def test_answers_of_a_role_are_its_own_and_only_what_is_sent_is_counted(project)
     project.report.fnmatch_lines(["0 requests, roles not counted", "role judge: 2 requests, *"])
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 def test_what_had_no_answer_is_asked_and_nothing_else(project):
     project.suite(BODY)
     run = first_run(project)

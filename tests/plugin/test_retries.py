@@ -147,6 +147,7 @@ def test_quota_of_the_day_that_is_gone_takes_its_key_out_once(project):
     assert "key p/key1 has used up its quota of the day for m" in project.report.str()
 
 
+@pytest.mark.slow
 def test_requests_that_may_have_been_billed_are_counted_in_the_summary(project):
     project.suite(cases(["garbage", "say fine"]))
     assert project.run("-n0", "--ultrapar-coverage", "0").ret == 0

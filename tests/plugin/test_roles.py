@@ -68,7 +68,7 @@ def seen(project):
     return Counter(one.model for one in project.server.log.requests)
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 def test_subject_and_judge_share_a_key_of_one_seat(project, workers):
     write(project, cases(N))
     assert project.run(workers).ret == 0
@@ -180,6 +180,7 @@ def test_it(lost): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "meant"), [("critic", ""), ("jugde", "; did you mean judge?")], ids=["none", "near"]
 )

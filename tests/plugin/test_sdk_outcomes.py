@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.plugin.conftest import CANARY
 
 SUITE = """
@@ -65,6 +67,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_outcomes_are_those_of_chat(project):
     project.suite(SUITE.replace("PROMPTS", repr(list(EXPECTED))).replace("OWN", f"{CANARY}-own"))
     done = project.run("-n0")

@@ -25,7 +25,7 @@ def pieces_found(project, output: str) -> list[str]:
     ]
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["json", "parquet"])
 def test_no_piece_of_a_key_with_quotes_and_backslashes(project, monkeypatch, storage):
     monkeypatch.setenv("TEST_KEY_0", ODD)
@@ -202,6 +202,7 @@ def test_key_in_the_reason_of_an_exit_is_masked(project):
     assert leaks(project) == []
 
 
+@pytest.mark.slow
 def test_key_in_an_error_of_a_hook_is_masked(project, workers):
     project.suite(EXITS.replace("pytest.exit", "dict"))
     project.pytester.makeconftest(BREAKS)

@@ -43,14 +43,14 @@ def test_word_for_what_pytest_does_is_answered_by_its_option(capsys, word):
     assert said.startswith(expected)
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 def test_readable_output_ends_as_the_rules_say(folder):
     done = ultrapar(folder, *GATE, stdout=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, "")
     assert "pass" in done.stdout
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 def test_reader_that_is_gone_ends_it_quietly(folder):
     read, write = os.pipe()
     os.close(read)
@@ -61,7 +61,7 @@ def test_reader_that_is_gone_ends_it_quietly(folder):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-@pytest.mark.cpu_s(2)
+@pytest.mark.slow
 def test_full_disk_is_said_in_one_sentence(folder):
     with Path("/dev/full").open("wb") as full:
         done = ultrapar(folder, *GATE, stdout=full)

@@ -366,6 +366,7 @@ def shown(run, capsys):
     return out.read_text(), markdown
 
 
+@pytest.mark.slow
 def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
     going_on = RunDirectory.open_existing(killed)
     try:

@@ -251,6 +251,7 @@ def on_terminal(folder, *words, pager):
     return seen.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "is_paged"),
     [(("r", "case1"), True), (("r", "case1", "--no-pager"), False), (("r", "--failed"), False)],
