@@ -219,7 +219,7 @@ class Scheduler:
         """The lane that a request wants, None for any where only others have the money for it."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
-        is_paid = any(lane.is_up and lane.pays(request) for lane in lane_set.lanes)
+        is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:

@@ -261,6 +261,18 @@ def dear_play(budget: float) -> Play:
     return Play(what, budgets=Budgets(what))
 
 
+def test_request_that_its_own_lane_cannot_pay_waits_for_another_that_pauses():
+    what = priced_pool(0.001)
+    play = Play(what, budgets=Budgets(what))
+    dear, cheap = first(play, lane="p/a/k", most_out=1), first(play, lane="q/b/k", most_out=1)
+    play.answer(dear, "ok", Feedback(tokens=1, tokens_out=1))
+    play.answer(cheap, "rate", Feedback())
+    late = first(play, lane="p/a/k")
+    assert play.lane(late) is None
+    play.wait(5)
+    assert play.lane(late) == "q/b/k"
+
+
 def test_request_that_does_not_fit_waits_for_an_answer_and_is_then_refused():
     play = dear_play(0.0015)
     one, two = first(play, opens=False), first(play, opens=False)
