@@ -1,4 +1,4 @@
-"""The browser, started once."""
+"""The browser, which ends with its module: while it runs, no test of its process can run a loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
     from playwright.sync_api import sync_playwright  # 0.4 s, in every collection
 
