@@ -50,7 +50,10 @@ def test_tokens_in_any_window_are_never_above_the_limit(project, monkeypatch, fi
     assert project.run("-n0").ret == 0
     used = project.server.used
     assert len(used) == 40
-    assert most_in_window(used, 1.5) <= 1200
+    # The server is a thread of this process: where the machine stalls, it sees requests late.
+    sent_s = sorted(row["t_send_s"] for row in project.rows("attempts"))
+    late_s = [at_s - sent for (at_s, _), sent in zip(used, sent_s, strict=True)]
+    assert most_in_window(used, 1.5 - (max(late_s) - min(late_s))) <= 1200
     assert sum(tokens for _, tokens in used) > 1200
 
 
