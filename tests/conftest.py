@@ -144,7 +144,7 @@ class CpuBound:
     """What the loop takes on the machine on which this was written, otherwise idle."""
 
     def __init__(self) -> None:
-        self._loop_s = self._first_loop_s = self._LOOP_S
+        self._loop_s = self._LOOP_S
         self._began_s = 0.0
 
     @pytest.hookimpl(tryfirst=True)
@@ -152,7 +152,7 @@ class CpuBound:
         """Time the loop, and have no test pay for what the first of hypothesis' tests makes."""
         # A controller has no items: its workers run them.
         if session.items and not session.config.option.collectonly:
-            self._loop_s = self._first_loop_s = self._time_loop()
+            self._loop_s = self._time_loop()
             if any(map(_is_drawn, session.items)):
                 _draw_once()
 
@@ -185,9 +185,7 @@ class CpuBound:
         if used_s > allowed_s * self._loop_s / self._LOOP_S:
             self._loop_s = max(self._loop_s, self._time_loop())
         used_s *= self._LOOP_S / self._loop_s
-        # One whose speed has changed so much says nothing of a test that is near its bound.
-        is_steady = self._loop_s < 1.5 * self._first_loop_s
-        if used_s > allowed_s * (1 if is_steady else 3):
+        if used_s > allowed_s:
             pytest.fail(
                 f"this test uses {used_s:.1f} s of CPU; a quick one may use {allowed_s:g}. "
                 "Make it cheaper, or mark it with @pytest.mark.slow",
