@@ -13,6 +13,8 @@ from pytest_ultrapar.records import Case
 from tests.key_value_server import KeyValueServer
 from tests.running import wait_until
 
+pytestmark = pytest.mark.slow
+
 N = 10 * MOST_UNGRADED
 
 
@@ -50,7 +52,6 @@ class Answering:
             claiming.finished(self.cases[position].case_id, "solved")
 
 
-@pytest.mark.slow
 def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
     cases = [Case(i, f"{i:016x}", f"t::{i}", "s", "m", 0, {}, 0) for i in range(N)]
     numbered = NumberedCases(cases, ["m"])

@@ -7,10 +7,11 @@ import pytest
 from tests.faults.byte_faults import FAULTS, after, refuse
 from tests.faults.played import KEY_NAMES, SEATS, SUITE, play
 
+pytestmark = pytest.mark.slow
+
 BURST_S = 3.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["short_json", "nested"])
 def test_answer_that_cannot_be_read_is_tried_once_more(project, fault):
     played = play(project, [f"{fault} it", "say fine"])
@@ -19,7 +20,6 @@ def test_answer_that_cannot_be_read_is_tried_once_more(project, fault):
     assert played.outcome("say fine") == ("solved", None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", "slow_body"])
 def test_answer_that_does_not_come_is_tried_once_more(project, fault):
     played = play(project, [f"{fault} it"], timeout_s=0.4)
@@ -27,7 +27,6 @@ def test_answer_that_does_not_come_is_tried_once_more(project, fault):
     assert played.classes(f"{fault} it") == ["timeout"] * 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["reset_before", "server_error", "short_json"])
 def test_lane_that_always_fails_costs_no_case_while_others_work(project, fault):
     def weather(asked):
@@ -43,7 +42,6 @@ def test_lane_that_always_fails_costs_no_case_while_others_work(project, fault):
     assert {a["key"] for a in failed} == {"key0"}
 
 
-@pytest.mark.slow
 def test_key_that_may_not_use_a_model_is_out_for_that_model(project):
     forbidden = refuse(403)
     project.server.weather = lambda asked: (
@@ -61,7 +59,6 @@ def test_key_that_may_not_use_a_model_is_out_for_that_model(project):
     assert {seen.model for seen in project.server.log.requests if seen.key == "key1"} == {"m", "n"}
 
 
-@pytest.mark.slow
 def test_burst_of_503_is_amplified_by_less_than_a_fifth(project):
     unavailable = refuse(503)
     project.server.weather = lambda asked: unavailable if asked.t_s < BURST_S else None
@@ -74,7 +71,6 @@ def test_burst_of_503_is_amplified_by_less_than_a_fifth(project):
     assert played.outcomes()["solved", None] >= 0.8 * n
 
 
-@pytest.mark.slow
 def test_burst_of_503_with_a_time_to_wait_costs_no_case(project):
     unavailable = refuse(503, b"retry-after: 1")
     project.server.weather = lambda asked: unavailable if asked.t_s < BURST_S else None

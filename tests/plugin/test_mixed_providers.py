@@ -14,6 +14,8 @@ from tests.plugin.conftest import CANARY
 from tests.raw_server import Peer, RawServer, Request, json_response, response
 from tests.unit.test_golden_apis import CHAT, golden
 
+pytestmark = pytest.mark.slow
+
 SUITE = """
 import json
 import pytest
@@ -110,7 +112,6 @@ def transcripts(project) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("streams", [False, True])
 def test_transcripts_have_one_shape_over_all_apis(project, providers, streams):
     write_pool(project, providers.url, "stream = true" if streams else "")
@@ -148,7 +149,6 @@ TOO_FAST = {
 FAILED = {"id": "resp_1", "status": "failed", "output": [], "error": {"code": "server_error"}}
 
 
-@pytest.mark.slow
 def test_refusals_in_the_shapes_of_their_apis_are_waited_for(project, providers):
     soon = b"retry-after-ms: 50"
     providers.refusals |= {

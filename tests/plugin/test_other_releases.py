@@ -6,8 +6,9 @@ import pytest
 
 from tests.plugin.conftest import SUITE
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize(
     ("options", "module", "name"),
     [

@@ -6,6 +6,8 @@ import pytest
 
 from tests.plugin.conftest import CANARY
 
+pytestmark = pytest.mark.slow
+
 SUITE = """
 import httpx
 
@@ -67,7 +69,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.slow
 def test_outcomes_are_those_of_chat(project):
     project.suite(SUITE.replace("PROMPTS", repr(list(EXPECTED))).replace("OWN", f"{CANARY}-own"))
     done = project.run("-n0")
