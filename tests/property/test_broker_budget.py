@@ -255,22 +255,13 @@ def first(play: Play, **wish: object) -> int:
     return play.ask(tokens=1, **{"most_in": 0, "most_out": 100, **wish})
 
 
-def dear_play(budget: float) -> Play:
-    what = priced_pool(budget)
-    what = replace(what, lanes=what.lanes[:1])
+def play_on(what: Pool) -> Play:
     return Play(what, budgets=Budgets(what))
 
 
-def test_request_that_its_own_lane_cannot_pay_waits_for_another_that_pauses():
-    what = priced_pool(0.001)
-    play = Play(what, budgets=Budgets(what))
-    dear, cheap = first(play, lane="p/a/k", most_out=1), first(play, lane="q/b/k", most_out=1)
-    play.answer(dear, "ok", Feedback(tokens=1, tokens_out=1))
-    play.answer(cheap, "rate", Feedback())
-    late = first(play, lane="p/a/k")
-    assert play.lane(late) is None
-    play.wait(5)
-    assert play.lane(late) == "q/b/k"
+def dear_play(budget: float) -> Play:
+    what = priced_pool(budget)
+    return play_on(replace(what, lanes=what.lanes[:1]))
 
 
 def test_request_that_does_not_fit_waits_for_an_answer_and_is_then_refused():
@@ -364,8 +355,7 @@ def test_answer_larger_than_its_reservation_counts_and_ends_the_spending():
 
 
 def test_follow_up_goes_to_a_lane_that_still_has_money():
-    what = priced_pool(1.0, of_p=0.0015)
-    play = Play(what, budgets=Budgets(what))
+    play = play_on(priced_pool(1.0, of_p=0.0015))
     one = first(play, opens=False, lane="p/a/k")
     waits = first(play, opens=False, lane="p/a/k")
     assert play.lane(waits) == "q/b/k"
@@ -375,9 +365,19 @@ def test_follow_up_goes_to_a_lane_that_still_has_money():
     assert not play.refused
 
 
+def test_request_that_its_own_lane_cannot_pay_waits_for_another_that_pauses():
+    play = play_on(priced_pool(0.001))
+    dear, cheap = first(play, lane="p/a/k", most_out=1), first(play, lane="q/b/k", most_out=1)
+    play.answer(dear, "ok", Feedback(tokens=1, tokens_out=1))
+    play.answer(cheap, "rate", Feedback())
+    late = first(play, lane="p/a/k")
+    assert play.lane(late) is None
+    play.wait(5)
+    assert play.lane(late) == "q/b/k"
+
+
 def test_line_of_a_lane_without_money_moves_on():
-    what = priced_pool(None, of_p=0.001, of_key=0.0003)
-    play = Play(what, budgets=Budgets(what))
+    play = play_on(priced_pool(None, of_p=0.001, of_key=0.0003))
     dear = first(play, opens=False, lane="p/a/k")
     cheap = [first(play, opens=False, lane="q/b/k") for _ in range(2)]
     waiting = first(play, opens=False, lane="p/a/k")
