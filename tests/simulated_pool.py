@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 PROVIDER = "lab"
 AT_ONCE = Latency("fixed", 0.0)
 NEVER = Latency("fixed", 3600.0)
+MESSAGES = [{"role": "user", "content": "what is the answer"}]
+PARAMETERS = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}, "n": {"type": "integer"}},
+    "required": ["query", "n"],
+}
+"""Of a tool that a test declares."""
+ARGUMENTS = {"query": "what is the answer", "n": 0}
+"""What the simulator calls it with after `MESSAGES`."""
 
 
 def simulated_pool(

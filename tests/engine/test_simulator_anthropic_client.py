@@ -8,22 +8,21 @@ import httpx
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
-from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
+from tests.simulated_pool import (
+    ARGUMENTS,
+    MESSAGES,
+    PARAMETERS,
+    PROVIDER,
+    faults_of,
+    running,
+    simulated_pool,
+)
 
 # The client is seconds of imports; that of OpenAI is looked at in every run.
 pytestmark = pytest.mark.slow
 
-MESSAGES = [{"role": "user", "content": "what is the answer"}]
 ASKED = {"model": "claude-x", "max_tokens": 1000, "messages": MESSAGES}
-TOOL = {
-    "name": "look_up",
-    "input_schema": {
-        "type": "object",
-        "properties": {"query": {"type": "string"}, "n": {"type": "integer"}},
-        "required": ["query", "n"],
-    },
-}
-ARGUMENTS = {"query": "what is the answer", "n": 0}
+TOOL = {"name": "look_up", "input_schema": PARAMETERS}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
+from tests.simulated_pool import ARGUMENTS, PROVIDER, faults_of, running, simulated_pool
 
 # The client is seconds of imports; that of OpenAI is looked at in every run.
 pytestmark = pytest.mark.slow
@@ -20,7 +20,6 @@ DECLARED = {
         "required": ["query", "n"],
     },
 }
-ARGUMENTS = {"query": "what is the answer", "n": 0}
 
 
 @pytest.fixture(scope="module")

@@ -7,24 +7,10 @@ from importlib import import_module
 
 import pytest
 
-from tests.simulated_pool import PROVIDER, running, simulated_pool
+from tests.simulated_pool import ARGUMENTS, MESSAGES, PARAMETERS, PROVIDER, running, simulated_pool
 
 pytestmark = pytest.mark.slow
-MESSAGES = [{"role": "user", "content": "what is the answer"}]
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "look_up",
-            "parameters": {
-                "type": "object",
-                "properties": {"query": {"type": "string"}, "n": {"type": "integer"}},
-                "required": ["query", "n"],
-            },
-        },
-    }
-]
-ARGUMENTS = {"query": "what is the answer", "n": 0}
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": PARAMETERS}}]
 
 
 @pytest.fixture(scope="module")

@@ -9,21 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.engine.replay import Stored, StoredAnswers, Wording
 from pytest_ultrapar.exchanges import canonical
-from pytest_ultrapar.records import Attempt
-
-ATTEMPT = Attempt(
-    turn=0,
-    attempt=0,
-    provider="p",
-    instance="i",
-    key="k",
-    t_ready_s=0.0,
-    t_lease_s=0.0,
-    t_send_s=0.0,
-    t_end_s=0.0,
-    outcome="ok",
-    in_flight_at_send=1,
-)
+from tests.unit.finished_run import attempt
 
 
 def asked(text, **more):
@@ -33,7 +19,7 @@ def asked(text, **more):
 
 
 def stored(text, answer, *, is_stream=False):
-    return Stored(asked(text), "openai", 200, answer.encode(), is_stream, ATTEMPT)
+    return Stored(asked(text), "openai", 200, answer.encode(), is_stream, attempt(0.0, 0.0))
 
 
 TEXTS = st.sampled_from("abc")
