@@ -138,8 +138,8 @@ class CpuBound:
     The second is one of the machine on which this was written: a loop, timed as the session starts,
     says how much longer it is here. `cpu_s(n)` allows a test n seconds: the one that stays quick of
     a way of running that costs more, such as two workers. Tests of hypothesis have three, as what
-    they draw differs from run to run. A test above its bound runs again, and fails if it is above
-    it both times, since a machine that is busy for a moment makes any test dear.
+    they draw differs from run to run. A test that passes above its bound runs again, and fails if
+    it is above it both times, since a machine that is busy for a moment makes any test dear.
     """
 
     _LOOP_S = 0.035
@@ -162,10 +162,11 @@ class CpuBound:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """As pytest's own, and again where a test was above its bound."""
+        """As pytest's own, and again where a test passed and was above its bound."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        if self._above is item:
+        # What failed stays failed, whatever it used.
+        if self._above is item and not any(report.failed for report in reports):
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)

@@ -18,7 +18,7 @@ from tests.simulated_pool import (
     simulated_pool,
 )
 
-# The client is seconds of imports; that of OpenAI is looked at in every run.
+# The client is seconds of imports.
 pytestmark = pytest.mark.slow
 
 ASKED = {"model": "claude-x", "max_tokens": 1000, "messages": MESSAGES}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulated_pool import ARGUMENTS, PROVIDER, faults_of, running, simulated_pool
 
-# The client is seconds of imports; that of OpenAI is looked at in every run.
+# The client is seconds of imports.
 pytestmark = pytest.mark.slow
 
 ASKED = {"model": "gemini-x", "contents": "what is the answer"}
